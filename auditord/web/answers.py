@@ -107,9 +107,14 @@ def sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def json_answer(value: object, status: int = 200) -> Answer:
+    """A value as JSON."""
+    return Answer(status, msgspec.json.encode(value), JSON)
+
+
 def json_error(status: int, text: str) -> Answer:
     """``{"error": "…"}``, as the routes that read answer."""
-    return Answer(status, msgspec.json.encode({"error": sendable(text)}), JSON)
+    return json_answer({"error": sendable(text)}, status)
 
 
 def plain_text(status: int, text: str) -> Answer:
@@ -120,9 +125,7 @@ def plain_text(status: int, text: str) -> Answer:
 STORED: Final = Answer(200)
 RECORD_EXISTS: Final = Answer(500, b"RECORD_EXISTS")
 """Clients compare the body with exactly these 13 bytes; they ignore the status."""
-IGNORED: Final = Answer(
-    200, msgspec.json.encode({"warning": "At least one record id was known already; the stored record stays."}), JSON
-)
+IGNORED: Final = json_answer({"warning": "At least one record id was known already; the stored record stays."})
 NULL: Final = Answer(200, b"null", JSON)
 NOT_FOUND: Final = Answer(404, b"There is nothing at this path.")
 UNSENT: Final = Unsent()

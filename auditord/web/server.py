@@ -28,8 +28,8 @@ from auditord.web.api.amending import ChangeHandlers
 from auditord.web.api.configuration import ConfigurationHandlers, Reload
 from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.document import answering
-from auditord.web.api.lake_source import Lake, lake_source
-from auditord.web.api.operation import Operation, all_routes, open_routes
+from auditord.web.api.lake_source import Lake, lake_source, without_lake
+from auditord.web.api.operation import Operation, all_routes, open_routes, operations_of
 from auditord.web.api.quarantine import QuarantineHandlers
 from auditord.web.api.records import RecordHandlers
 from auditord.web.api.runs import RunHandler
@@ -113,8 +113,8 @@ async def serve(
     source = lake_source(lake)
     listings, sums = RecordHandlers(records, answers, source), SumsHandler(records, answers.slots, source)
     adding = AddHandler(ingest, api.duplicates, api.max_body, now, metrics)
-    described = [each for made in (listings, sums) for each in made.operations(has_lake=lake is not None)]
-    described += [*adding.operations(), *operations]
+    described = [each for made in (listings, sums, adding) for each in operations_of(made)]
+    described = [*(described if lake is not None else map(without_lake, described)), *operations]
     writing = WriteHandlers(ingest, api.duplicates, api.max_body, now, metrics)
     reading, monitoring = ReadHandlers(records, answers), MonitoringHandlers(ingest, registry)
     document = Route("GET", DOCUMENT_PATH, answering(described), Permission.READ)
@@ -192,14 +192,15 @@ def daemon_operations(
         site_reports: of daemons that forward their records here.
         reload: takes over what the configuration files say now.
     """
-    return [
-        *(() if reload is None else ConfigurationHandlers(reload).operations()),
-        *StatusHandlers(health, spool, ingest, not_enabled).operations(),
-        *RunHandler(actions).operations(),
-        *QuarantineHandlers(spool, actions).operations(),
-        *ChangeHandlers(actions.records, ingest.store).operations(),
-        *site_reports.operations(),
-    ]
+    handlers = (
+        *(() if reload is None else (ConfigurationHandlers(reload),)),
+        StatusHandlers(health, spool, ingest, not_enabled),
+        RunHandler(actions),
+        QuarantineHandlers(spool, actions),
+        ChangeHandlers(actions.records, ingest.store),
+        site_reports,
+    )
+    return [each for made in handlers for each in operations_of(made)]
 
 
 def _sharing(api: ApiSection) -> Callable[[Route], Route]:

@@ -13,7 +13,7 @@ from aiohttp import web
 from auditord.errors import StoreUnavailable
 from auditord.ingest import Forbidden, Outcome
 from auditord.store import Verdict as StoreVerdict
-from auditord.web.answers import JSON, Answer, sendable
+from auditord.web.answers import JSON, json_answer, sendable
 from auditord.web.api.listing import NDJSON
 from auditord.web.api.operation import BODY_PROBLEMS, Operation
 from auditord.web.api.verdicts import VERDICTS, VerdictList, read_wanted
@@ -52,6 +52,17 @@ class _Named(msgspec.Struct):
 class AddHandler(RecordWriter):
     """Takes many records."""
 
+    @Operation(
+        "POST",
+        "/api/v1/records",
+        "addRecords",
+        "Add records, each with a verdict of its own: those that are refused harm no others.",
+        Permission.WRITE,
+        {200: {JSON: Verdicts}, 207: {JSON: Verdicts}},
+        problems=(*BODY_PROBLEMS, 503),
+        parameters=(VERDICTS,),
+        body={JSON: list[Record], NDJSON: Record},
+    )
     async def add(self, request: web.BaseRequest) -> web.StreamResponse:
         """An array or lines of records, taken as they come; 200 if each was accepted, else 207."""
         elements = _elements(request.headers.get("Content-Type", ""))
@@ -66,7 +77,7 @@ class AddHandler(RecordWriter):
             log.warning("POST /api/v1/records: neither store nor spool can write (%s): see to the disk", error)
             raise _interrupted(verdicts) from error
         status = 200 if verdicts.all_accepted else 207
-        return Answer(status, msgspec.json.encode(verdicts.summed_up()), JSON)
+        return json_answer(verdicts.summed_up(), status)
 
     async def _handle(self, request: web.BaseRequest, batch: Sequence[bytes], verdicts: VerdictList) -> None:
         if verdicts["invalid"] > MOST_INVALID:
@@ -80,23 +91,6 @@ class AddHandler(RecordWriter):
         )
         report_large(part.records, self.metrics)
         verdicts.add(part.with_verdicts(outcomes))
-
-    def operations(self) -> Sequence[Operation]:
-        """The calls, as they are routed and described."""
-        return (
-            Operation(
-                "POST",
-                "/api/v1/records",
-                "addRecords",
-                "Add records, each with a verdict of its own: those that are refused harm no others.",
-                self.add,
-                Permission.WRITE,
-                {200: {JSON: Verdicts}, 207: {JSON: Verdicts}},
-                problems=(*BODY_PROBLEMS, 503),
-                parameters=(VERDICTS,),
-                body={JSON: list[Record], NDJSON: Record},
-            ),
-        )
 
 
 @dataclass(slots=True)

@@ -5,12 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import msgspec
 from aiohttp import web
 
 from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.store import RecordStore
-from auditord.web.answers import JSON, Answer
+from auditord.web.answers import JSON, json_answer
 from auditord.web.api import changes
 from auditord.web.api.operation import BODY_PROBLEMS, Operation, decoded
 from auditord.web.api.parameters import RECORD_ID
@@ -28,6 +27,17 @@ class ChangeHandlers:
     records: RecordActions
     store: RecordStore
 
+    @Operation(
+        "POST",
+        "/api/v1/corrections",
+        "correctRecord",
+        "Put a record in the place of the stored one, which is kept as a former version.",
+        Permission.ADMINISTER,
+        {200: {JSON: changes.Outcomes}},
+        problems=(*BODY_PROBLEMS, 422, 503),
+        body={JSON: changes.CorrectionWanted},
+        guarded=True,
+    )
     async def correct(self, request: web.BaseRequest) -> web.StreamResponse:
         """Put a record in the place of the stored one."""
         wanted = await decoded(request, changes.CorrectionWanted)
@@ -35,6 +45,17 @@ class ChangeHandlers:
             note = note_of(request, wanted.reason, wanted.by)
             return _answer([await self.records.correct(wanted.record, wanted.seen, note)])
 
+    @Operation(
+        "POST",
+        "/api/v1/closings",
+        "closeRecords",
+        "Give open records their stop times; as they were, they are kept as former versions.",
+        Permission.ADMINISTER,
+        {200: {JSON: changes.Outcomes}},
+        problems=(*BODY_PROBLEMS, 422, 503),
+        body={JSON: changes.ClosingsWanted},
+        guarded=True,
+    )
     async def close(self, request: web.BaseRequest) -> web.StreamResponse:
         """Close open records."""
         wanted = await decoded(request, changes.ClosingsWanted)
@@ -43,6 +64,17 @@ class ChangeHandlers:
             note = note_of(request, wanted.reason, wanted.by)
             return _answer(await self.records.close(closings, note))
 
+    @Operation(
+        "POST",
+        "/api/v1/deletions",
+        "deleteRecords",
+        "Delete records; they are kept as former versions.",
+        Permission.ADMINISTER,
+        {200: {JSON: changes.Outcomes}},
+        problems=(*BODY_PROBLEMS, 422, 503),
+        body={JSON: changes.DeletionsWanted},
+        guarded=True,
+    )
     async def delete(self, request: web.BaseRequest) -> web.StreamResponse:
         """Delete records."""
         wanted = await decoded(request, changes.DeletionsWanted)
@@ -50,69 +82,25 @@ class ChangeHandlers:
             note = note_of(request, wanted.reason, wanted.by)
             return _answer(await self.records.delete(wanted.ids, note))
 
+    @Operation(
+        "GET",
+        "/api/v1/records/{record_id}/versions",
+        "getFormerVersions",
+        "See a record before each change on purpose, who made it, when and why; also a deleted one.",
+        Permission.ADMINISTER,
+        {200: {JSON: changes.History}},
+        problems=(404, 503),
+        parameters=(RECORD_ID,),
+        guarded=True,
+    )
     async def history(self, request: web.BaseRequest) -> web.StreamResponse:
         """The former versions of a record."""
         versions = await self.store.history(read_target(request.raw_path).segment(-2))
-        return Answer(
-            200, msgspec.json.encode(changes.History([changes.former(version) for version in versions])), JSON
-        )
-
-    def operations(self) -> Sequence[Operation]:
-        """The calls, as they are routed and described."""
-        return (
-            Operation(
-                "POST",
-                "/api/v1/corrections",
-                "correctRecord",
-                "Put a record in the place of the stored one, which is kept as a former version.",
-                self.correct,
-                Permission.ADMINISTER,
-                {200: {JSON: changes.Outcomes}},
-                problems=(*BODY_PROBLEMS, 422, 503),
-                body={JSON: changes.CorrectionWanted},
-                guarded=True,
-            ),
-            Operation(
-                "POST",
-                "/api/v1/closings",
-                "closeRecords",
-                "Give open records their stop times; as they were, they are kept as former versions.",
-                self.close,
-                Permission.ADMINISTER,
-                {200: {JSON: changes.Outcomes}},
-                problems=(*BODY_PROBLEMS, 422, 503),
-                body={JSON: changes.ClosingsWanted},
-                guarded=True,
-            ),
-            Operation(
-                "POST",
-                "/api/v1/deletions",
-                "deleteRecords",
-                "Delete records; they are kept as former versions.",
-                self.delete,
-                Permission.ADMINISTER,
-                {200: {JSON: changes.Outcomes}},
-                problems=(*BODY_PROBLEMS, 422, 503),
-                body={JSON: changes.DeletionsWanted},
-                guarded=True,
-            ),
-            Operation(
-                "GET",
-                "/api/v1/records/{record_id}/versions",
-                "getFormerVersions",
-                "See a record before each change on purpose, who made it, when and why; also a deleted one.",
-                self.history,
-                Permission.ADMINISTER,
-                {200: {JSON: changes.History}},
-                problems=(404, 503),
-                parameters=(RECORD_ID,),
-                guarded=True,
-            ),
-        )
+        return json_answer(changes.History([changes.former(version) for version in versions]))
 
 
-def _answer(outcomes: Sequence[Outcome]) -> Answer:
-    return Answer(200, msgspec.json.encode(changes.Outcomes(list(outcomes))), JSON)
+def _answer(outcomes: Sequence[Outcome]) -> web.StreamResponse:
+    return json_answer(changes.Outcomes(list(outcomes)))
 
 
 def note_of(request: web.BaseRequest, reason: str, by: str | None) -> Note:

@@ -1,15 +1,14 @@
 """``POST /api/v1/configuration/reload``: what the files say, compared with what runs, and taken over."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
 from aiohttp import web
 
 from auditord.config.comparing import Changes
 from auditord.errors import ConfigurationError
-from auditord.web.answers import JSON, Answer
+from auditord.web.answers import JSON, json_answer
 from auditord.web.api.operation import BODY_PROBLEMS, Operation, decoded
 from auditord.web.api.shapes import OptionDifference, Reloaded, ReloadWanted
 from auditord.web.problems import Refused
@@ -34,6 +33,17 @@ class ConfigurationHandlers:
 
     reload: Reload
 
+    @Operation(
+        "POST",
+        "/api/v1/configuration/reload",
+        "reloadConfiguration",
+        "Take over what the configuration files say now, or only compare.",
+        Permission.OPERATE,
+        {200: {JSON: Reloaded}},
+        problems=(*BODY_PROBLEMS, 422),
+        body={JSON: ReloadWanted},
+        guarded=True,
+    )
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Compare, and take over what can be."""
         wanted = await decoded(request, ReloadWanted)
@@ -43,23 +53,4 @@ class ConfigurationHandlers:
             raise Refused(422, str(error), remedy="auditord config check; the daemon goes on as it was") from error
         names = [".".join(each) for each in changes.instances]
         differences = [OptionDifference(each.option, each.running, each.written) for each in changes.differences]
-        return Answer(
-            200, msgspec.json.encode(Reloaded(changes.applied, differences, names, list(changes.restart))), JSON
-        )
-
-    def operations(self) -> Sequence[Operation]:
-        """The call, as it is routed and described."""
-        return (
-            Operation(
-                "POST",
-                "/api/v1/configuration/reload",
-                "reloadConfiguration",
-                "Take over what the configuration files say now, or only compare.",
-                self.answer,
-                Permission.OPERATE,
-                {200: {JSON: Reloaded}},
-                problems=(*BODY_PROBLEMS, 422),
-                body={JSON: ReloadWanted},
-                guarded=True,
-            ),
-        )
+        return json_answer(Reloaded(changes.applied, differences, names, list(changes.restart)))

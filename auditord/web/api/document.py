@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from auditord import __version__
-from auditord.web.answers import JSON, Answer
+from auditord.web.answers import json_answer
 from auditord.web.api.operation import Operation, Parameter, Shape
 from auditord.web.dispatch import Handler
 from auditord.web.problem_shapes import Problem
@@ -91,7 +91,7 @@ def described(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSO
 
 def answering(operations: Iterable[Operation]) -> Handler:
     """A handler that answers with the document."""
-    answer = Answer(200, msgspec.json.encode(described(operations)), JSON)
+    answer = json_answer(described(operations))
 
     async def handler(_request: web.BaseRequest) -> web.StreamResponse:
         return answer

@@ -3,14 +3,14 @@
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from aiohttp import web
 
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.store.protocol import Listed
-from auditord.web.api.operation import Parameter
+from auditord.web.api.operation import Operation, Parameter
 from auditord.web.api.values import Choice
 from auditord.web.problems import Refused
 from auditord.web.record_query import Given, about
@@ -48,10 +48,16 @@ class Lake(Listed, Protocol):
         ...
 
 
-def source_parameter(detail: str, *, has_lake: bool) -> Parameter:
-    """The parameter, as it is described: what the description allows is answered."""
-    sources = _SOURCES if has_lake else Choice(_SOURCES.words[:1])
-    return Parameter(SOURCE, _OF_SOURCE.format(detail), sources.schema)
+def source_parameter(detail: str) -> Parameter:
+    """The parameter, as it is described where there is a lake."""
+    return Parameter(SOURCE, _OF_SOURCE.format(detail), _SOURCES.schema)
+
+
+def without_lake(operation: Operation) -> Operation:
+    """A call as it is described where there is no lake: what the description allows is answered."""
+    store = Choice(SOURCES[:1]).schema
+    of_store = [replace(each, schema=store) if each.name == SOURCE else each for each in operation.parameters]
+    return replace(operation, parameters=tuple(of_store))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
-"""The declaration of one call of the API: enough to route it, to authorise it and to describe it."""
+"""The declaration of one call of the API: enough to route it, to authorise it and to describe it.
+
+It decorates the method that answers the call.
+"""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +33,9 @@ _SEE: Final = "GET /openapi.json describes the parameters of every path"
 
 
 T = TypeVar("T")
+H = TypeVar("H", bound=Callable[..., Awaitable[web.StreamResponse]])
+
+_DECLARED: Final = "_operation"
 
 MAX_REQUEST: Final = 1 << 20
 """Bytes of a body that asks for something to be done."""
@@ -54,16 +60,19 @@ class Parameter:
     deep: bool = False
 
 
+async def _unanswered(_request: web.BaseRequest) -> web.StreamResponse:
+    raise AssertionError("operations_of gives each operation its handler")
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One call.
+    """One call; decorates the method that answers it, which may raise Refused, InvalidQuery or StoreUnavailable.
 
     Args:
         method: of the request.
         path: with segments in braces for what is named in ``parameters``.
         name: what it is called in generated clients.
         summary: what it does.
-        handler: does it; may raise :class:`Refused`, ``InvalidQuery`` or ``StoreUnavailable``.
         answers: what it may answer, by status and media type.
         problems: further statuses, which come with a problem.
         parameters: of the path and of the query string.
@@ -71,19 +80,32 @@ class Operation:
         permission: what it takes where callers are asked who they are.
         guarded: whether it acts, or shows raw input: it is noted in the audit log, and where nobody is asked who they
             are, only the control socket offers it.
+        handler: answers it; see :func:`operations_of`.
     """
 
     method: str
     path: str
     name: str
     summary: str
-    handler: Handler
     permission: Permission
     answers: Mapping[int, Mapping[str, Shape]]
     problems: tuple[int, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     body: Mapping[str, Shape] = field(default_factory=dict[str, Shape])
     guarded: bool = False
+    handler: Handler = _unanswered
+
+    def __call__(self, method: H) -> H:
+        """Declare what a method answers."""
+        setattr(method, _DECLARED, self)
+        return method
+
+
+def operations_of(handlers: object) -> list[Operation]:
+    """The calls that the methods of an object answer; of a class, to be described alone."""
+    members = vars(handlers if isinstance(handlers, type) else type(handlers))
+    declared = {name: getattr(member, _DECLARED, None) for name, member in members.items()}
+    return [replace(each, handler=getattr(handlers, name)) for name, each in declared.items() if each is not None]
 
 
 def open_routes(routes: Iterable[Route], control: Path | None) -> list[Route]:

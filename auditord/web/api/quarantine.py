@@ -3,7 +3,6 @@
 The list has no raw input, which may hold personal data.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -14,7 +13,7 @@ from aiohttp import web
 from auditord.actions import Actions, Retried
 from auditord.spool import QuarantineEntry as StoredEntry
 from auditord.spool import Spool
-from auditord.web.answers import JSON, Answer
+from auditord.web.answers import JSON, json_answer
 from auditord.web.api.operation import BODY_PROBLEMS, Operation, Parameter, decoded
 from auditord.web.api.shapes import Chosen, Discarded, QuarantinedInput, QuarantineEntry, QuarantinePage
 from auditord.web.api.values import COUNT, NAME, Whole, read_given
@@ -69,6 +68,16 @@ class QuarantineHandlers:
     spool: Spool
     actions: Actions
 
+    @Operation(
+        "GET",
+        "/api/v1/quarantine",
+        "listQuarantine",
+        "See what could not be handled.",
+        Permission.OPERATE,
+        {200: {JSON: QuarantinePage}},
+        problems=(400, 503),
+        parameters=QUARANTINE,
+    )
     async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
         """A page of entries, the oldest first."""
         target = read_target(request.raw_path)
@@ -76,8 +85,19 @@ class QuarantineHandlers:
         entries = await self.spool.quarantine_summaries(query.task, after=query.after, limit=query.limit + 1)
         shown = entries[: query.limit]
         more = f"{target.path}?{query.next(shown[-1].quarantine_id)}" if len(entries) > query.limit else None
-        return Answer(200, msgspec.json.encode(QuarantinePage([summary(entry) for entry in shown], more)), JSON)
+        return json_answer(QuarantinePage([summary(entry) for entry in shown], more))
 
+    @Operation(
+        "GET",
+        "/api/v1/quarantine/{number}",
+        "getQuarantined",
+        "See one entry of the quarantine with its raw input, which may hold personal data.",
+        Permission.OPERATE,
+        {200: {JSON: QuarantinedInput}},
+        problems=(404, 503),
+        parameters=(ENTRY,),
+        guarded=True,
+    )
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """One entry of the quarantine, with its raw input."""
         text = read_target(request.raw_path).segment(-1)
@@ -86,69 +106,39 @@ class QuarantineHandlers:
         if entry is None:
             remedy = "GET /api/v1/quarantine lists what there is"
             raise Refused(404, f"the quarantine has no entry '{text}'", parameter="number", remedy=remedy)
-        return Answer(200, msgspec.json.encode(with_input(entry)), JSON)
+        return json_answer(with_input(entry))
 
+    @Operation(
+        "POST",
+        "/api/v1/quarantine/retry",
+        "retryQuarantined",
+        "Try entries again, each on its own.",
+        Permission.OPERATE,
+        {200: {JSON: Retried}},
+        problems=(*BODY_PROBLEMS, 503),
+        body={JSON: Chosen},
+        guarded=True,
+    )
     async def retry(self, request: web.BaseRequest) -> web.StreamResponse:
         """Retry entries of the quarantine."""
         chosen = await decoded(request, Chosen)
-        return Answer(200, msgspec.json.encode(await self.actions.retry(chosen.ids)), JSON)
+        return json_answer(await self.actions.retry(chosen.ids))
 
+    @Operation(
+        "POST",
+        "/api/v1/quarantine/discard",
+        "discardQuarantined",
+        "Forget entries for good.",
+        Permission.OPERATE,
+        {200: {JSON: Discarded}},
+        problems=(*BODY_PROBLEMS, 503),
+        body={JSON: Chosen},
+        guarded=True,
+    )
     async def discard(self, request: web.BaseRequest) -> web.StreamResponse:
         """Discard entries of the quarantine."""
         chosen = await decoded(request, Chosen)
-        return Answer(200, msgspec.json.encode(Discarded(await self.actions.discard(chosen.ids))), JSON)
-
-    def operations(self) -> Sequence[Operation]:
-        """The calls, as they are routed and described."""
-        return (
-            Operation(
-                "GET",
-                "/api/v1/quarantine",
-                "listQuarantine",
-                "See what could not be handled.",
-                self.browse,
-                Permission.OPERATE,
-                {200: {JSON: QuarantinePage}},
-                problems=(400, 503),
-                parameters=QUARANTINE,
-            ),
-            Operation(
-                "GET",
-                "/api/v1/quarantine/{number}",
-                "getQuarantined",
-                "See one entry of the quarantine with its raw input, which may hold personal data.",
-                self.show,
-                Permission.OPERATE,
-                {200: {JSON: QuarantinedInput}},
-                problems=(404, 503),
-                parameters=(ENTRY,),
-                guarded=True,
-            ),
-            Operation(
-                "POST",
-                "/api/v1/quarantine/retry",
-                "retryQuarantined",
-                "Try entries again, each on its own.",
-                self.retry,
-                Permission.OPERATE,
-                {200: {JSON: Retried}},
-                problems=(*BODY_PROBLEMS, 503),
-                body={JSON: Chosen},
-                guarded=True,
-            ),
-            Operation(
-                "POST",
-                "/api/v1/quarantine/discard",
-                "discardQuarantined",
-                "Forget entries for good.",
-                self.discard,
-                Permission.OPERATE,
-                {200: {JSON: Discarded}},
-                problems=(*BODY_PROBLEMS, 503),
-                body={JSON: Chosen},
-                guarded=True,
-            ),
-        )
+        return json_answer(Discarded(await self.actions.discard(chosen.ids)))
 
 
 def read_quarantine_query(raw: str) -> QuarantineQuery:

@@ -32,6 +32,16 @@ class RecordHandlers:
     answers: StreamedAnswers
     lake: LakeSource
 
+    @Operation(
+        "GET",
+        "/api/v1/records/{record_id}",
+        "getRecord",
+        "Read one record.",
+        Permission.READ,
+        {200: {JSON: StoredRecord}},
+        problems=(404, 503),
+        parameters=(RECORD_ID,),
+    )
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """One record as an object."""
         try:
@@ -45,6 +55,16 @@ class RecordHandlers:
             raise Refused(404, f"no record has the id '{record_id}'", parameter="record_id", remedy=remedy)
         return Answer(200, text, JSON)
 
+    @Operation(
+        "GET",
+        "/api/v1/records",
+        "listRecords",
+        "Read records, filtered, in pages or as lines.",
+        Permission.READ,
+        {200: {JSON: RecordPage, NDJSON: StoredRecord}},
+        problems=(400, 503),
+        parameters=(*FILTERS, *PAGING, source_parameter(_LINES)),
+    )
     async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
         """Records as a page of JSON or as any number of lines.
 
@@ -73,33 +93,6 @@ class RecordHandlers:
             with self.lake.faults():
                 pages = await stack.enter_async_context(self.lake.records(request).stream(listing.query))
             yield pages
-
-    def operations(self, *, has_lake: bool = True) -> Sequence[Operation]:
-        """The calls, as they are routed and described."""
-        return (
-            Operation(
-                "GET",
-                "/api/v1/records",
-                "listRecords",
-                "Read records, filtered, in pages or as lines.",
-                self.browse,
-                Permission.READ,
-                {200: {JSON: RecordPage, NDJSON: StoredRecord}},
-                problems=(400, 503),
-                parameters=(*FILTERS, *PAGING, source_parameter(_LINES, has_lake=has_lake)),
-            ),
-            Operation(
-                "GET",
-                "/api/v1/records/{record_id}",
-                "getRecord",
-                "Read one record.",
-                self.show,
-                Permission.READ,
-                {200: {JSON: StoredRecord}},
-                problems=(404, 503),
-                parameters=(RECORD_ID,),
-            ),
-        )
 
 
 @asynccontextmanager

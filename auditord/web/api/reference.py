@@ -5,7 +5,7 @@ from typing import Final
 
 from auditord.web.api.adding import AddHandler
 from auditord.web.api.amending import ChangeHandlers
-from auditord.web.api.operation import Operation
+from auditord.web.api.operation import Operation, operations_of
 from auditord.web.api.quarantine import QuarantineHandlers
 from auditord.web.api.records import RecordHandlers
 from auditord.web.api.runs import RunHandler
@@ -32,22 +32,17 @@ _BEGINNING: Final = """\
 ## Ours
 """
 
+HANDLERS: Final = (
+    *(RecordHandlers, AddHandler, SumsHandler, StatusHandlers),
+    *(RunHandler, QuarantineHandlers, ChangeHandlers, SiteReportHandlers),
+)
+
 
 def markdown() -> str:
     """The whole reference."""
-    return "\n".join([_BEGINNING, *(line for each in operations() for line in _lines(each))])
-
-
-def operations() -> Iterator[Operation]:
-    """The calls of the API; these handlers are made of nothing, as they never answer."""
-    yield from RecordHandlers.__new__(RecordHandlers).operations()
-    yield from AddHandler.__new__(AddHandler).operations()
-    yield from SumsHandler.__new__(SumsHandler).operations()
-    yield from StatusHandlers.__new__(StatusHandlers).operations()
-    yield from RunHandler.__new__(RunHandler).operations()
-    yield from QuarantineHandlers.__new__(QuarantineHandlers).operations()
-    yield from ChangeHandlers.__new__(ChangeHandlers).operations()
-    yield from SiteReportHandlers.__new__(SiteReportHandlers).operations()
+    return "\n".join(
+        [_BEGINNING, *(line for made in HANDLERS for each in operations_of(made) for line in _lines(each))]
+    )
 
 
 def _lines(operation: Operation) -> Iterator[str]:

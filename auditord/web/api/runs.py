@@ -1,6 +1,6 @@
 """``POST /api/v1/instances/{instance}/runs`` and ``…/audits``: runs and audits, reported on line by line."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -171,6 +171,18 @@ class RunHandler:
 
     actions: Actions
 
+    @Operation(
+        "POST",
+        "/api/v1/instances/{instance}/runs",
+        "runInstance",
+        "Run a collector or a plugin now, after a run that is going on; leaving ends the run.",
+        Permission.OPERATE,
+        {200: {NDJSON: RunEvent}},
+        problems=(*BODY_PROBLEMS, 404, 422, 503),
+        parameters=(INSTANCE,),
+        body={JSON: RunWanted},
+        guarded=True,
+    )
     async def run(self, request: web.BaseRequest) -> web.StreamResponse:
         """Run an instance; lines report its progress, the last one is the report. Leaving ends the run."""
         instance = read_target(request.raw_path).segment(-2)
@@ -184,6 +196,18 @@ class RunHandler:
     async def _run(self, wanted: RunRequest, lines: EventLines) -> RunEvent:
         return RunEvent(report=await self.actions.run(wanted, lines))
 
+    @Operation(
+        "POST",
+        "/api/v1/instances/{instance}/audits",
+        "auditInstance",
+        "Compare what a collector's source knows of a period with the records; leaving ends the audit.",
+        Permission.OPERATE,
+        {200: {NDJSON: RunEvent}},
+        problems=(*BODY_PROBLEMS, 404, 422, 503),
+        parameters=(INSTANCE,),
+        body={JSON: AuditWanted},
+        guarded=True,
+    )
     async def audit(self, request: web.BaseRequest) -> web.StreamResponse:
         """Audit a collector; lines report its progress, the last one is the result. Leaving ends the audit."""
         instance = read_target(request.raw_path).segment(-2)
@@ -196,37 +220,6 @@ class RunHandler:
 
     async def _audit(self, wanted: AuditRequest, lines: EventLines) -> RunEvent:
         return RunEvent(audit=await self.actions.audit(wanted, lines))
-
-    def operations(self) -> Sequence[Operation]:
-        """The calls, as they are routed and described."""
-        return (
-            Operation(
-                "POST",
-                "/api/v1/instances/{instance}/runs",
-                "runInstance",
-                "Run a collector or a plugin now, after a run that is going on; leaving ends the run.",
-                self.run,
-                Permission.OPERATE,
-                {200: {NDJSON: RunEvent}},
-                problems=(*BODY_PROBLEMS, 404, 422, 503),
-                parameters=(INSTANCE,),
-                body={JSON: RunWanted},
-                guarded=True,
-            ),
-            Operation(
-                "POST",
-                "/api/v1/instances/{instance}/audits",
-                "auditInstance",
-                "Compare what a collector's source knows of a period with the records; leaving ends the audit.",
-                self.audit,
-                Permission.OPERATE,
-                {200: {NDJSON: RunEvent}},
-                problems=(*BODY_PROBLEMS, 404, 422, 503),
-                parameters=(INSTANCE,),
-                body={JSON: AuditWanted},
-                guarded=True,
-            ),
-        )
 
 
 async def _watched(request: web.BaseRequest, work: Callable[[EventLines], Awaitable[RunEvent]]) -> web.StreamResponse:

@@ -1,6 +1,6 @@
 """``PUT /api/v1/site_reports/{reporter}`` and ``GET /api/v1/site_reports``: a hub and the daemons of its sites."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
@@ -11,7 +11,7 @@ from aiohttp import web
 from auditord.audit.site_reports import Reporter, SiteReports
 from auditord.client.site_reports import PATH, ReportAnswer, SiteReport
 from auditord.store.protocol import Reads
-from auditord.web.answers import JSON, Answer
+from auditord.web.answers import JSON, json_answer
 from auditord.web.api.operation import BODY_PROBLEMS, Operation, Parameter, decoded
 from auditord.web.api.shapes import Instant
 from auditord.web.problem_shapes import doc
@@ -55,6 +55,17 @@ class SiteReportHandlers:
     records: Reads
     now: Callable[[], datetime]
 
+    @Operation(
+        "PUT",
+        f"{PATH}/{{reporter}}",
+        "reportSite",
+        "Report the sums of each day that a site's daemon has stored, and have them compared.",
+        Permission.WRITE,
+        {200: {JSON: ReportAnswer}},
+        problems=(*BODY_PROBLEMS, 403, 503),
+        parameters=(_REPORTER,),
+        body={JSON: SiteReport},
+    )
     async def receive(self, request: web.BaseRequest) -> web.StreamResponse:
         """Compare a report of sites that the caller may write."""
         name = read_target(request.raw_path).segment(-1)
@@ -66,38 +77,20 @@ class SiteReportHandlers:
             remedy = "a role that names them in sites, or one that may read all records"
             raise Refused(403, f"these sites are not yours to report: {sites}", remedy=remedy)
         answer = await self.reports.receive(name, principal_name(request), report, self.records, self.now())
-        return Answer(200, msgspec.json.encode(answer), JSON)
+        return json_answer(answer)
 
+    @Operation(
+        "GET",
+        PATH,
+        "listSiteReports",
+        "See which daemons of sites report, and what is not here of what they have stored.",
+        Permission.METRICS,
+        {200: {JSON: ReportedSites}},
+    )
     async def show(self, _request: web.BaseRequest) -> web.StreamResponse:
         """The last report of each daemon."""
         shown = [_shown(each) for each in self.reports.reporters]
-        return Answer(200, msgspec.json.encode(ReportedSites(shown)), JSON)
-
-    def operations(self) -> Sequence[Operation]:
-        """The calls, as they are routed and described."""
-        return (
-            Operation(
-                "PUT",
-                f"{PATH}/{{reporter}}",
-                "reportSite",
-                "Report the sums of each day that a site's daemon has stored, and have them compared.",
-                self.receive,
-                Permission.WRITE,
-                {200: {JSON: ReportAnswer}},
-                problems=(*BODY_PROBLEMS, 403, 503),
-                parameters=(_REPORTER,),
-                body={JSON: SiteReport},
-            ),
-            Operation(
-                "GET",
-                PATH,
-                "listSiteReports",
-                "See which daemons of sites report, and what is not here of what they have stored.",
-                self.show,
-                Permission.METRICS,
-                {200: {JSON: ReportedSites}},
-            ),
-        )
+        return json_answer(ReportedSites(shown))
 
 
 def _foreign_sites(request: web.BaseRequest, report: SiteReport) -> set[str]:

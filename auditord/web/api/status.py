@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
-import msgspec
 from aiohttp import web
 
 from auditord import __version__
@@ -16,7 +15,7 @@ from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
 from auditord.spool import LastRun, Spool
 from auditord.spool.values import SpoolStatistics
-from auditord.web.answers import JSON, Answer
+from auditord.web.answers import JSON, json_answer
 from auditord.web.api.operation import Operation
 from auditord.web.api.shapes import (
     HealthReport,
@@ -53,9 +52,18 @@ class StatusHandlers:
     ingest: Ingest
     not_enabled: Sequence[TaskHealth]
 
+    @Operation(
+        "GET",
+        "/api/v1/instances",
+        "listInstances",
+        "See how each collector, plugin and sender fares.",
+        Permission.OPERATE,
+        {200: {JSON: Instances}},
+        problems=(503,),
+    )
     async def instances(self, _request: web.BaseRequest) -> web.StreamResponse:
         """Every instance."""
-        return Answer(200, msgspec.json.encode(Instances(await self.instance_states())), JSON)
+        return json_answer(Instances(await self.instance_states()))
 
     async def instance_states(self) -> list[Instance]:
         """The state of every instance, those that do not take part last."""
@@ -67,10 +75,18 @@ class StatusHandlers:
         others = [_instance(task, (), held, enabled=False) for task in self.not_enabled]
         return [*known, *others]
 
+    @Operation(
+        "GET",
+        "/api/v1/health",
+        "getHealth",
+        "See how the daemon fares; 503 if a post would not be durable now.",
+        Permission.METRICS,
+        {200: {JSON: HealthReport}, 503: {JSON: HealthReport}},
+    )
     async def show_health(self, _request: web.BaseRequest) -> web.StreamResponse:
         """Everything at a glance; 503 if a post would not be durable now."""
         report = await self.health_report()
-        return Answer(200 if report.durable else 503, msgspec.json.encode(report), JSON)
+        return json_answer(report, 200 if report.durable else 503)
 
     async def health_report(self) -> HealthReport:
         """Everything at a glance."""
@@ -110,30 +126,6 @@ class StatusHandlers:
         except StoreUnavailable:
             return None
         return count
-
-    def operations(self) -> Sequence[Operation]:
-        """The calls, as they are routed and described."""
-        return (
-            Operation(
-                "GET",
-                "/api/v1/health",
-                "getHealth",
-                "See how the daemon fares; 503 if a post would not be durable now.",
-                self.show_health,
-                Permission.METRICS,
-                {200: {JSON: HealthReport}, 503: {JSON: HealthReport}},
-            ),
-            Operation(
-                "GET",
-                "/api/v1/instances",
-                "listInstances",
-                "See how each collector, plugin and sender fares.",
-                self.instances,
-                Permission.OPERATE,
-                {200: {JSON: Instances}},
-                problems=(503,),
-            ),
-        )
 
 
 async def _try(check: Callable[[], Awaitable[object]]) -> Part:

@@ -12,10 +12,9 @@ from typing import Final
 from urllib.parse import unquote
 from zoneinfo import available_timezones
 
-import msgspec
 from aiohttp import web
 
-from auditord.web.answers import JSON, Answer
+from auditord.web.answers import JSON, json_answer
 from auditord.web.api.lake_source import SOURCE, LakeSource, is_lake, source_parameter
 from auditord.web.api.listing import FILTERS
 from auditord.web.api.operation import Operation, Parameter
@@ -209,6 +208,16 @@ class SumsHandler:
     slots: Shares
     lake: LakeSource
 
+    @Operation(
+        "GET",
+        "/api/v1/aggregates",
+        "sumUpRecords",
+        "Sum records up, grouped by whatever they have.",
+        Permission.READ,
+        {200: {JSON: Sums}},
+        problems=(400, 503),
+        parameters=(*FILTER_PARAMETERS, *SUMS, source_parameter(_NAMED)),
+    )
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """The sums over each group."""
         asked = read_sums_query(read_target(request.raw_path).query)
@@ -221,23 +230,7 @@ class SumsHandler:
                 found = await self.records(request).aggregate(asked.query)
         groups = [_group(asked, group) for group in found.groups]
         sums = Sums(found.ticks_per_second, groups, _snapshot(found.snapshot))
-        return Answer(200, msgspec.json.encode(sums), JSON)
-
-    def operations(self, *, has_lake: bool = True) -> Sequence[Operation]:
-        """The calls, as they are routed and described."""
-        return (
-            Operation(
-                "GET",
-                "/api/v1/aggregates",
-                "sumUpRecords",
-                "Sum records up, grouped by whatever they have.",
-                self.show,
-                Permission.READ,
-                {200: {JSON: Sums}},
-                problems=(400, 503),
-                parameters=(*FILTER_PARAMETERS, *SUMS, source_parameter(_NAMED, has_lake=has_lake)),
-            ),
-        )
+        return json_answer(sums)
 
 
 def _snapshot(snapshot: LakeSnapshot | None) -> SummedSnapshot | None:
