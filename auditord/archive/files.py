@@ -5,9 +5,6 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
-import os
-from collections.abc import Sequence
-from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlparse
@@ -15,7 +12,7 @@ from urllib.parse import unquote, urlparse
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from auditord.database.durable_files import synced
+from auditord.database.durable_files import SyncedFile
 
 IMPLEMENTATION: Final = "auditord.archive.files.DurableFileIO"
 """The name under which pyiceberg loads it."""
@@ -43,22 +40,4 @@ class _LocalFile(PyArrowFile):
         path = Path(self._path)
         path.parent.mkdir(parents=True, exist_ok=True)
         folders = [folder for folder in path.parents if folder == self._top or self._top in folder.parents]
-        return _Synchronised(path, "w" if overwrite else "x", folders)
-
-
-class _Synchronised(BufferedWriter):
-    """A file whose bytes and name are on the disk when it is closed."""
-
-    def __init__(self, path: Path, mode: str, folders: Sequence[Path]) -> None:
-        super().__init__(FileIO(path, mode))
-        self._folders = folders
-
-    def close(self) -> None:
-        """Synchronise the file and the folders that lead to it, then close it."""
-        if self.closed:
-            return
-        self.flush()
-        os.fsync(self.fileno())
-        super().close()
-        for folder in self._folders:
-            synced(folder)
+        return SyncedFile(path, "w" if overwrite else "x", folders)
