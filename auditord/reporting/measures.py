@@ -129,28 +129,8 @@ class Measure:
         return tuple(ComponentUsage(name, scores) for name in self.components)
 
 
-def _jobs(sums: Sums) -> Figure:
-    return Figure(Fraction(sums.records))
-
-
-def _core_hours(sums: Sums) -> Figure:
-    return Figure(sums.hours(CORES))
-
-
 def _score_hours(sums: Sums) -> Figure:
     return Figure(sums.scored_hours(CORES))
-
-
-def _gpu_hours(sums: Sums) -> Figure:
-    return Figure(sums.hours(_GPU))
-
-
-def _wall_hours(sums: Sums) -> Figure:
-    return Figure(sums.wall_hours)
-
-
-def _cpu_hours(sums: Sums) -> Figure:
-    return Figure(sums.total(CPU_TIME) / _HOUR)
 
 
 def _efficiency(sums: Sums) -> Figure:
@@ -161,34 +141,22 @@ def _idle_core_hours(sums: Sums) -> Figure:
     return Figure(sums.hours(CORES) - sums.total(CPU_TIME) / _HOUR)
 
 
-def _memory_hours(sums: Sums) -> Figure:
-    return Figure(sums.hours(MEMORY) / MIB_PER_GIB)
-
-
-def _energy(sums: Sums) -> Figure:
-    return Figure(sums.total(ENERGY) / _JOULES_PER_KWH)
-
-
 def _co2(sums: Sums) -> Figure:
     return Figure(sums.total(ENERGY) / _JOULES_PER_KWH * sums.co2_per_kwh)
 
 
-def _waiting_hours(sums: Sums) -> Figure:
-    return Figure(sums.total(WAITING) / _HOUR)
-
-
 _ALL: Final = (
-    Measure("jobs", "Jobs", "", _jobs),
-    Measure("core-hours", "Core hours", "core h", _core_hours, (CORES,)),
+    Measure("jobs", "Jobs", "", lambda sums: Figure(Fraction(sums.records))),
+    Measure("core-hours", "Core hours", "core h", lambda sums: Figure(sums.hours(CORES)), (CORES,)),
     Measure("score-hours", "Score-weighted hours", "score h", _score_hours, (CORES,), scored=True),
-    Measure("gpu-hours", "GPU hours", "GPU h", _gpu_hours, (_GPU,)),
-    Measure("wall-hours", "Wall-clock hours", "h", _wall_hours),
-    Measure("cpu-hours", "CPU hours", "CPU h", _cpu_hours, (CPU_TIME,)),
+    Measure("gpu-hours", "GPU hours", "GPU h", lambda sums: Figure(sums.hours(_GPU)), (_GPU,)),
+    Measure("wall-hours", "Wall-clock hours", "h", lambda sums: Figure(sums.wall_hours)),
+    Measure("cpu-hours", "CPU hours", "CPU h", lambda sums: Figure(sums.total(CPU_TIME) / _HOUR), (CPU_TIME,)),
     Measure("cpu-efficiency", "CPU efficiency", "%", _efficiency, (CORES, CPU_TIME), needs_cpu_time=True, ratio=True),
     Measure("idle-core-hours", "Idle core hours", "core h", _idle_core_hours, (CORES, CPU_TIME), needs_cpu_time=True),
-    Measure("memory-hours", "Memory hours", "GiB h", _memory_hours, (MEMORY,)),
-    Measure("waiting-hours", "Waiting hours", "h", _waiting_hours, (WAITING,)),
-    Measure("energy", "Energy", "kWh", _energy, (ENERGY,)),
+    Measure("memory-hours", "Memory hours", "GiB h", lambda sums: Figure(sums.hours(MEMORY) / MIB_PER_GIB), (MEMORY,)),
+    Measure("waiting-hours", "Waiting hours", "h", lambda sums: Figure(sums.total(WAITING) / _HOUR), (WAITING,)),
+    Measure("energy", "Energy", "kWh", lambda sums: Figure(sums.total(ENERGY) / _JOULES_PER_KWH), (ENERGY,)),
     Measure("co2", "CO2", "kg", _co2, (ENERGY,), needs_intensity=True),
 )
 
