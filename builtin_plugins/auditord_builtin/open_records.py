@@ -14,7 +14,6 @@ from pydantic import Field
 
 from auditord_hookspecs import (
     CommandContext,
-    Daemon,
     Duration,
     PluginConfig,
     PluginContext,
@@ -115,7 +114,6 @@ def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: each kind has its o
 
 
 @hookimpl
-def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
+def auditord_metrics() -> Iterable["Collector"]:
     """The gauge."""
-    del daemon
     return (open_too_long(),)

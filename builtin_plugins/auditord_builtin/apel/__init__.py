@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditord_hookspecs import Daemon, Deferred, Panel, PanelContext, PanelPart, PluginKind, hookimpl
+from auditord_hookspecs import Deferred, Panel, PanelContext, PanelPart, PluginKind, hookimpl
 
 if TYPE_CHECKING:  # the daemon alone has metrics
     from prometheus_client.registry import Collector
@@ -45,11 +45,10 @@ def auditord_commands() -> Iterable[Deferred[click.Command]]:
 
 
 @hookimpl
-def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
+def auditord_metrics() -> Iterable["Collector"]:
     """The metrics."""
     from auditord_builtin.apel.metrics import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 
-    del daemon
     return INSTRUMENTS
 
 

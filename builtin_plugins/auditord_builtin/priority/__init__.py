@@ -5,7 +5,7 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from auditord_hookspecs import Daemon, Deferred, Panel, PluginKind, hookimpl
+from auditord_hookspecs import Deferred, Panel, PluginKind, hookimpl
 
 if TYPE_CHECKING:  # the daemon alone has metrics
     from prometheus_client.registry import Collector
@@ -18,11 +18,10 @@ def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each k
 
 
 @hookimpl
-def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
+def auditord_metrics() -> Iterable["Collector"]:
     """The metrics."""
     from auditord_builtin.priority.metrics import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 
-    del daemon
     return INSTRUMENTS
 
 

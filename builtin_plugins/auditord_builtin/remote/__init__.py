@@ -8,7 +8,7 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from auditord_hookspecs import Daemon, Deferred, PluginKind, SenderKind, hookimpl
+from auditord_hookspecs import Deferred, PluginKind, SenderKind, hookimpl
 
 if TYPE_CHECKING:  # the daemon alone has metrics
     from prometheus_client.registry import Collector
@@ -27,9 +27,8 @@ def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each k
 
 
 @hookimpl
-def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
+def auditord_metrics() -> Iterable["Collector"]:
     """The gauges of ``site_report``."""
     from auditord_builtin.remote.site_report import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 
-    del daemon
     return INSTRUMENTS

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditord_hookspecs import Daemon, Deferred, Panel, PluginKind, hookimpl
+from auditord_hookspecs import Deferred, Panel, PluginKind, hookimpl
 
 if TYPE_CHECKING:  # the daemon alone has metrics
     from prometheus_client.registry import Collector
@@ -34,11 +34,10 @@ def auditord_commands() -> Iterable[Deferred[click.Command]]:
 
 
 @hookimpl
-def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
+def auditord_metrics() -> Iterable["Collector"]:
     """The outcomes of mails, and the end of the last reported period."""
     from auditord_builtin.utilisation.state import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 
-    del daemon
     return INSTRUMENTS
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditord_hookspecs import Daemon, Deferred, Panel, PanelContext, PanelPart, Permission, PluginKind, hookimpl
+from auditord_hookspecs import Deferred, Panel, PanelContext, PanelPart, Permission, PluginKind, hookimpl
 
 if TYPE_CHECKING:  # the daemon alone has metrics
     from prometheus_client.registry import Collector
@@ -34,11 +34,10 @@ def _command() -> click.Command:
 
 
 @hookimpl
-def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
+def auditord_metrics() -> Iterable["Collector"]:
     """The metrics."""
     from auditord_builtin.waldur.metrics import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 
-    del daemon
     return INSTRUMENTS
 
 

@@ -38,12 +38,7 @@ def run(host: FakeCommandContext, *arguments: str) -> Result:
 
 def test_the_module_brings_all_of_it() -> None:
     assert [each.load() for each in auditord_plugins()] == [APEL]
-
-    class Daemon:
-        version = "1"
-        records = FakePluginContext()
-
-    assert tuple(auditord_metrics(Daemon())) == INSTRUMENTS
+    assert tuple(auditord_metrics()) == INSTRUMENTS
 
 
 def test_publish_shows_what_would_be_sent(host: FakeCommandContext) -> None:

@@ -45,7 +45,7 @@ def context(*stored: Record, **options: object) -> FakePluginContext:
 
 def metrics() -> str:
     registry = CollectorRegistry()
-    for instrument in priority.auditord_metrics(None):  # type: ignore[arg-type] # it does not look at the daemon
+    for instrument in priority.auditord_metrics():
         registry.register(instrument)
     return generate_latest(registry).decode()
 
