@@ -112,7 +112,7 @@ def unix(path: Path) -> socket.socket:
 
 
 @dataclass(frozen=True)
-class Got:
+class Response:
     """An answer.
 
     Args:
@@ -154,7 +154,7 @@ class _Received(io.BytesIO):
         """Stay open: there may be bytes behind the body."""
 
 
-def parsed(method: str, received: bytes) -> Got:
+def parsed(method: str, received: bytes) -> Response:
     """All that a connection brought until its end, as the answer to one request.
 
     Raises:
@@ -168,7 +168,7 @@ def parsed(method: str, received: bytes) -> Got:
         body, whole = response.read(), framed
     except IncompleteRead as error:
         body, whole = error.partial, False
-    return Got(response.status, dict(response.getheaders()), body, whole and not file.read())
+    return Response(response.status, dict(response.getheaders()), body, whole and not file.read())
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Caller:
     principal: str | None
     way: str | None = None
 
-    def ask(self, method: str, target: str, body: object = None, headers: Mapping[str, str] | None = None) -> Got:
+    def ask(self, method: str, target: str, body: object = None, headers: Mapping[str, str] | None = None) -> Response:
         """One request on a connection of its own."""
         sent = b"" if body is None else msgspec.json.encode(body)
         named = {**self._headers(sent), **(headers or {})}

@@ -195,7 +195,7 @@ CONTROL_AS_NOBODY: Final = "control, as nobody"
 
 
 @dataclass(frozen=True)
-class Asking:
+class Requester:
     """Somebody who asks.
 
     Args:

@@ -13,7 +13,7 @@ HTML: Final = {"Accept": "text/html,application/xhtml+xml"}
 
 
 @dataclass(frozen=True)
-class Got:
+class Response:
     """An answer."""
 
     status: int
@@ -42,7 +42,7 @@ class Browser:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     source: str = "127.0.0.1"
 
-    def ask(self, method: str, path: str, body: str | None = None, **headers: str) -> Got:
+    def ask(self, method: str, path: str, body: str | None = None, **headers: str) -> Response:
         connection = HTTPConnection(urlsplit(self.url).netloc, timeout=60, source_address=(self.source, 0))
         sent = HTML | self.headers | {name.replace("_", "-"): value for name, value in headers.items()}
         if self.cookies:
@@ -52,7 +52,7 @@ class Browser:
         cookies: SimpleCookie = SimpleCookie()
         for line in answer.headers.get_all("Set-Cookie", []):
             cookies.load(line)
-        got = Got(answer.status, dict(answer.getheaders()), answer.read().decode(), cookies)
+        got = Response(answer.status, dict(answer.getheaders()), answer.read().decode(), cookies)
         connection.close()
         for name, morsel in cookies.items():
             self.cookies[name] = morsel.value
@@ -60,14 +60,14 @@ class Browser:
                 del self.cookies[name]
         return got
 
-    def get(self, path: str, **headers: str) -> Got:
+    def get(self, path: str, **headers: str) -> Response:
         return self.ask("GET", path, **headers)
 
-    def send(self, path: str, fields: Mapping[str, str], **headers: str) -> Got:
+    def send(self, path: str, fields: Mapping[str, str], **headers: str) -> Response:
         """Send a form."""
         form = {"Content-Type": "application/x-www-form-urlencoded", **headers}
         return self.ask("POST", path, urlencode(fields), **form)
 
-    def log_in(self, token: str, target: str = "/") -> Got:
+    def log_in(self, token: str, target: str = "/") -> Response:
         fields = self.get(f"/login?{urlencode({'next': target})}").fields("/login")
         return self.send("/login", {**fields, "token": token})

@@ -29,7 +29,7 @@ FORGED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class NotedJobs:
     """A Slurm that notes its jobs.
 
     Args:
@@ -51,7 +51,7 @@ def _missing_hooks() -> str | None:
     return None if HOOKS.is_dir() else f"this Slurm runs no hooks in {HOOKS}, as one of tests/services/slurm-up does"
 
 
-def begin_noting() -> Noted:
+def begin_noting() -> NotedJobs:
     """Install the hook and submit; :func:`end_noting` takes everything away."""
     folder = Path(tempfile.mkdtemp(prefix="epilog-", dir=HOOKS.parent))
     folder.chmod(0o755)
@@ -65,7 +65,7 @@ def begin_noting() -> Noted:
     array = submit("alice", *many)
     run_slurm("scontrol", "release", f"{array}_[1-{TASKS // 2}]")
     forged = submit("dave", "-A", "biology", "-c", "2", "-J", FORGED, "--comment", FORGED, "--wrap", "true")
-    return Noted(folder, array, forged)
+    return NotedJobs(folder, array, forged)
 
 
 def _install_hook(folder: Path) -> None:
@@ -80,7 +80,7 @@ def _install_hook(folder: Path) -> None:
     hook.chmod(0o755)
 
 
-def end_noting(noted: Noted) -> None:
+def end_noting(noted: NotedJobs) -> None:
     """Take everything away."""
     (HOOKS / noted.folder.name).unlink(missing_ok=True)
     run_slurm("scancel", noted.array)
@@ -88,11 +88,11 @@ def end_noting(noted: Noted) -> None:
 
 
 @pytest.fixture(scope="session")
-def noted() -> Noted:
+def noted() -> NotedJobs:
     """The Slurm that notes its jobs."""
     if reason := missing_slurm() or _missing_hooks():
         pytest.skip(reason)
-    return handed_over(NOTED, Noted)
+    return handed_over(NOTED, NotedJobs)
 
 
 def notes_of(folder: Path, job_ids: Sequence[str]) -> list[Path]:

@@ -18,7 +18,7 @@ from xdist.workermanage import WorkerController
 
 from tests.handing_over import FOLDER, hand_over
 from tests.slurm_jobs import SUBMITTED, missing_slurm, submit_all
-from tests.slurm_notes import NOTED, Noted, begin_noting, end_noting
+from tests.slurm_notes import NOTED, NotedJobs, begin_noting, end_noting
 
 _FILES: Final = "real_slurm"
 """Where tests with a Slurm live: the process that hands the tests out knows their names alone."""
@@ -36,7 +36,7 @@ class _Session:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="auditord-session-"))
-        self.noted: list[Noted] = []
+        self.noted: list[NotedJobs] = []
         self.work: Thread | None = None
 
     def begin(self, tests: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ class _Session:
             hand_over(NOTED, self._note)
         hand_over(SUBMITTED, submit_all)
 
-    def _note(self) -> Noted:
+    def _note(self) -> NotedJobs:
         self.noted.append(begin_noting())
         return self.noted[0]
 

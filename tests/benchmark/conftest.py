@@ -8,7 +8,7 @@ import pytest
 
 from auditord.store import RecordStore
 from auditord.store.opening import open_store
-from tests.benchmark.measured import Place, Running, server
+from tests.benchmark.measured import Location, Running, server
 from tests.postgres_server import NoServer, OwnServer, PostgresServer, migrate_database, own_server
 
 DURABLE = ("-c", "shared_buffers=1GB", "-c", "max_wal_size=8GB", "-c", "checkpoint_timeout=30min")
@@ -25,18 +25,18 @@ def durable_server() -> Generator[OwnServer, None, None]:
 
 
 @pytest.fixture
-def durable_place(durable_server: OwnServer, tmp_path: Path) -> Generator[Place, None, None]:
+def durable_location(durable_server: OwnServer, tmp_path: Path) -> Generator[Location, None, None]:
     """A migrated database of that server, dropped afterwards."""
-    with _place(durable_server, tmp_path) as place:
-        yield place
+    with _location(durable_server, tmp_path) as location:
+        yield location
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A place on either store."""
+def any_location(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    """A location on either store."""
     if request.param == "sqlite":
-        return Place(tmp_path, f"sqlite://{tmp_path / 'records.db'}")
-    found: Place = request.getfixturevalue("durable_place")
+        return Location(tmp_path, f"sqlite://{tmp_path / 'records.db'}")
+    found: Location = request.getfixturevalue("durable_location")
     return found
 
 
@@ -61,14 +61,14 @@ def running_small(
     durable_server: OwnServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Running, None, None]:
     """A server over such a database, shared by all that looks whether a measurement works."""
-    with _place(durable_server, tmp_path_factory.mktemp("small")) as place, server(place) as running:
+    with _location(durable_server, tmp_path_factory.mktemp("small")) as location, server(location) as running:
         yield running
 
 
 @contextmanager
-def _place(database: OwnServer, folder: Path) -> Generator[Place, None, None]:
+def _location(database: OwnServer, folder: Path) -> Generator[Location, None, None]:
     databases = PostgresServer(database.url)
     url = databases.create()
     migrate_database(url)
-    yield Place(folder, url, database.pid)
+    yield Location(folder, url, database.pid)
     databases.drop(url)

@@ -30,7 +30,7 @@ _SETTINGS: Final = ["fsync", "synchronous_commit", "full_page_writes", "shared_b
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Where the measured server keeps its files and its records; of a database server, the process that began it."""
 
     folder: Path
@@ -73,19 +73,19 @@ class Place:
 class Running:
     """A server that is running: its process, and a port for each of its handlers."""
 
-    place: Place
+    location: Location
     pid: int
     ports: Mapping[str, int]
 
 
 @contextmanager
-def server(place: Place) -> Generator[Running, None, None]:
+def server(location: Location) -> Generator[Running, None, None]:
     """Start http_server.py; it must end without a fault."""
-    command = [sys.executable, str(HERE / "http_server.py"), str(place.folder), place.url]
+    command = [sys.executable, str(HERE / "http_server.py"), str(location.folder), location.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield Running(place, process.pid, json.loads(process.stdout.readline()))
+            yield Running(location, process.pid, json.loads(process.stdout.readline()))
         finally:
             process.terminate()
         assert process.wait(30) == 0
@@ -157,17 +157,17 @@ class Cost:
 
 
 @contextmanager
-def counted(place: Place, pid: int | None = None) -> Generator[Callable[[int, float | None], Cost], None, None]:
+def counted(location: Location, pid: int | None = None) -> Generator[Callable[[int, float | None], Cost], None, None]:
     """Inside, what is used is counted; call what is yielded with the records, and with the seconds if they are known.
 
     Args:
-        place: whose database server it is.
+        location: whose database server it is.
         pid: the measured process, if there is one.
     """
-    before = time.perf_counter(), _own(pid), place.cpu_seconds(), _children()
+    before = time.perf_counter(), _own(pid), location.cpu_seconds(), _children()
 
     def cost(records: int, wall: float | None) -> Cost:
-        now = time.perf_counter(), _own(pid), place.cpu_seconds(), _children()
+        now = time.perf_counter(), _own(pid), location.cpu_seconds(), _children()
         elapsed, *used = (late - early for late, early in zip(now, before, strict=True))
         return Cost(records, elapsed if wall is None else wall, *used)
 

@@ -21,7 +21,7 @@ from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
 from auditord_hookspecs import AggregateQuery, Aggregates, CalendarPeriod, CalendarUnit, Record
 from auditord_hookspecs.query import MetaContains
-from tests.benchmark.measured import Cost, Place, counted
+from tests.benchmark.measured import Cost, Location, counted
 from tests.benchmark.test_aggregates import BATCH, CORES, GROUP, USER, job
 
 pytestmark = pytest.mark.anyio
@@ -52,39 +52,41 @@ def jobs(number: int) -> Sequence[Record]:
     return found
 
 
-async def fill(place: Place, table: ArchiveTable, records: Sequence[Record]) -> int:
+async def fill(location: Location, table: ArchiveTable, records: Sequence[Record]) -> int:
     """Store them, and archive nine years; returns how many are archived."""
-    async with open_store(place.url, counted_keys=("site_id",)) as store:
+    async with open_store(location.url, counted_keys=("site_id",)) as store:
         for first in range(0, len(records), BATCH):
             await store.add_all(records[first : first + BATCH], SENT, Duplicates.SAME_RUN, atomic=True)
         await Archiver(store, table).run(BEFORE)
         return (await store.archive_state()).records
 
 
-async def ask(place: Place, table: ArchiveTable, query: AggregateQuery, rounds: int) -> tuple[Aggregates, list[Cost]]:
+async def ask(
+    location: Location, table: ArchiveTable, query: AggregateQuery, rounds: int
+) -> tuple[Aggregates, list[Cost]]:
     """The answer, and the cost of each time, the first of which is that of a store that has just been opened."""
-    async with open_store(place.url, counted_keys=("site_id",)) as store:
+    async with open_store(location.url, counted_keys=("site_id",)) as store:
         store.archive = ArchiveReader(table)
         costs, answer = list[Cost](), None
         for _ in range(rounds):
-            with counted(place, os.getpid()) as cost:
+            with counted(location, os.getpid()) as cost:
                 answer = await store.aggregate(query)
                 costs.append(cost(len(answer.groups), None))
         assert answer is not None
         return answer, costs
 
 
-async def measure(place: Place, number: int, rounds: int) -> str:
+async def measure(location: Location, number: int, rounds: int) -> str:
     records = jobs(number)
-    table = ArchiveTable(f"sqlite:///{place.folder}/catalog.db", f"file://{place.folder}/archive")
-    archived = await fill(place, table, records)
-    size = sum(file.stat().st_size for file in (place.folder / "archive").rglob("*") if file.is_file())
+    table = ArchiveTable(f"sqlite:///{location.folder}/catalog.db", f"file://{location.folder}/archive")
+    archived = await fill(location, table, records)
+    size = sum(file.stat().st_size for file in (location.folder / "archive").rglob("*") if file.is_file())
     gc.collect()
     gc.freeze()  # as the daemon does when it has started; the records of this process are many
     counts = f"{number:,} records of ten years, {archived:,} of them archived, {size / archived:.0f} bytes each"
-    lines = [f"\n{place.url.partition(':')[0]}, {counts}:"]
+    lines = [f"\n{location.url.partition(':')[0]}, {counts}:"]
     for name, query in QUESTIONS.items():
-        answer, costs = await ask(place, table, query, rounds)
+        answer, costs = await ask(location, table, query, rounds)
         if query.by == (MONTH,):
             wanted = [each for each in records if (each.meta or {})["site_id"][0] == "site-1" or "site" not in name]
             assert sum(group.records for group in answer.groups) == len(wanted)
@@ -104,12 +106,12 @@ async def measure(place: Place, number: int, rounds: int) -> str:
 
 @pytest.mark.benchmark
 @pytest.mark.timeout(3_000)
-async def test_sums_over_ten_years(any_place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    text = await measure(any_place, number=200_000, rounds=7)
+async def test_sums_over_ten_years(any_location: Location, capsys: pytest.CaptureFixture[str]) -> None:
+    text = await measure(any_location, number=200_000, rounds=7)
     with capsys.disabled():
         sys.stdout.write(text)
 
 
-async def test_sums_over_ten_years_in_small(any_place: Place) -> None:
-    text = await measure(any_place, number=600, rounds=2)
+async def test_sums_over_ten_years_in_small(any_location: Location) -> None:
+    text = await measure(any_location, number=600, rounds=2)
     assert "541 of them archived" in text

@@ -24,7 +24,7 @@ from auditord.store.opening import open_store
 from auditord.store.postgres import counting as postgres
 from auditord.store.sqlite import counting as sqlite
 from auditord_hookspecs import Component, Record, Score
-from tests.benchmark.measured import Cost, Place, counted
+from tests.benchmark.measured import Cost, Location, counted
 
 pytestmark = pytest.mark.anyio
 
@@ -103,21 +103,21 @@ def fill(url: str, archived: int) -> None:
 Way: TypeAlias = Callable[[RecordStore, Random, int], Awaitable[None]]
 
 
-async def measure(place: Place, archived: int, stored: int, rounds: int, number: int) -> str:
+async def measure(location: Location, archived: int, stored: int, rounds: int, number: int) -> str:
     """Ratios of times with and without the look, as lines."""
     random, lines = Random(4711), list[str]()  # noqa: S311 no secret
-    queries, without = unchecked(place.url)
-    async with open_store(place.url, counted_keys=KEYS) as store:
+    queries, without = unchecked(location.url)
+    async with open_store(location.url, counted_keys=KEYS) as store:
         await in_bulk(store, random, stored)
-        fill(place.url, archived)
+        fill(location.url, archived)
         for way in (singly, in_bulk):
             costs: dict[bool, list[Cost]] = {True: [], False: []}
             for turn in range(2 * rounds + 2):  # the first of each does not count
-                with patch.dict(queries, without if turn % 2 else {}), counted(place, os.getpid()) as cost:
+                with patch.dict(queries, without if turn % 2 else {}), counted(location, os.getpid()) as cost:
                     await way(store, random, number)
                     costs[turn % 2 == 0].append(cost(number, None))
             lines.append(f"{way.__name__:>8}: {_ratio(costs[True][1:], costs[False][1:])}")
-    return "\n".join([f"\n{place.url.partition(':')[0]}, {archived:,} archived ids:", *lines, ""])
+    return "\n".join([f"\n{location.url.partition(':')[0]}, {archived:,} archived ids:", *lines, ""])
 
 
 def _ratio(looking: Sequence[Cost], plain: Sequence[Cost]) -> str:
@@ -137,12 +137,12 @@ def _micros(costs: Sequence[Cost]) -> float:
 
 @pytest.mark.benchmark
 @pytest.mark.timeout(1_800)
-async def test_the_look_for_archived_ids(any_place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    text = await measure(any_place, archived=1_000_000, stored=50_000, rounds=12, number=2_000)
+async def test_the_look_for_archived_ids(any_location: Location, capsys: pytest.CaptureFixture[str]) -> None:
+    text = await measure(any_location, archived=1_000_000, stored=50_000, rounds=12, number=2_000)
     with capsys.disabled():
         sys.stdout.write(text)
 
 
-async def test_the_look_for_archived_ids_in_small(any_place: Place) -> None:
-    text = await measure(any_place, archived=1_000, stored=300, rounds=1, number=300)
+async def test_the_look_for_archived_ids_in_small(any_location: Location) -> None:
+    text = await measure(any_location, archived=1_000, stored=300, rounds=1, number=300)
     assert text.count("with the look") == 2

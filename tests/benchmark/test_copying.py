@@ -21,7 +21,7 @@ CORES = (Component("Cores", 8, (Score("HEPscore23", 11.5),)), Component("Memory"
 AT_ONCE = 10_000
 
 
-class Quiet:
+class SilentProgress:
     """Watches a copy."""
 
     def progressed(self, phase: str, done: int, total: int) -> None:
@@ -44,7 +44,7 @@ async def fill(url: str, jobs: int) -> None:
 async def timed_copy(source: str, target: str) -> float:
     begun = time.perf_counter()
     ends = StoreSection(url=source), StoreSection(url=target)
-    await copy_store(*ends, resume=False, now=lambda: START, progress=Quiet())
+    await copy_store(*ends, resume=False, now=lambda: START, progress=SilentProgress())
     return time.perf_counter() - begun
 
 

@@ -20,7 +20,7 @@ from typing import Final, LiteralString, TypeAlias
 import psycopg
 import pytest
 
-from tests.benchmark.measured import BATCH, Place, Running, posted, server
+from tests.benchmark.measured import BATCH, Location, Running, posted, server
 from tests.benchmark.test_post_record import make_tables
 
 Connection: TypeAlias = psycopg.Connection[tuple[object, ...]]
@@ -121,8 +121,8 @@ def measure(postgres: Running, sqlite: Running, records: int, rounds: int) -> st
     for body in bodies(records):
         asked(postgres, "/records", body)
         asked(sqlite, "/records", body)
-    make_tables(postgres.place, postgres.ports["record"], 0)
-    with psycopg.connect(postgres.place.url, autocommit=True) as connection:
+    make_tables(postgres.location, postgres.ports["record"], 0)
+    with psycopg.connect(postgres.location.url, autocommit=True) as connection:
         lines = [_line(each, connection, postgres, sqlite, rounds) for each in QUESTIONS]
     return "\n".join([f"\nGET /records of {records:,} records; medians, ms", *lines, ""])
 
@@ -159,23 +159,23 @@ def _in_turns(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, l
 
 
 @contextmanager
-def both(postgres: Place, folder: Path) -> Generator[tuple[Running, Running], None, None]:
+def both(postgres: Location, folder: Path) -> Generator[tuple[Running, Running], None, None]:
     """A server on each store."""
-    with server(postgres) as one, server(Place(folder, f"sqlite://{folder / 'records.db'}")) as other:
+    with server(postgres) as one, server(Location(folder, f"sqlite://{folder / 'records.db'}")) as other:
         yield one, other
 
 
 @pytest.mark.benchmark
 @pytest.mark.timeout(3_600)
 def test_narrow_questions(
-    durable_place: Place, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+    durable_location: Location, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with both(durable_place, tmp_path_factory.mktemp("sqlite")) as (postgres, sqlite):
+    with both(durable_location, tmp_path_factory.mktemp("sqlite")) as (postgres, sqlite):
         text = measure(postgres, sqlite, records=1_000_000, rounds=9)
     with capsys.disabled():
         sys.stdout.write(text)
 
 
-def test_narrow_questions_in_small(durable_place: Place, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with both(durable_place, tmp_path_factory.mktemp("sqlite")) as (postgres, sqlite):
+def test_narrow_questions_in_small(durable_location: Location, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with both(durable_location, tmp_path_factory.mktemp("sqlite")) as (postgres, sqlite):
         assert "newest 100" in measure(postgres, sqlite, records=10_000, rounds=1)

@@ -7,7 +7,7 @@ from typing import Final
 import psycopg
 import pytest
 
-from tests.benchmark.measured import Cost, Place, Running, counted, fill, memory, ratio, server, table
+from tests.benchmark.measured import Cost, Location, Running, counted, fill, memory, ratio, server, table
 
 DOCUMENTS: Final = "COPY (SELECT document FROM auditord.records ORDER BY stop_time, record_id) TO STDOUT"
 LONG: Final = "COPY (SELECT document FROM auditord.records WHERE runtime > %d ORDER BY stop_time, record_id) TO STDOUT"
@@ -34,9 +34,9 @@ def fetch(port: int, query: str = "") -> int:
     return int(subprocess.run(command, capture_output=True, check=True, timeout=600).stdout)
 
 
-def written(place: Place) -> tuple[int, int]:
+def written(location: Location) -> tuple[int, int]:
     """Records, and the bytes of their documents."""
-    with psycopg.connect(place.url) as connection:
+    with psycopg.connect(location.url) as connection:
         row = connection.execute(
             "SELECT count(*), sum(octet_length(document))::bigint FROM auditord.records"
         ).fetchone()
@@ -44,37 +44,37 @@ def written(place: Place) -> tuple[int, int]:
     return row
 
 
-def drop(place: Place, copy: str = DOCUMENTS) -> None:
+def drop(location: Location, copy: str = DOCUMENTS) -> None:
     """Let psql copy the documents, and keep nothing."""
-    subprocess.run(["psql", "-X", "-q", "-c", copy, place.url], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(["psql", "-X", "-q", "-c", copy, location.url], stdout=subprocess.DEVNULL, check=True)
 
 
 def fill_and_vacuum(running: Running, records: int) -> None:
     fill(running.ports["record"], records)
-    subprocess.run(["psql", "-X", "-q", "-c", "VACUUM ANALYZE auditord.records", running.place.url], check=True)
+    subprocess.run(["psql", "-X", "-q", "-c", "VACUUM ANALYZE auditord.records", running.location.url], check=True)
 
 
 def measure(running: Running, rounds: int) -> str:
-    place = running.place
-    records, size = written(place)
+    location = running.location
+    records, size = written(location)
     costs: dict[str, list[Cost]] = {"daemon": [], "psql": []}
     before = memory(running.pid)["VmRSS"]
     for _ in range(rounds):
-        with counted(place, running.pid) as cost:
+        with counted(location, running.pid) as cost:
             assert size < fetch(running.ports["record"]) < size * 1.001 + 1_000
             costs["daemon"].append(cost(records, None))
-        with counted(place) as cost:
-            drop(place)
+        with counted(location) as cost:
+            drop(location)
             costs["psql"].append(cost(records, None))
     growth = memory(running.pid)["VmHWM"] - before
-    return report(place, costs, size, growth)
+    return report(location, costs, size, growth)
 
 
-def report(place: Place, costs: dict[str, list[Cost]], size: int, growth: int) -> str:
+def report(location: Location, costs: dict[str, list[Cost]], size: int, growth: int) -> str:
     records = costs["daemon"][0].records
     return "\n".join(
         [
-            f"\nGET /records of {records:,} records, {size / 1e6:,.0f} MB; {place.durability()}",
+            f"\nGET /records of {records:,} records, {size / 1e6:,.0f} MB; {location.durability()}",
             *table(costs),
             ratio("daemon / psql COPY", costs["daemon"], costs["psql"], 0.70),
             f"  memory grew by {growth / 1024:.1f} MB at most (goal {MOST_GROWTH / 1024:.0f})",
@@ -85,29 +85,29 @@ def report(place: Place, costs: dict[str, list[Cost]], size: int, growth: int) -
 
 def measure_long(running: Running, rounds: int) -> str:
     """Records whose runtime is among the longest, for which there is no index."""
-    place, copies = running.place, LONG.replace("COPY", "SELECT count(*) FROM").replace(" TO STDOUT", " AS found")
-    with psycopg.connect(place.url) as connection:
+    location, copies = running.location, LONG.replace("COPY", "SELECT count(*) FROM").replace(" TO STDOUT", " AS found")
+    with psycopg.connect(location.url) as connection:
         (seconds,) = connection.execute(
             "SELECT percentile_disc(0.99) WITHIN GROUP (ORDER BY runtime) FROM auditord.records"
         ).fetchone() or (0,)
         (records,) = connection.execute((copies % seconds).encode()).fetchone() or (0,)
     costs: dict[str, list[Cost]] = {"daemon": [], "psql": []}
     for _ in range(rounds):
-        with counted(place, running.pid) as cost:
+        with counted(location, running.pid) as cost:
             fetch(running.ports["record"], f"?runtime[gt]={seconds}")
             costs["daemon"].append(cost(records, None))
-        with counted(place) as cost:
-            drop(place, LONG % seconds)
+        with counted(location) as cost:
+            drop(location, LONG % seconds)
             costs["psql"].append(cost(records, None))
     title = f"\nGET /records?runtime[gt]={seconds}: {records:,} records"
     return "\n".join([title, *table(costs), ratio("daemon / psql COPY", costs["daemon"], costs["psql"], 0.70), ""])
 
 
 @pytest.mark.benchmark
-def test_get_records_beside_psql(durable_place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    with server(durable_place) as running:
+def test_get_records_beside_psql(durable_location: Location, capsys: pytest.CaptureFixture[str]) -> None:
+    with server(durable_location) as running:
         fill_and_vacuum(running, 1_000_000)
-    with server(durable_place) as running:  # a fresh process, so that filling has left nothing behind
+    with server(durable_location) as running:  # a fresh process, so that filling has left nothing behind
         text = measure(running, rounds=5) + measure_long(running, rounds=5)
     with capsys.disabled():
         sys.stdout.write(text)

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.benchmark.measured import BATCH, Place, cpu_seconds, fill, memory, server
+from tests.benchmark.measured import BATCH, Location, cpu_seconds, fill, memory, server
 from tests.benchmark.posting import CONNECTIONS, load
 from tests.postgres_server import NoServer, migrate_database, own_server
 
@@ -19,15 +19,15 @@ ROUTES: Final = ("bare", "lean", "record")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Place, None, None]:
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Location, None, None]:
     """A durable store of each kind."""
     if request.param == "sqlite":
-        yield Place(tmp_path, f"sqlite://{tmp_path / 'records.db'}")
+        yield Location(tmp_path, f"sqlite://{tmp_path / 'records.db'}")
         return
     try:
         with own_server(("-c", "shared_buffers=1GB", "-c", "max_wal_size=8GB")) as database:
             migrate_database(database.url)
-            yield Place(tmp_path, database.url, database.pid)
+            yield Location(tmp_path, database.url, database.pid)
     except NoServer as error:
         pytest.skip(str(error))
 
@@ -49,16 +49,18 @@ def stream(port: int, query: str = "") -> tuple[int, float]:
     return found, time.perf_counter() - begun
 
 
-def post_rounds(place: Place, rounds: int, seconds: float) -> dict[str, list[dict[str, float]]]:
+def post_rounds(location: Location, rounds: int, seconds: float) -> dict[str, list[dict[str, float]]]:
     """Rounds over all routes in turn, so that a busy machine disturbs each alike; what was acknowledged is stored."""
     results: dict[str, list[dict[str, float]]] = {name: [] for name in ROUTES}
-    with server(place) as running:
+    with server(location) as running:
         ports, pid = running.ports, running.pid
         for number in range(rounds):
             for name in ROUTES:
-                before = cpu_seconds(pid), place.cpu_seconds()
+                before = cpu_seconds(pid), location.cpu_seconds()
                 result = load(ports[name], seconds, f"{name}-{number}")
-                used = [now - then for now, then in zip((cpu_seconds(pid), place.cpu_seconds()), before, strict=True)]
+                used = [
+                    now - then for now, then in zip((cpu_seconds(pid), location.cpu_seconds()), before, strict=True)
+                ]
                 own, database = (each / result["requests"] * 1e6 for each in used)
                 results[name].append(result | {"cpu_us": own, "database_us": database})
         stored, _ = stream(ports["record"])
@@ -82,23 +84,23 @@ def report(results: Mapping[str, list[dict[str, float]]]) -> str:
 
 
 @pytest.mark.benchmark
-def test_post_record_at_full_size(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    results = post_rounds(place, ROUNDS, seconds=6)
+def test_post_record_at_full_size(location: Location, capsys: pytest.CaptureFixture[str]) -> None:
+    results = post_rounds(location, ROUNDS, seconds=6)
     with capsys.disabled():
         sys.stdout.write(report(results))
 
 
-def test_post_record_in_small(place: Place) -> None:
-    assert "POST /record" in report(post_rounds(place, 1, seconds=0.1))
+def test_post_record_in_small(location: Location) -> None:
+    assert "POST /record" in report(post_rounds(location, 1, seconds=0.1))
 
 
-def stream_all(place: Place, records: int) -> str:
-    with server(place) as running:
+def stream_all(location: Location, records: int) -> str:
+    with server(location) as running:
         port = running.ports["record"]
         began = time.perf_counter()
         fill(port, records)
         filled = records / (time.perf_counter() - began)
-    with server(place) as running:  # a fresh process, so that filling has left nothing behind
+    with server(location) as running:  # a fresh process, so that filling has left nothing behind
         port, pid = running.ports["record"], running.pid
         assert stream(port, "limit=1000")[0] == min(records, 1000)
         before = memory(pid)
@@ -106,7 +108,7 @@ def stream_all(place: Place, records: int) -> str:
         after = memory(pid)
     assert found == records
     return (
-        f"\nPOST /records of {BATCH}: {filled:,.0f}/s; bytes per record: {place.bytes_per_record(records)}"
+        f"\nPOST /records of {BATCH}: {filled:,.0f}/s; bytes per record: {location.bytes_per_record(records)}"
         f"\nGET /records: {records:,} records at {records / seconds:,.0f}/s; resident memory grew by "
         f"{(after['VmRSS'] - before['VmRSS']) / 1024:.1f} MB, at most by "
         f"{(after['VmHWM'] - before['VmRSS']) / 1024:.1f} MB (from {before['VmRSS'] / 1024:.1f} MB)\n"
@@ -114,11 +116,11 @@ def stream_all(place: Place, records: int) -> str:
 
 
 @pytest.mark.benchmark
-def test_a_million_records_are_streamed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    text = stream_all(place, 1_000_000)
+def test_a_million_records_are_streamed(location: Location, capsys: pytest.CaptureFixture[str]) -> None:
+    text = stream_all(location, 1_000_000)
     with capsys.disabled():
         sys.stdout.write(text)
 
 
-def test_ten_thousand_records_are_streamed(place: Place) -> None:
-    assert "10,000 records" in stream_all(place, 10_000)
+def test_ten_thousand_records_are_streamed(location: Location) -> None:
+    assert "10,000 records" in stream_all(location, 10_000)

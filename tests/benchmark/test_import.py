@@ -54,7 +54,7 @@ DIGEST: Final = "SELECT count(*), sum(hashtextextended(record_id || document, 0)
 
 
 @dataclass(frozen=True)
-class Figures:
+class Measurements:
     rows: int
     copied: float
     imported: float
@@ -175,7 +175,7 @@ def psql(case: Case, command: str) -> None:
     subprocess.run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", command, case.ours], check=True)
 
 
-def measure(server: PostgresServer, folder: Path, rows: int, killed_at: float) -> Figures:
+def measure(server: PostgresServer, folder: Path, rows: int, killed_at: float) -> Measurements:
     case = Case(server, folder, rows)
     try:
         return measure_case(case, killed_at)
@@ -184,7 +184,7 @@ def measure(server: PostgresServer, folder: Path, rows: int, killed_at: float) -
         server.drop(case.ours)
 
 
-def measure_case(case: Case, killed_at: float) -> Figures:
+def measure_case(case: Case, killed_at: float) -> Measurements:
     rows = case.rows
     cpu = children_cpu()
     first = run_until_killed(case, killed_at)
@@ -196,7 +196,7 @@ def measure_case(case: Case, killed_at: float) -> Figures:
     before = case.digest()
     copied = psql_copy(case)
     assert case.digest() == before
-    return Figures(rows, copied, first + imported, compared, cpu, peak)
+    return Measurements(rows, copied, first + imported, compared, cpu, peak)
 
 
 def test_ten_thousand_rows_and_more_are_imported_over_a_kill(postgres_server: PostgresServer, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer
 from auditord.store.sqlite.counting import QUERIES
-from tests.benchmark.measured import Cost, Place, Running, counted, fill, jobs, ratio, server, table
+from tests.benchmark.measured import Cost, Location, Running, counted, fill, jobs, ratio, server, table
 from tests.benchmark.posting import CONNECTIONS, load
 from tests.benchmark.test_post_records import AT_ONCE, PARALLEL, post
 
@@ -28,7 +28,7 @@ COLUMNS: Final = (
 Row = tuple[Any, ...]  # Any: columns of all types
 
 
-class Beside:
+class StoreCopy:
     """A copy of a store's file that rows are added to."""
 
     def __init__(self, original: Path, folder: Path) -> None:
@@ -64,12 +64,12 @@ def count_rows(connection: sqlite3.Connection) -> int:
     return found
 
 
-def in_turns(running: Running, before: int, rounds: int, turn: Callable[[Beside, int], int]) -> None:
+def in_turns(running: Running, before: int, rounds: int, turn: Callable[[StoreCopy, int], int]) -> None:
     """Rounds with a file of so many records and its copy; a turn tells how many rows it has added to the copy."""
-    file = running.place.folder / "records.db"
+    file = running.location.folder / "records.db"
     fill(running.ports["record"], before)
     post(running, "warm", AT_ONCE, 1)  # the copy knows who posts, and all scores
-    with closing(Beside(file, running.place.folder)) as beside:
+    with closing(StoreCopy(file, running.location.folder)) as beside:
         expected = beside.rows() + sum(turn(beside, number) for number in range(rounds))
         assert beside.rows() == expected
 
@@ -77,13 +77,13 @@ def in_turns(running: Running, before: int, rounds: int, turn: Callable[[Beside,
 def measure_single(running: Running, before: int, rounds: int, seconds: float) -> str:
     costs: dict[str, list[Cost]] = {"lean": [], "record": [], "one": [], "rows": []}
 
-    def turn(beside: Beside, number: int) -> int:
+    def turn(beside: StoreCopy, number: int) -> int:
         for name, port, connections in (
             ("lean", "lean", CONNECTIONS),
             ("record", "record", CONNECTIONS),
             ("one", "record", 1),
         ):
-            with counted(running.place, running.pid) as cost:
+            with counted(running.location, running.pid) as cost:
                 result = load(running.ports[port], seconds, f"{name}{number}", connections)
                 assert not result["failures"]
                 costs[name].append(cost(int(result["requests"]), result["requests"] / result["per_second"]))
@@ -103,7 +103,7 @@ def measure_single(running: Running, before: int, rounds: int, seconds: float) -
 def measure_bulk(running: Running, before: int, rounds: int, records: int) -> str:
     costs: dict[str, list[Cost]] = {"posted": [], "jobs": [], "jobs at once": [], "rows": []}
 
-    def turn(beside: Beside, number: int) -> int:
+    def turn(beside: StoreCopy, number: int) -> int:
         costs["posted"].append(post(running, f"p{number}", records, 1))
         costs["jobs"].append(post(running, f"j{number}", records, 1, jobs))
         costs["jobs at once"].append(post(running, f"k{number}", records, PARALLEL, jobs))
@@ -125,32 +125,32 @@ def report(title: str, costs: dict[str, list[Cost]], *ratios: str) -> str:
 
 
 @pytest.fixture
-def sqlite_place(tmp_path: Path) -> Place:
+def sqlite_location(tmp_path: Path) -> Location:
     """Where a server keeps its records in a file."""
-    return Place(tmp_path, f"sqlite://{tmp_path / 'records.db'}")
+    return Location(tmp_path, f"sqlite://{tmp_path / 'records.db'}")
 
 
 @pytest.mark.benchmark
-def test_posts_beside_rows(sqlite_place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    with server(sqlite_place) as running:
+def test_posts_beside_rows(sqlite_location: Location, capsys: pytest.CaptureFixture[str]) -> None:
+    with server(sqlite_location) as running:
         text = measure_bulk(running, before=500_000, rounds=5, records=100_000)
     with capsys.disabled():
         sys.stdout.write(text)
 
 
 @pytest.mark.benchmark
-def test_single_posts_beside_rows(sqlite_place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    with server(sqlite_place) as running:
+def test_single_posts_beside_rows(sqlite_location: Location, capsys: pytest.CaptureFixture[str]) -> None:
+    with server(sqlite_location) as running:
         text = measure_single(running, before=500_000, rounds=5, seconds=5)
     with capsys.disabled():
         sys.stdout.write(text)
 
 
-def test_posts_beside_rows_in_small(sqlite_place: Place) -> None:
-    with server(sqlite_place) as running:
+def test_posts_beside_rows_in_small(sqlite_location: Location) -> None:
+    with server(sqlite_location) as running:
         assert "record at one connection / rows" in measure_single(running, before=1_000, rounds=1, seconds=0.05)
 
 
-def test_bulk_posts_beside_rows_in_small(sqlite_place: Place) -> None:
-    with server(sqlite_place) as running:
+def test_bulk_posts_beside_rows_in_small(sqlite_location: Location) -> None:
+    with server(sqlite_location) as running:
         assert "jobs / rows" in measure_bulk(running, before=1_000, rounds=1, records=4_000)

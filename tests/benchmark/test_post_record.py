@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from tests.auditor_database import SCHEMA
-from tests.benchmark.measured import Cost, Place, Running, counted, fill, ratio, server, table
+from tests.benchmark.measured import Cost, Location, Running, counted, fill, ratio, server, table
 from tests.benchmark.posting import CONNECTIONS, load
 
 AUDITOR_CONNECTIONS: Final = 10
@@ -44,13 +44,13 @@ VALUES: Final = {
 }
 
 
-def replay(place: Place, seconds: float, connections: int) -> float:
+def replay(location: Location, seconds: float, connections: int) -> float:
     """AUDITOR's transactions per second."""
-    script = place.folder / "auditor.sql"
+    script = location.folder / "auditor.sql"
     script.write_text(STATEMENTS)
     values = [word for name, value in VALUES.items() for word in ("-D", f"{name}={value}")]
     options = ["-n", "-M", "prepared", "-c", str(connections), "-T", str(max(1, round(seconds)))]
-    command = ["pgbench", *options, *values, "-f", str(script), "-d", place.url]
+    command = ["pgbench", *options, *values, "-f", str(script), "-d", location.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=True)
     assert "number of failed transactions: 0 " in done.stdout, done.stdout
     found = re.search(r"tps = ([\d.]+)", done.stdout)
@@ -58,18 +58,18 @@ def replay(place: Place, seconds: float, connections: int) -> float:
     return float(found[1])
 
 
-def make_tables(place: Place, port: int, records: int) -> None:
+def make_tables(location: Location, port: int, records: int) -> None:
     fill(port, records)
-    with psycopg.connect(place.url, autocommit=True) as connection:
+    with psycopg.connect(location.url, autocommit=True) as connection:
         connection.execute(SCHEMA)
         connection.execute(FILL)
         connection.execute("VACUUM ANALYZE auditor_accounting")
         connection.execute("VACUUM ANALYZE auditord.records")
 
 
-def count_rows(place: Place) -> Sequence[int]:
+def count_rows(location: Location) -> Sequence[int]:
     """Of our table and of AUDITOR's."""
-    with psycopg.connect(place.url) as connection:
+    with psycopg.connect(location.url) as connection:
         found = connection.execute("SELECT (SELECT count(*) FROM auditord.records), count(*) FROM auditor_accounting")
         return found.fetchone() or ()
 
@@ -77,35 +77,38 @@ def count_rows(place: Place) -> Sequence[int]:
 def measure(running: Running, records: int, rounds: int, seconds: float) -> str:
     """Rounds in turn, so that a busy machine disturbs each alike; what was acknowledged is stored."""
     costs: dict[str, list[Cost]] = {name: [] for name in ("bare", "lean", "record", "one", "auditor", "auditor-1")}
-    place = running.place
-    make_tables(place, running.ports["record"], records)
-    before, _ = count_rows(place)
+    location = running.location
+    make_tables(location, running.ports["record"], records)
+    before, _ = count_rows(location)
     for number in range(rounds):
         for name in ("bare", "lean", "record"):
             costs[name].append(post(running, name, number, seconds))
         costs["one"].append(post(running, "record", number, seconds, 1))
         for name, connections in (("auditor", AUDITOR_CONNECTIONS), ("auditor-1", 1)):
-            with counted(place) as cost:
-                rate, elapsed = replay(place, seconds, connections), max(1, round(seconds))
+            with counted(location) as cost:
+                rate, elapsed = replay(location, seconds, connections), max(1, round(seconds))
                 costs[name].append(cost(round(rate * elapsed), elapsed))
-    ours, theirs = count_rows(place)
+    ours, theirs = count_rows(location)
     assert ours == before + sum(cost.records for cost in (*costs["record"], *costs["one"]))
     assert theirs > before
-    return report(place, costs, before)
+    return report(location, costs, before)
 
 
 def post(running: Running, name: str, number: int, seconds: float, connections: int = CONNECTIONS) -> Cost:
-    with counted(running.place, running.pid) as cost:
+    with counted(running.location, running.pid) as cost:
         result = load(running.ports[name], seconds, f"{name}-{number}", connections)
         assert not result["failures"]
         return cost(int(result["requests"]), result["requests"] / result["per_second"])
 
 
-def report(place: Place, costs: dict[str, list[Cost]], records: int) -> str:
+def report(location: Location, costs: dict[str, list[Cost]], records: int) -> str:
     record = costs["record"]
     return "\n".join(
         [
-            f"\nPOST /record at {CONNECTIONS} connections and at one, {records:,} records before; {place.durability()}",
+            (
+                f"\nPOST /record at {CONNECTIONS} connections and at one, {records:,} records before; "
+                f"{location.durability()}"
+            ),
             *table(costs),
             ratio("record / bare", record, costs["bare"], 0.60),
             ratio("record / lean", record, costs["lean"], 0.60),
@@ -117,8 +120,8 @@ def report(place: Place, costs: dict[str, list[Cost]], records: int) -> str:
 
 
 @pytest.mark.benchmark
-def test_post_record_beside_auditors_statements(durable_place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    with server(durable_place) as running:
+def test_post_record_beside_auditors_statements(durable_location: Location, capsys: pytest.CaptureFixture[str]) -> None:
+    with server(durable_location) as running:
         text = measure(running, records=1_000_000, rounds=5, seconds=5)
     with capsys.disabled():
         sys.stdout.write(text)

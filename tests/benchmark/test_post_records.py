@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import psycopg
 import pytest
 
-from tests.benchmark.measured import Cost, Place, Running, counted, fill, jobs, posted, ratio, server, table
+from tests.benchmark.measured import Cost, Location, Running, counted, fill, jobs, posted, ratio, server, table
 from tests.benchmark.posting import load_bulk
 
 PARALLEL: Final = 4
@@ -41,74 +41,77 @@ def write_bodies(path: Path, prefix: str, records: int, make: Make = posted) -> 
     path.write_bytes(b"\n".join(bodies))
 
 
-def write_rows(place: Place, number: int) -> list[Path]:
+def write_rows(location: Location, number: int) -> list[Path]:
     """The rows of what was posted in a round, in a file for each ``psql``."""
-    paths = [place.folder / f"rows-{part}.copy" for part in range(PARALLEL)]
+    paths = [location.folder / f"rows-{part}.copy" for part in range(PARALLEL)]
     for part, path in enumerate(paths):
         rows = (
             f"SELECT {EXPORT} FROM auditord.records WHERE record_id LIKE 'p{number}-%' "  # noqa: S608 made here
             f"AND abs(hashtext(record_id) % {PARALLEL}) = {part}"
         )
-        psql(place, f"\\copy ({rows}) to '{path}'").wait()
+        psql(location, f"\\copy ({rows}) to '{path}'").wait()
     return paths
 
 
-def psql(place: Place, command: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", command, place.url])
+def psql(location: Location, command: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", command, location.url])
 
 
-def copy_in(place: Place, paths: list[Path]) -> float:
+def copy_in(location: Location, paths: list[Path]) -> float:
     """Seconds of all of them together."""
     begun = time.perf_counter()
-    running = [psql(place, f"\\copy auditord.records ({COLUMNS}) from '{path}'") for path in paths]
+    running = [psql(location, f"\\copy auditord.records ({COLUMNS}) from '{path}'") for path in paths]
     assert [each.wait() for each in running] == [0] * len(paths)
     return time.perf_counter() - begun
 
 
 def measure(running: Running, before: int, records: int, rounds: int) -> str:
-    place = running.place
+    location = running.location
     costs: dict[str, list[Cost]] = {"posted": [], "jobs": [], "psql": []}
     fill(running.ports["record"], before)
     for number in range(rounds):
         costs["posted"].append(post(running, f"p{number}", records, PARALLEL))
         costs["jobs"].append(post(running, f"j{number}", records, PARALLEL, jobs))
-        paths = write_rows(place, number)
-        with counted(place) as cost:
-            costs["psql"].append(cost(records, copy_in(place, paths)))
-    with psycopg.connect(place.url) as connection:
+        paths = write_rows(location, number)
+        with counted(location) as cost:
+            costs["psql"].append(cost(records, copy_in(location, paths)))
+    with psycopg.connect(location.url) as connection:
         copies = "SELECT count(*) FILTER (WHERE record_id LIKE 'c%'), count(*) FROM auditord.records"
         row = connection.execute(copies).fetchone()
     assert row is not None
     assert row[0] == rounds * records
-    return report(place, costs, before, row[1])
+    return report(location, costs, before, row[1])
 
 
 def post(running: Running, prefix: str, records: int, connections: int, make: Make = posted) -> Cost:
-    bodies = running.place.folder / "bodies"
+    bodies = running.location.folder / "bodies"
     write_bodies(bodies, prefix, records, make)
-    with counted(running.place, running.pid) as cost:
+    with counted(running.location, running.pid) as cost:
         result = load_bulk(running.ports["record"], bodies, connections)
         assert (result["requests"] * AT_ONCE, result["failures"]) == (records, 0)
         return cost(records, result["seconds"])
 
 
-def report(place: Place, costs: dict[str, list[Cost]], before: int, after: int) -> str:
+def report(location: Location, costs: dict[str, list[Cost]], before: int, after: int) -> str:
     return "\n".join(
         [
-            f"\nPOST /records of {AT_ONCE:,} on {PARALLEL} connections, {before:,} records there; {place.durability()}",
+            (
+                f"\nPOST /records of {AT_ONCE:,} on {PARALLEL} connections, {before:,} records there; "
+                f"{location.durability()}"
+            ),
             *table(costs),
             ratio(f"posted / {PARALLEL} psql COPYs", costs["posted"], costs["psql"], 0.65),
             ratio(f"jobs / {PARALLEL} psql COPYs", costs["jobs"], costs["psql"]),
-            f"  bytes per record by column: {place.bytes_by_column()}",
-            f"  bytes per record by table and index: {place.bytes_per_record(after)}",
+            f"  bytes per record by column: {location.bytes_by_column()}",
+            f"  bytes per record by table and index: {location.bytes_per_record(after)}",
             "",
         ]
     )
 
 
 @pytest.mark.benchmark
-def test_post_records_beside_psql(durable_place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    with server(durable_place) as running:
+def test_post_records_beside_psql(durable_location: Location, capsys: pytest.CaptureFixture[str]) -> None:
+    with server(durable_location) as running:
         text = measure(running, before=500_000, records=100_000, rounds=5)
     with capsys.disabled():
         sys.stdout.write(text)

@@ -31,7 +31,7 @@ PAGE_CACHE = 1024 * 1024  # of the one connection that streams
 
 
 @dataclass(frozen=True)
-class Figures:
+class Measurements:
     records: int
     added_per_second: float
     wire_bytes: int
@@ -76,7 +76,7 @@ async def fill(store: RecordStore, records: int) -> float:
     return seconds
 
 
-async def measure(path: Path, records: int) -> Figures:
+async def measure(path: Path, records: int) -> Measurements:
     async with open_store(f"sqlite://{path}", counted_keys=COUNTED_KEYS) as store:
         adding = await fill(store, records)
         assert (await store.counts()).total == records
@@ -88,7 +88,7 @@ async def measure(path: Path, records: int) -> Figures:
     assert streamed["bytes"] == sum(len(encode_record(record)) for batch in batches(records) for record in batch)
     size = path.stat().st_size  # noqa: ASYNC240 nobody else is waiting
     rate = records / streamed["seconds"]
-    return Figures(records, records / adding, streamed["bytes"], size, rate, streamed["growth"])
+    return Measurements(records, records / adding, streamed["bytes"], size, rate, streamed["growth"])
 
 
 @pytest.mark.anyio

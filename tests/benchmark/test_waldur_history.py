@@ -59,7 +59,7 @@ class Size:
         """One for the totals of each resource, one for each component's users; lists in pages of 300."""
         pages = -(-self.accounts * 2 // 300)
         reading = 1 + 1 + pages  # the totals and users before, the totals afterwards
-        # With a look at whether the month is believed, and one at what the present month has, in its place.
+        # With a look at whether the month is believed, and one at what the present month has, in its location.
         return reading + 2 + self.accounts + self.accounts * 2
 
 

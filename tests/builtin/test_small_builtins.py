@@ -31,20 +31,20 @@ async def test_local_delivers_to_the_store_and_says_what_is_refused() -> None:
     assert context.delivered == [entries[0], entries[0], entries[2]]
 
 
-class Stranger:
+class FakeDaemon:
     version = "1"
     records: Any = None
 
 
 @pytest.mark.anyio
 async def test_runs_are_counted_by_task_and_kind() -> None:
-    registry, daemon = CollectorRegistry(), Stranger()
+    registry, daemon = CollectorRegistry(), FakeDaemon()
     for instrument in run_metrics.auditord_metrics(daemon):
         registry.register(instrument)
     good = RunReport("slurm", "slurm", EPOCH, timedelta(seconds=2), records=5, quarantined=1, skipped={"pending": 3})
     await run_metrics.auditord_run_finished(daemon, good)
     await run_metrics.auditord_run_finished(daemon, RunReport("slurm", "slurm", EPOCH, timedelta(0), error="why"))
-    await run_metrics.auditord_run_finished(Stranger(), good)
+    await run_metrics.auditord_run_finished(FakeDaemon(), good)
     shown = set(generate_latest(registry).decode().splitlines())
     labels = 'kind="slurm",task="slurm"'
     assert shown >= {
@@ -89,7 +89,7 @@ async def test_a_dry_run_shows_and_changes_nothing() -> None:
     assert gauge() == 7
 
 
-class CutShort(FakePluginContext):
+class CutStream(FakePluginContext):
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record], None]:
         del query
@@ -105,7 +105,7 @@ class CutShort(FakePluginContext):
 async def test_a_store_that_fails_half_way_changes_no_figure() -> None:
     open_too_long().labels("test").set(7)
     with pytest.raises(ConnectionError):
-        await report_open_records(OpenRecordsConfig(), CutShort())
+        await report_open_records(OpenRecordsConfig(), CutStream())
     assert gauge() == 7
 
 

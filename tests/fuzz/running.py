@@ -63,7 +63,7 @@ def require_text(error: Exception) -> None:
 
 
 @dataclass
-class Figures:
+class Measurements:
     """The measurements of a run.
 
     Args:
@@ -89,13 +89,13 @@ def smoke(parser: Parser) -> None:
     _round(parser, settings(max_examples=parser.few, derandomize=True, database=None))
 
 
-def fuzz(parser: Parser, seconds: float) -> Figures:
+def fuzz(parser: Parser, seconds: float) -> Measurements:
     """Give a parser new inputs for a time.
 
     Raises:
         AssertionError: it grows; also with whatever else is found.
     """
-    figures, begun, spent, rounds, base = Figures(), monotonic(), process_time(), 0, 0
+    figures, begun, spent, rounds, base = Measurements(), monotonic(), process_time(), 0, 0
     while figures.seconds < seconds:
         _round(parser, settings(max_examples=ROUND, database=None), int.from_bytes(os.urandom(8)))
         rounds += 1

@@ -51,7 +51,7 @@ KEYS: Final = ("group_id", "site_id", "user_id")
 NOBODY: Final = Provenance(EPOCH, "test")
 
 
-class Quiet:
+class SilentObserver:
     """An observer that nobody asks."""
 
     def progressed(self, fraction: float) -> None: ...
@@ -116,7 +116,7 @@ def entry(module: ModuleType) -> HookEntry:
 
 
 @dataclass
-class Place:
+class AuditedDaemon:
     """A daemon's state folder, record store and source."""
 
     folder: Path
@@ -143,7 +143,7 @@ class Place:
 
     async def audit(self, **options: Any) -> AuditReport:
         async with self.acting() as actions:
-            return await actions.audit(AuditRequest("jobs", WINDOW, **options), Quiet())
+            return await actions.audit(AuditRequest("jobs", WINDOW, **options), SilentObserver())
 
     async def store(self, *records: Record) -> None:
         async with open_store(self.url, counted_keys=KEYS) as store:
@@ -158,10 +158,10 @@ class Place:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def audited(request: pytest.FixtureRequest, tmp_path: Path) -> AuditedDaemon:
     if request.param == "sqlite":
-        return Place(tmp_path, f"sqlite://{tmp_path / 'records.db'}", Source())
-    return Place(tmp_path, request.getfixturevalue("new_postgres_url")(), Source())
+        return AuditedDaemon(tmp_path, f"sqlite://{tmp_path / 'records.db'}", Source())
+    return AuditedDaemon(tmp_path, request.getfixturevalue("new_postgres_url")(), Source())
 
 
 def job(number: int, day: int = 0, site_id: str = "A", **options: Any) -> Record:
@@ -172,26 +172,26 @@ def states(report: AuditReport) -> Counter[str]:
     return +sum((Counter(each.counts) for each in report.days), Counter[str]())
 
 
-async def test_equal_sides_are_complete(place: Place) -> None:
+async def test_equal_sides_are_complete(audited: AuditedDaemon) -> None:
     records = [job(n, day=n % 3) for n in range(6)]
-    await place.store(*records)
-    place.source.batches = [Batch(records[:3]), Batch(records[3:], skipped={"never started": 2})]
-    report = await place.audit()
+    await audited.store(*records)
+    audited.source.batches = [Batch(records[:3]), Batch(records[3:], skipped={"never started": 2})]
+    report = await audited.audit()
     assert (report.complete, states(report), report.skipped) == (True, {"stored": 6}, {"never started": 2})
     assert [(each.day, each.site, each.counts) for each in report.days] == [
         ("2026-01-01", "A", {"stored": 2}),
         ("2026-01-02", "A", {"stored": 2}),
         ("2026-01-03", "A", {"stored": 2}),
     ]
-    assert place.source.asked == [WINDOW]
+    assert audited.source.asked == [WINDOW]
 
 
-async def test_each_state_is_named_by_day_and_site(place: Place) -> None:
+async def test_each_state_is_named_by_day_and_site(audited: AuditedDaemon) -> None:
     changed, begun = job(2, cores=8), job(3, day=1, runtime=None)
-    await place.store(job(1), changed, begun, job(9, day=2, site_id="B"), job(8, day=20), make_record("other-1"))
-    place.source.reach = Reach(remembers=EPOCH - DAY)
-    place.source.batches = [Batch([job(1), job(2), job(3, day=1), job(4, day=1)])]
-    report = await place.audit()
+    await audited.store(job(1), changed, begun, job(9, day=2, site_id="B"), job(8, day=20), make_record("other-1"))
+    audited.source.reach = Reach(remembers=EPOCH - DAY)
+    audited.source.batches = [Batch([job(1), job(2), job(3, day=1), job(4, day=1)])]
+    report = await audited.audit()
     assert states(report) == {"stored": 1, "different": 1, "unclosed": 1, "missing": 1, "extra": 1}
     found = {each.record_id: (each.state, each.day, each.site) for each in report.discrepancies}
     assert found == {
@@ -205,85 +205,85 @@ async def test_each_state_is_named_by_day_and_site(place: Place) -> None:
         'components [{"name":"Cores","amount":8,"scores":[]}] here, [{"name":"Cores","amount":1,"scores":[]}] there'
     )
     assert not report.complete
-    assert await place.stored() == await place.stored()
+    assert await audited.stored() == await audited.stored()
 
 
-async def test_an_audit_changes_nothing(place: Place) -> None:
-    await place.store(job(1, cores=2))
-    place.source.batches = [Batch([job(1), job(2)])]
-    before = await place.stored()
-    await place.audit()
-    assert await place.stored() == before
+async def test_an_audit_changes_nothing(audited: AuditedDaemon) -> None:
+    await audited.store(job(1, cores=2))
+    audited.source.batches = [Batch([job(1), job(2)])]
+    before = await audited.stored()
+    await audited.audit()
+    assert await audited.stored() == before
 
 
-async def test_repair_collects_what_is_missing_once(place: Place) -> None:
-    await place.store(job(1), job(2, cores=8), job(3, runtime=None))
-    place.source.batches = [Batch([job(1), job(2), job(3), job(4), job(4)])]
-    report = await place.audit(repair=True)
+async def test_repair_collects_what_is_missing_once(audited: AuditedDaemon) -> None:
+    await audited.store(job(1), job(2, cores=8), job(3, runtime=None))
+    audited.source.batches = [Batch([job(1), job(2), job(3), job(4), job(4)])]
+    report = await audited.audit(repair=True)
     assert (report.repaired, report.replaced, report.complete) == (2, 0, False)
     expected = {"job-1": job(1), "job-2": job(2, cores=8), "job-3": job(3), "job-4": job(4)}
-    assert await place.stored() == expected
-    again = await place.audit(repair=True)
+    assert await audited.stored() == expected
+    again = await audited.audit(repair=True)
     assert (again.repaired, states(again)) == (0, {"stored": 3, "different": 1})
-    assert await place.stored() == expected
+    assert await audited.stored() == expected
 
 
-async def test_replace_overwrites_on_purpose_and_keeps_the_history(place: Place) -> None:
-    await place.store(job(2, cores=8))
-    place.source.batches = [Batch([job(2)])]
-    report = await place.audit(replace="wrong core count until March", by="alice")
+async def test_replace_overwrites_on_purpose_and_keeps_the_history(audited: AuditedDaemon) -> None:
+    await audited.store(job(2, cores=8))
+    audited.source.batches = [Batch([job(2)])]
+    report = await audited.audit(replace="wrong core count until March", by="alice")
     assert (report.replaced, report.complete) == (1, True)
-    assert await place.stored() == {"job-2": job(2)}
-    async with open_store(place.url, counted_keys=KEYS) as store:
+    assert await audited.stored() == {"job-2": job(2)}
+    async with open_store(audited.url, counted_keys=KEYS) as store:
         [version] = await store.history("job-2")
     assert (version.reason, version.changed_by) == ("wrong core count until March", "user:alice")
     assert decode_record(version.document) == job(2, cores=8)
-    assert states(await place.audit()) == {"stored": 1}
+    assert states(await audited.audit()) == {"stored": 1}
 
 
-async def test_the_run_counts_and_not_the_id(place: Place) -> None:
+async def test_the_run_counts_and_not_the_id(audited: AuditedDaemon) -> None:
     """A recycled job number: the stored record is of another run, and the run itself is under its second id."""
-    await place.store(job(1, day=0), make_record("job-1-again", start=EPOCH + 5 * DAY, site_id="A"))
-    place.source.batches = [Batch([Produced(job(1, day=5), "job-1-again"), Produced(job(1, day=7), "job-1-third")])]
-    report = await place.audit(repair=True)
+    await audited.store(job(1, day=0), make_record("job-1-again", start=EPOCH + 5 * DAY, site_id="A"))
+    audited.source.batches = [Batch([Produced(job(1, day=5), "job-1-again"), Produced(job(1, day=7), "job-1-third")])]
+    report = await audited.audit(repair=True)
     assert {each.record_id: each.state for each in report.discrepancies} == {"job-1": "missing"}
-    assert set(await place.stored()) == {"job-1", "job-1-again", "job-1-third"}
+    assert set(await audited.stored()) == {"job-1", "job-1-again", "job-1-third"}
 
 
-async def test_what_arrives_during_the_audit_is_no_extra(place: Place) -> None:
+async def test_what_arrives_during_the_audit_is_no_extra(audited: AuditedDaemon) -> None:
     """A repaired run is stored under its second id before the store is asked for what it has besides."""
-    await place.store(job(1, day=0))
-    place.source.batches = [Batch([Produced(job(1, day=7), "job-1-third")])]
+    await audited.store(job(1, day=0))
+    audited.source.batches = [Batch([Produced(job(1, day=7), "job-1-third")])]
 
     async def arrived() -> bool:
-        async with open_store_for_reading(place.url) as store:
+        async with open_store_for_reading(audited.url) as store:
             return await store.get("job-1-third") is not None
 
-    place.source.until = arrived
-    report = await place.audit(repair=True)
+    audited.source.until = arrived
+    report = await audited.audit(repair=True)
     assert {each.record_id: each.state for each in report.discrepancies} == {"job-1": "missing"}
 
 
-async def test_what_is_on_its_way_or_in_quarantine_is_not_missing(place: Place) -> None:
-    place.source.batches = [
+async def test_what_is_on_its_way_or_in_quarantine_is_not_missing(audited: AuditedDaemon) -> None:
+    audited.source.batches = [
         Batch(
             [job(1), Produced(job(2), source_id="two"), job(3)],
             [Quarantined("four", {}, "no cores"), Quarantined("five", {}, "no start")],
         )
     ]
-    async with place.acting():
+    async with audited.acting():
         pass  # makes spool and store
-    async with Spool.opened(place.folder / "state", place.now) as spool:
+    async with Spool.opened(audited.folder / "state", audited.now) as spool:
         await spool.enqueue("jobs", Batch(quarantined=[Quarantined("two", {}, "?"), Quarantined("four", {}, "?")]), [])
         await spool.enqueue("jobs", Batch([job(1)]), ["local"])
         (queued,) = await spool.claim("local", 1)
         await spool.settle("local", [], {queued.entry_id: "refused"})
         await spool.enqueue("jobs", Batch([job(3)]), ["local"])
         (queued,) = await spool.claim("local", 1)
-        await spool.postpone({queued.entry_id: place.now() + DAY})
-    async with place.acting() as actions:
+        await spool.postpone({queued.entry_id: audited.now() + DAY})
+    async with audited.acting() as actions:
         # The sender takes what it was to send; the audit may find it before or after.
-        report = await actions.audit(AuditRequest("jobs", WINDOW), Quiet())
+        report = await actions.audit(AuditRequest("jobs", WINDOW), SilentObserver())
     found = states(report)
     assert found.pop("queued", 0) + found.pop("stored", 0) == 1
     assert found == {"quarantined": 3, "missing": 1}
@@ -291,82 +291,84 @@ async def test_what_is_on_its_way_or_in_quarantine_is_not_missing(place: Place) 
     assert (discrepancy.record_id, discrepancy.day, discrepancy.detail) == ("five", "", "no start")
 
 
-async def test_a_job_that_cannot_be_converted_is_repaired_into_quarantine(place: Place) -> None:
-    place.source.batches = [Batch(quarantined=[Quarantined("five", {}, "no start")])]
-    assert (await place.audit(repair=True)).repaired == 1
-    assert states(await place.audit()) == {"quarantined": 1}
+async def test_a_job_that_cannot_be_converted_is_repaired_into_quarantine(audited: AuditedDaemon) -> None:
+    audited.source.batches = [Batch(quarantined=[Quarantined("five", {}, "no start")])]
+    assert (await audited.audit(repair=True)).repaired == 1
+    assert states(await audited.audit()) == {"quarantined": 1}
 
 
-async def test_what_was_deleted_on_purpose_stays_deleted(place: Place) -> None:
-    await place.store(job(1))
-    place.source.batches = [Batch([job(1)])]
-    async with place.acting() as actions:
+async def test_what_was_deleted_on_purpose_stays_deleted(audited: AuditedDaemon) -> None:
+    await audited.store(job(1))
+    audited.source.batches = [Batch([job(1)])]
+    async with audited.acting() as actions:
         await actions.records.delete(["job-1"], Note("not ours", "alice"))
-    report = await place.audit(repair=True)
-    assert (report.complete, states(report), await place.stored()) == (True, {"deleted": 1}, {})
+    report = await audited.audit(repair=True)
+    assert (report.complete, states(report), await audited.stored()) == (True, {"deleted": 1}, {})
 
 
-async def test_what_the_source_has_forgotten_is_not_extra(place: Place) -> None:
-    await place.store(job(1), job(2, day=5), job(3, day=6))
-    place.source.reach = Reach(remembers=EPOCH + 5 * DAY)
-    place.source.batches = [Batch([job(3, day=6)])]
-    report = await place.audit()
+async def test_what_the_source_has_forgotten_is_not_extra(audited: AuditedDaemon) -> None:
+    await audited.store(job(1), job(2, day=5), job(3, day=6))
+    audited.source.reach = Reach(remembers=EPOCH + 5 * DAY)
+    audited.source.batches = [Batch([job(3, day=6)])]
+    report = await audited.audit()
     assert states(report) == {"forgotten": 1, "extra": 1, "stored": 1}
     assert report.horizon == "2026-01-06T00:00:00Z"
 
 
-async def test_where_the_source_does_not_say_its_first_job_is_the_horizon(place: Place) -> None:
-    await place.store(job(1), job(3, day=6), job(4, day=7))
-    place.source.batches = [Batch([job(3, day=6)])]
-    assert states(await place.audit()) == {"forgotten": 1, "extra": 1, "stored": 1}
-    place.source.batches = []
-    assert states(await place.audit()) == {"forgotten": 3}
+async def test_where_the_source_does_not_say_its_first_job_is_the_horizon(audited: AuditedDaemon) -> None:
+    await audited.store(job(1), job(3, day=6), job(4, day=7))
+    audited.source.batches = [Batch([job(3, day=6)])]
+    assert states(await audited.audit()) == {"forgotten": 1, "extra": 1, "stored": 1}
+    audited.source.batches = []
+    assert states(await audited.audit()) == {"forgotten": 3}
 
 
-async def test_what_the_collector_was_never_to_read_is_not_missing(place: Place) -> None:
-    place.source.reach = Reach(collects=EPOCH + 5 * DAY)
-    place.source.batches = [Batch([job(1), job(2, day=5)])]
-    report = await place.audit(repair=True)
+async def test_what_the_collector_was_never_to_read_is_not_missing(audited: AuditedDaemon) -> None:
+    audited.source.reach = Reach(collects=EPOCH + 5 * DAY)
+    audited.source.batches = [Batch([job(1), job(2, day=5)])]
+    report = await audited.audit(repair=True)
     assert (states(report), report.repaired) == ({"earlier": 1, "missing": 1}, 1)
-    assert set(await place.stored()) == {"job-2"}
+    assert set(await audited.stored()) == {"job-2"}
 
 
-async def test_records_are_compared_as_they_are_kept(place: Place) -> None:
-    key = place.folder / "key"
+async def test_records_are_compared_as_they_are_kept(audited: AuditedDaemon) -> None:
+    key = audited.folder / "key"
     key.write_text("0123456789abcdef0123456789abcdef")
     key.chmod(0o600)
-    place.sections = {"transforms": {"names": {"kind": "pseudonyms", "key": f"file:{key}"}}}
-    place.source.batches = [Batch([job(1, user_id="alice")])]
-    assert (await place.audit(repair=True)).repaired == 1
-    [record] = (await place.stored()).values()
+    audited.sections = {"transforms": {"names": {"kind": "pseudonyms", "key": f"file:{key}"}}}
+    audited.source.batches = [Batch([job(1, user_id="alice")])]
+    assert (await audited.audit(repair=True)).repaired == 1
+    [record] = (await audited.stored()).values()
     assert record.meta is not None
     assert record.meta["user_id"] != ("alice",)
-    assert states(await place.audit()) == {"stored": 1}
-    place.source.batches = [Batch([job(1, user_id="bob")])]
-    assert (await place.audit(replace="bob ran it", by="alice")).replaced == 1
-    assert states(await place.audit()) == {"stored": 1}
+    assert states(await audited.audit()) == {"stored": 1}
+    audited.source.batches = [Batch([job(1, user_id="bob")])]
+    assert (await audited.audit(replace="bob ran it", by="alice")).replaced == 1
+    assert states(await audited.audit()) == {"stored": 1}
 
 
-async def test_a_collector_runs_while_it_is_audited_and_what_it_makes_is_not_extra(place: Place) -> None:
-    await place.store(job(1), job(9))
-    place.source.batches, place.source.collects = [Batch([job(1), job(2)])], Batch([job(2), job(3)])
-    async with place.acting() as actions:
+async def test_a_collector_runs_while_it_is_audited_and_what_it_makes_is_not_extra(audited: AuditedDaemon) -> None:
+    await audited.store(job(1), job(9))
+    audited.source.batches, audited.source.collects = [Batch([job(1), job(2)])], Batch([job(2), job(3)])
+    async with audited.acting() as actions:
 
         async def run() -> None:
-            assert (await actions.run(RunRequest("jobs"), Quiet())).error is None
+            assert (await actions.run(RunRequest("jobs"), SilentObserver())).error is None
             with anyio.fail_after(60):
-                while "job-3" not in await place.stored():  # noqa: ASYNC110 another task stores it
+                while "job-3" not in await audited.stored():  # noqa: ASYNC110 another task stores it
                     await anyio.sleep(0.01)
 
-        place.source.meanwhile = run
-        report = await actions.audit(AuditRequest("jobs", WINDOW, repair=True), Quiet())
+        audited.source.meanwhile = run
+        report = await actions.audit(AuditRequest("jobs", WINDOW, repair=True), SilentObserver())
     assert (states(report), report.repaired) == ({"stored": 1, "missing": 1, "extra": 1}, 1)
-    assert set(await place.stored()) == {"job-1", "job-2", "job-3", "job-9"}
+    assert set(await audited.stored()) == {"job-1", "job-2", "job-3", "job-9"}
 
 
-async def test_what_a_run_holds_is_waited_for_and_not_missing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_run_holds_is_waited_for_and_not_missing(
+    audited: AuditedDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The inventory lists a job that a run has read, and not kept yet."""
-    place.source.batches = [Batch([job(1)])]
+    audited.source.batches = [Batch([job(1)])]
     reading, wanted = anyio.Event(), anyio.Event()
 
     async def collect_slowly(_: RunConfig, __: CollectorContext) -> AsyncGenerator[Batch, None]:
@@ -381,34 +383,34 @@ async def test_what_a_run_holds_is_waited_for_and_not_missing(place: Place, monk
 
     at_last = Turn.borrowed
     monkeypatch.setattr(Turn, "borrowed", borrowed)
-    monkeypatch.setattr(place.source, "collect", collect_slowly)
-    async with place.acting() as actions, anyio.create_task_group() as group:
-        group.start_soon(actions.run, RunRequest("jobs"), Quiet())
+    monkeypatch.setattr(audited.source, "collect", collect_slowly)
+    async with audited.acting() as actions, anyio.create_task_group() as group:
+        group.start_soon(actions.run, RunRequest("jobs"), SilentObserver())
         await reading.wait()
-        report = await actions.audit(AuditRequest("jobs", WINDOW), Quiet())
+        report = await actions.audit(AuditRequest("jobs", WINDOW), SilentObserver())
         wanted.set()
         assert report.complete
         assert states(report).keys() <= {"queued", "stored"}
 
 
-async def test_an_inventory_that_breaks_off_finds_no_extras(place: Place) -> None:
-    await place.store(job(1), job(2))
-    place.source.batches, place.source.fails = [Batch([job(1)])], "sacct was killed"
-    report = await place.audit()
+async def test_an_inventory_that_breaks_off_finds_no_extras(audited: AuditedDaemon) -> None:
+    await audited.store(job(1), job(2))
+    audited.source.batches, audited.source.fails = [Batch([job(1)])], "sacct was killed"
+    report = await audited.audit()
     assert (report.error, report.extras_sought, report.complete) == ("sacct was killed", False, False)
     assert states(report) == {"stored": 1}
 
 
-async def test_a_kind_without_inventory_is_refused_by_name(place: Place) -> None:
-    async with place.acting() as actions:
+async def test_a_kind_without_inventory_is_refused_by_name(audited: AuditedDaemon) -> None:
+    async with audited.acting() as actions:
         with pytest.raises(UnsuitableRequest, match="dull: kind dull has no inventory"):
-            await actions.audit(AuditRequest("dull", WINDOW), Quiet())
+            await actions.audit(AuditRequest("dull", WINDOW), SilentObserver())
         with pytest.raises(UnknownInstance, match="no enabled collector 'nobody'"):
-            await actions.audit(AuditRequest("nobody", WINDOW), Quiet())
+            await actions.audit(AuditRequest("nobody", WINDOW), SilentObserver())
 
 
-async def test_many_findings_are_counted_and_some_are_listed(place: Place) -> None:
-    place.source.batches = [Batch([job(n) for n in range(1_500)])]
+async def test_many_findings_are_counted_and_some_are_listed(audited: AuditedDaemon) -> None:
+    audited.source.batches = [Batch([job(n) for n in range(1_500)])]
     with anyio.fail_after(120):
-        report = await place.audit()
+        report = await audited.audit()
     assert (len(report.discrepancies), report.unlisted, states(report)) == (1_000, 500, {"missing": 1_500})

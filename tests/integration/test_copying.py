@@ -45,7 +45,7 @@ def job(number: int | str, **changes: Any) -> Record:  # Any: a record's
     return msgspec.structs.replace(record, **changes)
 
 
-class Quiet:
+class SilentProgress:
     """Watches a copy."""
 
     def progressed(self, phase: str, done: int, total: int) -> None:
@@ -54,7 +54,7 @@ class Quiet:
 
 async def copy(source: str, target: str, *, resume: bool = False, progress: Any = None) -> Copied:  # Any: Progress
     ends = StoreSection(url=source), StoreSection(url=target)
-    return await copy_store(*ends, resume=resume, now=lambda: START, progress=progress or Quiet())
+    return await copy_store(*ends, resume=resume, now=lambda: START, progress=progress or SilentProgress())
 
 
 @pytest.fixture(params=["sqlite to postgresql", "postgresql to sqlite"])
@@ -66,7 +66,7 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
 
 
 async def fill(store: RecordStore, *, jobs: int = 30) -> None:
-    """Everything that a store can keep."""
+    """StoreContents that a store can keep."""
     await store.add_all([job(number) for number in range(jobs)], SLURM, SAME_RUN, atomic=True)
     for name in ("Ä", "z", "Z", "😀", "\uffff", "a b"):
         await store.add(job(name, meta=None), CLIENT, SAME_RUN)
@@ -83,7 +83,7 @@ async def fill(store: RecordStore, *, jobs: int = 30) -> None:
 
 
 @dataclass
-class Everything:
+class StoreContents:
     """What can be seen of a store."""
 
     documents: list[bytes]
@@ -95,12 +95,12 @@ class Everything:
     memory: Any
 
 
-async def seen(url: str) -> Everything:
+async def seen(url: str) -> StoreContents:
     async with open_store(url, counted_keys=KEYS, outbox=True) as store:
         async with store.stream(RecordQuery(order=Order(SortField.ID))) as pages:
             documents = [document async for page in pages for document in page]
         async with store.differences() as differences, store.memory("apel", None) as memory:
-            return Everything(
+            return StoreContents(
                 documents,
                 [difference async for difference in differences],
                 [*(await store.history("job/4")), *(await store.history("job/5"))],

@@ -39,7 +39,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("auditord.tasks.backoff.LONGEST", timedelta(milliseconds=10))
 
 
-class Deaf:
+class UnusedListener:
     """A listener that nobody asks."""
 
     def sent(self, delivered: int, refused: int) -> None: ...
@@ -51,7 +51,9 @@ async def empty_queue(spool: Spool, url: str, **options: Any) -> None:
     """What the daemon does with its queue until there is nothing left in it."""
     kind = REMOTE
     config = RemoteConfig.model_validate({"url": url, "timeout": "5s", **options})
-    loop = SendLoop("far", kind, config, FakeSenderContext(), spool=spool, listener=Deaf(), now=now, random=lambda: 0.5)
+    loop = SendLoop(
+        "far", kind, config, FakeSenderContext(), spool=spool, listener=UnusedListener(), now=now, random=lambda: 0.5
+    )
     loop.drain()
     with anyio.fail_after(300):
         await loop.run()
@@ -131,7 +133,7 @@ async def test_a_server_that_hangs_now_and_then(tmp_path: Path) -> None:
 # -- a connection that breaks anywhere ----------------------------------------------------------------------------
 
 
-class Cutting:
+class CuttingProxy:
     """A TCP proxy that cuts each connection after a number of bytes, in either direction; then it lets all through.
 
     Args:
@@ -189,7 +191,7 @@ async def test_a_connection_that_is_cut_anywhere(tmp_path: Path, server: str) ->
         url: str = running.url if isinstance(running, FakeAuditor) else running
         async with (
             Spool.opened(tmp_path / "spool", now) as spool,
-            Cutting(int(url.rpartition(":")[2]), cuts).listening() as proxy,
+            CuttingProxy(int(url.rpartition(":")[2]), cuts).listening() as proxy,
         ):
             await spool.enqueue("jobs", Batch([make_record(f"r{n}") for n in range(400)]), ["far"])
             await empty_queue(spool, proxy, batch_size=100)

@@ -134,7 +134,7 @@ async def test_jobs_are_asked_of_their_source_again_some_at_a_time(tmp_path: Pat
     assert await left(tmp_path) == []
 
 
-class Abroad(Source):
+class EnvironmentSource(Source):
     """A source that a variable of the instance's section names."""
 
     async def collect(self, _config: RunConfig, context: CollectorContext) -> AsyncIterator[Batch]:
@@ -146,7 +146,7 @@ class Abroad(Source):
 
 async def test_their_source_is_asked_in_the_instances_environment(tmp_path: Path) -> None:
     (number,) = await quarantine(tmp_path, ["1"])
-    async with owned(Abroad(), tmp_path, environment={"PLACE": "1"}) as owner:
+    async with owned(EnvironmentSource(), tmp_path, environment={"PLACE": "1"}) as owner:
         retried = await owner.retry([number])
     assert (retried.queued, retried.failed) == (1, {})
 

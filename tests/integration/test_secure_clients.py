@@ -54,7 +54,7 @@ asyncio.run(main())
 
 
 @dataclass(frozen=True)
-class Far:
+class RemoteServer:
     """A server that asks for certificates or tokens.
 
     Args:
@@ -81,7 +81,7 @@ class Far:
 
 
 @pytest.fixture(scope="module")
-def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Far]:
+def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteServer]:
     folder = tmp_path_factory.mktemp("far")
     (folder / "state").mkdir()
     authority = Authority(folder)
@@ -100,10 +100,10 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Far]:
         },
     }
     with running_daemon(folder, sections) as daemon:
-        yield Far(daemon, authority.file, writer, stranger, token)
+        yield RemoteServer(daemon, authority.file, writer, stranger, token)
 
 
-def test_the_released_python_auditor_over_mutual_tls(far: Far) -> None:
+def test_the_released_python_auditor_over_mutual_tls(far: RemoteServer) -> None:
     port = str(urlsplit(far.url).port)
     arguments = [port, str(far.writer.certificate), str(far.writer.key), str(far.authority)]
     done = subprocess.run(
@@ -112,14 +112,14 @@ def test_the_released_python_auditor_over_mutual_tls(far: Far) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def curl(far: Far, *arguments: str) -> str:
+def curl(far: RemoteServer, *arguments: str) -> str:
     asked = ("-sS", "--max-time", "30", "--cacert", str(far.authority), "-o", "/dev/null", "-w", "%{http_code}")
     environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
     done = subprocess.run(["curl", *asked, *arguments], capture_output=True, text=True, check=False, env=environment)
     return done.stdout
 
 
-def test_curl_with_a_token_from_a_file(far: Far, tmp_path: Path) -> None:
+def test_curl_with_a_token_from_a_file(far: RemoteServer, tmp_path: Path) -> None:
     header = tmp_path / "header"  # never in the list of arguments, which everybody on the host sees
     header.write_text(f"Authorization: Bearer {far.token}\n")
     assert curl(far, "-H", f"@{header}", f"{far.url}/records") == "200"
@@ -128,7 +128,7 @@ def test_curl_with_a_token_from_a_file(far: Far, tmp_path: Path) -> None:
     assert curl(far, f"{far.url}/health_check") == "200"
 
 
-def test_our_clients_by_certificate_and_by_token(far: Far) -> None:
+def test_our_clients_by_certificate_and_by_token(far: RemoteServer) -> None:
     Client(far.url, tls=far.tls).add(make_record("client-1"))
     reader = Client(far.url, tls=Tls(far.authority), token=far.token, retry_waits=())
     found = reader.get("client-1")
@@ -144,7 +144,7 @@ def test_our_clients_by_certificate_and_by_token(far: Far) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_remote_source_by_certificate_and_by_token(far: Far) -> None:
+async def test_a_remote_source_by_certificate_and_by_token(far: RemoteServer) -> None:
     async with AsyncClient(far.url, tls=far.tls) as client:
         await client.add(make_record("source-1"))
     files = {"ca": str(far.authority), "certificate": str(far.writer.certificate), "key": str(far.writer.key)}
@@ -154,7 +154,7 @@ async def test_a_remote_source_by_certificate_and_by_token(far: Far) -> None:
             assert (await records.aggregate(AggregateQuery())).groups[0].records >= 1
 
 
-def test_a_remote_sender_ships_over_mutual_tls(far: Far, tmp_path: Path) -> None:
+def test_a_remote_sender_ships_over_mutual_tls(far: RemoteServer, tmp_path: Path) -> None:
     tls = {"ca": str(far.authority), "certificate": str(far.writer.certificate), "key": str(far.writer.key)}
     sender = {"kind": "remote", "from": "api", "url": far.url, "tls": tls}
     client = Client(far.url, tls=far.tls)
@@ -172,7 +172,7 @@ def test_a_remote_sender_ships_over_mutual_tls(far: Far, tmp_path: Path) -> None
 # -- wrong credentials ------------------------------------------------------------------------------------------------
 
 
-def knock(far: Far, times: int) -> None:
+def send_wrong_tokens(far: RemoteServer, times: int) -> None:
     """So many requests, each with another wrong token."""
     context = create_default_context(cafile=far.authority)
     with closing(HTTPSConnection("localhost", urlsplit(far.url).port, timeout=30, context=context)) as connection:
@@ -186,7 +186,7 @@ def knock(far: Far, times: int) -> None:
             connection.close()
 
 
-def latency(far: Far) -> float:
+def latency(far: RemoteServer) -> float:
     """Milliseconds of a good request, in the median."""
     taken = list[float]()
     reader = Client(far.url, tls=Tls(far.authority), token=far.token)
@@ -204,11 +204,11 @@ def peak() -> int:
 
 @pytest.mark.parametrize("times", [300, pytest.param(10_000, marks=pytest.mark.benchmark)])
 def test_wrong_credentials_cost_no_memory_and_hold_up_nobody(
-    far: Far, times: int, caplog: pytest.LogCaptureFixture
+    far: RemoteServer, times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "auditord.audit")  # pytest would keep every line in this process's memory
-    knock(far, 200)
+    send_wrong_tokens(far, 200)
     before, quick = peak(), latency(far)
-    knock(far, times)
+    send_wrong_tokens(far, times)
     LOG.info("%d: %d KiB more; good ones %.2f ms, then %.2f", times, peak() - before, quick, latency(far))
     assert peak() - before < 4_096

@@ -60,7 +60,7 @@ def _id(entry: Entry) -> str:
     return f"close {entry.record_id}" if isinstance(entry, Close) else entry.record.record_id
 
 
-class Heard:
+class RecordedCalls:
     """What the listener heard."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("auditord.tasks.backoff.LONGEST", timedelta(milliseconds=500))
 
 
-def make_loop(spool: Spool, destination: Destination, heard: Heard, batch_size: int = 8) -> SendLoop:
+def make_loop(spool: Spool, destination: Destination, heard: RecordedCalls, batch_size: int = 8) -> SendLoop:
     kind = SenderKind(name="test", config=InstanceConfig, open=destination.open, batch_size=batch_size)
     context = FakeSenderContext()
     return SendLoop("far", kind, InstanceConfig(), context, spool=spool, listener=heard, now=now, random=lambda: 0.5)
@@ -115,7 +115,7 @@ async def depth(spool: Spool) -> int:
 
 
 async def test_what_is_queued_is_sent_at_once_and_forgotten(spool: Spool) -> None:
-    destination, heard = Destination(), Heard()
+    destination, heard = Destination(), RecordedCalls()
     loop = make_loop(spool, destination, heard)
     async with anyio.create_task_group() as group:
         group.start_soon(loop.run)
@@ -129,7 +129,7 @@ async def test_what_is_queued_is_sent_at_once_and_forgotten(spool: Spool) -> Non
 async def test_draining_sends_all_that_is_there(spool: Spool) -> None:
     destination = Destination()
     await spool.enqueue("slurm", records(*(f"r{n:03}" for n in range(100))), ["far"])
-    loop = make_loop(spool, destination, Heard())
+    loop = make_loop(spool, destination, RecordedCalls())
     loop.drain()
     with anyio.fail_after(30):
         await loop.run()
@@ -138,7 +138,7 @@ async def test_draining_sends_all_that_is_there(spool: Spool) -> None:
 
 
 async def test_a_destination_that_is_away_gets_everything_when_it_is_back(spool: Spool) -> None:
-    destination, heard = Destination(), Heard()
+    destination, heard = Destination(), RecordedCalls()
 
     def away(_: Sequence[str]) -> None:
         raise ConnectionError("connection refused")
@@ -160,7 +160,7 @@ async def test_a_destination_that_is_away_gets_everything_when_it_is_back(spool:
 
 
 async def test_what_is_refused_for_good_goes_to_quarantine_and_the_rest_arrives(spool: Spool) -> None:
-    destination, heard = Destination(), Heard()
+    destination, heard = Destination(), RecordedCalls()
 
     def refuse_b(ids: Sequence[str]) -> None:
         if "b" in ids:
@@ -178,7 +178,7 @@ async def test_what_is_refused_for_good_goes_to_quarantine_and_the_rest_arrives(
 
 
 async def test_one_entry_that_breaks_every_batch_blocks_nobody(spool: Spool) -> None:
-    destination, heard = Destination(), Heard()
+    destination, heard = Destination(), RecordedCalls()
 
     def choke(ids: Sequence[str]) -> None:
         if "poison" in ids:
@@ -201,7 +201,7 @@ async def test_one_entry_that_breaks_every_batch_blocks_nobody(spool: Spool) -> 
 
 async def test_a_send_that_hangs_is_a_fault(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(senders, "SEND_TIMEOUT", 0.02)
-    heard = Heard()
+    heard = RecordedCalls()
 
     class Hanging(Destination):
         async def send(self, entries: Sequence[Entry]) -> None:
@@ -220,7 +220,7 @@ async def test_a_send_that_hangs_is_a_fault(spool: Spool, monkeypatch: pytest.Mo
 
 
 async def test_a_destination_that_cannot_be_opened_is_a_fault(spool: Spool) -> None:
-    heard = Heard()
+    heard = RecordedCalls()
 
     class Closed(Destination):
         @asynccontextmanager
@@ -252,10 +252,10 @@ async def test_an_interrupted_send_is_repeated(spool: Spool) -> None:
             await anyio.sleep_forever()  # it has arrived, but nobody has settled it
 
     async with anyio.create_task_group() as group:
-        group.start_soon(make_loop(spool, Interrupted(), Heard()).run)
+        group.start_soon(make_loop(spool, Interrupted(), RecordedCalls()).run)
         await begun.wait()
         group.cancel_scope.cancel()
-    loop = make_loop(spool, destination, Heard())
+    loop = make_loop(spool, destination, RecordedCalls())
     loop.drain()
     await loop.run()
     assert destination.arrived == ["a", "b"]
@@ -271,7 +271,7 @@ async def postponed(spool: Spool) -> None:
 async def test_a_restart_tries_at_once_what_was_waiting(spool: Spool) -> None:
     await postponed(spool)
     destination = Destination()
-    loop = make_loop(spool, destination, Heard())
+    loop = make_loop(spool, destination, RecordedCalls())
     async with anyio.create_task_group() as group:
         group.start_soon(loop.run)
         await wait_until(lambda: destination.arrived == ["a"])
@@ -281,7 +281,7 @@ async def test_a_restart_tries_at_once_what_was_waiting(spool: Spool) -> None:
 async def test_draining_does_not_wait_for_the_next_attempt(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("auditord.tasks.backoff.FIRST", timedelta(minutes=30))
     monkeypatch.setattr("auditord.tasks.backoff.LONGEST", timedelta(minutes=30))
-    destination, heard = Destination(), Heard()
+    destination, heard = Destination(), RecordedCalls()
 
     def away(_: Sequence[str]) -> None:
         raise ConnectionError("connection refused")
@@ -303,7 +303,7 @@ async def test_draining_that_begins_while_a_fault_is_noted_does_not_wait_either(
 ) -> None:
     monkeypatch.setattr("auditord.tasks.backoff.FIRST", timedelta(minutes=30))
     monkeypatch.setattr("auditord.tasks.backoff.LONGEST", timedelta(minutes=30))
-    destination, heard = Destination(), Heard()
+    destination, heard = Destination(), RecordedCalls()
 
     def away_for_once(_: Sequence[str]) -> None:
         destination.fault = lambda _: None

@@ -231,7 +231,7 @@ async def test_the_time_of_the_last_good_run_is_shown_again_after_a_restart(
         assert await success(url) == shown
 
 
-class Nobody:
+class SilentObserver:
     """Does not look at what is collected."""
 
     def progressed(self, fraction: float) -> None:
@@ -258,7 +258,7 @@ async def test_a_collector_hears_that_it_is_a_dry_run(third_party: ThirdParty, t
     hooks = hooks_of(local, third_party.module())
     async with supervisor.acting(configure(hooks, tmp_path, collectors=JOBS), hooks, now) as owner:
         for dry_run in (True, False):
-            await owner.run(RunRequest("jobs", None, replace=False, dry_run=dry_run), Nobody())
+            await owner.run(RunRequest("jobs", None, replace=False, dry_run=dry_run), SilentObserver())
     assert heard == [True, False]
 
 
@@ -266,7 +266,7 @@ async def test_one_job_is_asked_only_of_a_kind_that_knows_single_jobs(third_part
     hooks = hooks_of(local, third_party.module())
     async with supervisor.acting(configure(hooks, tmp_path, collectors=JOBS), hooks, now) as owner:
         with pytest.raises(UnsuitableRequest, match="periods, not single jobs"):
-            await owner.run(RunRequest("jobs", job=JobChoice("42.0")), Nobody())
+            await owner.run(RunRequest("jobs", job=JobChoice("42.0")), SilentObserver())
 
 
 async def test_a_plugin_keeps_its_state(third_party: ThirdParty, tmp_path: Path) -> None:

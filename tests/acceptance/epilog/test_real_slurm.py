@@ -15,7 +15,7 @@ from tests.acceptance.daemon_process import wait_until
 from tests.acceptance.slurm.daemon import Site
 from tests.slurm_accounting import META, Plain, expected_records, own, plain, sacct
 from tests.slurm_jobs import SlurmJobs, run_slurm
-from tests.slurm_notes import TASKS, Noted, notes_of
+from tests.slurm_notes import TASKS, NotedJobs, notes_of
 
 pytestmark = pytest.mark.slurm
 
@@ -61,7 +61,7 @@ def copied(files: Sequence[Path], folder: Path) -> Path:
     return folder
 
 
-def test_a_thousand_tasks_with_the_daemon_down_for_half_of_them(noted: Noted, tmp_path: Path) -> None:
+def test_a_thousand_tasks_with_the_daemon_down_for_half_of_them(noted: NotedJobs, tmp_path: Path) -> None:
     rules: Any = {"components": KNOWN_TO_SCONTROL, "meta": [PARTITION]}
     beginning = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0).isoformat()
     slurm = {"sacct": ["sacct", f"--jobs={noted.array}"], "earliest_datetime": beginning, "slice": "1d", **rules}
@@ -99,7 +99,7 @@ def tasks(array: str) -> Any:  # Any: the same
 
 
 def test_whatever_ends_in_slurm_is_accounted_for_as_by_sacct(
-    noted: Noted, slurm_jobs: SlurmJobs, tmp_path: Path
+    noted: NotedJobs, slurm_jobs: SlurmJobs, tmp_path: Path
 ) -> None:
     spool = copied(notes_of(noted.folder / "all", list(slurm_jobs.ids.values())), tmp_path / "spool")
     site = EpilogSite(tmp_path, spool=str(spool), components=SLURMS, meta=META)
@@ -117,7 +117,7 @@ SLURMS: Any = [
 ]
 
 
-def test_what_scontrol_remembers_says_the_same(noted: Noted, slurm_jobs: SlurmJobs, tmp_path: Path) -> None:
+def test_what_scontrol_remembers_says_the_same(noted: NotedJobs, slurm_jobs: SlurmJobs, tmp_path: Path) -> None:
     spool = copied(notes_of(noted.folder / "all", list(slurm_jobs.ids.values())), tmp_path / "spool")
     site = EpilogSite(tmp_path, spool=str(spool), components=KNOWN_TO_SCONTROL, meta=[PARTITION])
     dry = site.command("collect", "slurm_epilog", "--dry-run")
@@ -135,7 +135,7 @@ def without_steps(record: Plain) -> Plain:
     return {**record, "meta": meta, "components": components}
 
 
-def test_a_job_in_a_jobs_name_forges_nothing(noted: Noted, tmp_path: Path) -> None:
+def test_a_job_in_a_jobs_name_forges_nothing(noted: NotedJobs, tmp_path: Path) -> None:
     wait_until(lambda: ended(noted.forged) and notes_of(noted.folder / "all", [noted.forged]))
     spool = copied(notes_of(noted.folder / "all", [noted.forged]), tmp_path / "spool")
     site = EpilogSite(tmp_path, spool=str(spool))

@@ -25,7 +25,7 @@ RULES: Final = [{"group": "/users/*", "roles": ["own"]}, {"subject": "sub-boss",
 
 
 @dataclass
-class Sso:
+class LoginSetup:
     """An issuer, and ours at it."""
 
     issuer: TestIssuer
@@ -50,13 +50,13 @@ class Sso:
 
 
 @asynccontextmanager
-async def opened(folder: Path, issuer: TestIssuer, **options: object) -> AsyncGenerator[Sso, None]:
+async def opened(folder: Path, issuer: TestIssuer, **options: object) -> AsyncGenerator[LoginSetup, None]:
     async with serving(issuer):
         issuer.user.setdefault("groups", ["/users/hep", "/other"])
         login = {"client_id": CLIENT} | ({} if issuer.secret is None else {"client_secret": SECRET})
         fixed = {"issuer": issuer.url, "audience": ["api"], "rules": RULES, "user_claim": "preferred_username"}
         config = JwtConfig.model_validate({**fixed, "login": login, **options})
-        sso = Sso(issuer, None, timedelta(0))  # type: ignore[arg-type] # in the next lines
+        sso = LoginSetup(issuer, None, timedelta(0))  # type: ignore[arg-type] # in the next lines
         context = HostAuthenticatorContext("sso", "jwt", lambda: datetime.now(UTC) + sso.ahead, folder)
         async with open_jwt(config, context) as authenticate:
             found: Any = authenticate  # Any: it is both

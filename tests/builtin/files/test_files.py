@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 NOW: Final = datetime(2026, 5, 1, tzinfo=UTC)
 
 
-class Drop:
+class DropFolder:
     """A folder, whoever drops files into it, and where results are."""
 
     def __init__(self, parent: Path) -> None:
@@ -48,15 +48,15 @@ class Drop:
 
 
 @pytest.fixture
-def drop(tmp_path: Path) -> Drop:
-    return Drop(tmp_path)
+def drop(tmp_path: Path) -> DropFolder:
+    return DropFolder(tmp_path)
 
 
 def lines(*ids: str) -> str:
     return "".join(encode_record(make_record(each)).decode() + "\n" for each in ids)
 
 
-def config(drop: Drop, **options: Any) -> FilesConfig:
+def config(drop: DropFolder, **options: Any) -> FilesConfig:
     return FilesConfig.model_validate({"folder": drop.folder, **options})
 
 
@@ -82,7 +82,7 @@ async def keep(
     return records
 
 
-def context(drop: Drop, **options: Any) -> FakeCollectorContext:
+def context(drop: DropFolder, **options: Any) -> FakeCollectorContext:
     return FakeCollectorContext(moment=NOW, folder=drop.results, **options)
 
 
@@ -90,7 +90,7 @@ def ids(records: list[Record]) -> list[str]:
     return [record.record_id for record in records]
 
 
-async def test_ndjson_is_taken_in_and_put_away(drop: Drop) -> None:
+async def test_ndjson_is_taken_in_and_put_away(drop: DropFolder) -> None:
     drop.put("a.ndjson", lines("1", "2") + "\n \n" + lines("3").rstrip("\n"))
     at = context(drop)
     assert ids(await run(config(drop), at)) == ["1", "2", "3"]
@@ -106,7 +106,7 @@ CSV: Final = (
 )
 
 
-async def test_csv_has_the_columns_of_the_clients_tables(drop: Drop) -> None:
+async def test_csv_has_the_columns_of_the_clients_tables(drop: DropFolder) -> None:
     drop.put("a.csv", CSV)
     first, second = await run(config(drop), context(drop))
     start = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -116,7 +116,7 @@ async def test_csv_has_the_columns_of_the_clients_tables(drop: Drop) -> None:
     assert second == Record("a-2", start, (Component("GPU.a100", 2, ()),), None, {"site_id": ("SITE",)})
 
 
-async def test_csv_of_any_form_is_read_by_rules(drop: Drop) -> None:
+async def test_csv_of_any_form_is_read_by_rules(drop: DropFolder) -> None:
     drop.put("a.csv", "record_id,start_time,queue,who,slots\n1,2026-01-02T03:04:05Z,gpu,jane,4\n")
     rules = {
         "record_prefix": "cloud",
@@ -144,7 +144,7 @@ async def test_csv_of_any_form_is_read_by_rules(drop: Drop) -> None:
         ("a.csv", 'p,2026-01-02T03:04:05Z,,,"SITE,,,,'),
     ],
 )
-async def test_one_bad_line_is_set_aside_alone(drop: Drop, name: str, poison: str) -> None:
+async def test_one_bad_line_is_set_aside_alone(drop: DropFolder, name: str, poison: str) -> None:
     csv = name.endswith("csv")
     *before, last = (CSV if csv else lines("1", "2")).splitlines(keepends=True)
     drop.put(name, "".join(before) + poison + "\n" + last)
@@ -161,14 +161,14 @@ async def test_one_bad_line_is_set_aside_alone(drop: Drop, name: str, poison: st
         FILES.convert(config(drop), bad.raw)
 
 
-async def test_what_is_not_utf_8_is_set_aside_alone(drop: Drop) -> None:
+async def test_what_is_not_utf_8_is_set_aside_alone(drop: DropFolder) -> None:
     drop.put("a.csv", CSV.encode() + b"\xff,2026-01-02T03:04:05Z,,,SITE,,,,\n")
     at = context(drop)
     assert len(await run(config(drop), at)) == 2
     assert (drop.results / "quarantine/a.csv").read_bytes().startswith(b"\xff,")
 
 
-async def test_a_quarantined_line_is_recovered_by_a_mended_configuration(drop: Drop) -> None:
+async def test_a_quarantined_line_is_recovered_by_a_mended_configuration(drop: DropFolder) -> None:
     drop.put("a.csv", "record_id,start_time,queue\n1,2026-01-02T03:04:05Z,new\n")
     at = context(drop)
     assert await run(config(drop, sites=[{"name": "A", "only_if": {"key": "queue", "matches": "old"}}]), at) == []
@@ -192,7 +192,7 @@ async def test_a_quarantined_line_is_recovered_by_a_mended_configuration(drop: D
     ],
 )
 async def test_a_file_that_cannot_be_used_is_set_aside_with_the_reason(
-    drop: Drop, name: str, content: str, reason: str
+    drop: DropFolder, name: str, content: str, reason: str
 ) -> None:
     drop.put(name, content)
     drop.put("b.ndjson", lines("1"))
@@ -201,7 +201,7 @@ async def test_a_file_that_cannot_be_used_is_set_aside_with_the_reason(
     assert reason in drop.text(f"failed/{name}.reason")
 
 
-async def test_what_is_not_finished_is_left_alone(drop: Drop) -> None:
+async def test_what_is_not_finished_is_left_alone(drop: DropFolder) -> None:
     for name in ("a.ndjson.tmp", "b.part", ".c.ndjson", "d.csv~"):
         drop.put(name, lines("1"))
     drop.put("e.ndjson", lines("1"), age=timedelta(seconds=9))
@@ -211,7 +211,7 @@ async def test_what_is_not_finished_is_left_alone(drop: Drop) -> None:
     assert sorted(path.name for path in drop.folder.iterdir()) == before
 
 
-async def test_a_file_that_is_written_to_meanwhile_is_read_again(drop: Drop) -> None:
+async def test_a_file_that_is_written_to_meanwhile_is_read_again(drop: DropFolder) -> None:
     path = drop.put("a.ndjson", lines(*map(str, range(1_500))))
     at, seen = context(drop), list[str]()
     async for batch in FILES.collect(config(drop), at):
@@ -226,7 +226,7 @@ async def test_a_file_that_is_written_to_meanwhile_is_read_again(drop: Drop) -> 
     assert drop.tree() == {"done": ["a.ndjson"]}
 
 
-async def test_files_of_one_name_do_not_replace_each_other(drop: Drop) -> None:
+async def test_files_of_one_name_do_not_replace_each_other(drop: DropFolder) -> None:
     at = context(drop)
     for number in range(3):
         drop.put("a.ndjson", lines(str(number)) + "bad\n")
@@ -234,14 +234,14 @@ async def test_files_of_one_name_do_not_replace_each_other(drop: Drop) -> None:
     assert drop.tree() == {key: ["a.1.ndjson", "a.2.ndjson", "a.ndjson"] for key in ("done", "quarantine")}
 
 
-async def test_a_dry_run_moves_and_writes_nothing(drop: Drop) -> None:
+async def test_a_dry_run_moves_and_writes_nothing(drop: DropFolder) -> None:
     drop.put("a.ndjson", lines("1") + "bad\n")
     drop.put("b.csv", "")
     assert ids(await run(config(drop), context(drop, dry_run=True))) == ["1"]
     assert drop.tree() == {".": ["a.ndjson", "b.csv"]}
 
 
-async def test_a_period_is_found_again_in_what_was_taken_in(drop: Drop) -> None:
+async def test_a_period_is_found_again_in_what_was_taken_in(drop: DropFolder) -> None:
     drop.put("a.csv", CSV.replace("a-2,2026-01-02T03:04:05Z,", "a-2,2026-01-02T03:04:05Z,2026-02-02T03:04:05Z"))
     at = context(drop)
     await run(config(drop), at)
@@ -252,7 +252,7 @@ async def test_a_period_is_found_again_in_what_was_taken_in(drop: Drop) -> None:
     assert drop.tree() == {"done": ["a.csv"]}
 
 
-async def test_without_the_folder_a_run_fails_and_says_so(drop: Drop) -> None:
+async def test_without_the_folder_a_run_fails_and_says_so(drop: DropFolder) -> None:
     with pytest.raises(AuditordError, match="make it"):
         await run(config(drop, folder=drop.folder / "missing"), context(drop))
 
@@ -268,7 +268,7 @@ def test_killed_anywhere_every_line_counts_once(
 
 
 async def _killed_anywhere(folder: Path, seed: int, kills: list[tuple[int, bool]]) -> None:
-    drop, chance = Drop(folder), random.Random(seed)  # noqa: S311 sizes, no secrets
+    drop, chance = DropFolder(folder), random.Random(seed)  # noqa: S311 sizes, no secrets
     at, expected, bad = context(drop), list[str](), 0
     for name in ("a.ndjson", "b.ndjson", "c.ndjson"):
         good = [f"{name}-{number}" for number in range(chance.choice([0, 3, 999, 1_000, 2_500]))]

@@ -36,7 +36,7 @@ def columns_asked(name: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Truth:
+class LedgerLine:
     """A line of the ledger: times in seconds since 1970, memory in MiB, CPU time in seconds."""
 
     job: str
@@ -44,11 +44,11 @@ class Truth:
     figures: tuple[str, ...]
 
 
-def ledger(*recordings: str) -> dict[str, Truth]:
+def ledger(*recordings: str) -> dict[str, LedgerLine]:
     """The jobs of the recordings; of all, if none is named."""
     with (FOLDER / "ledger.csv").open(newline="") as file:
         rows = [row for row in csv.reader(file) if not recordings or row[0] in recordings]
-    return {row[1]: Truth(row[1], row[2], tuple(row[3:])) for row in rows}
+    return {row[1]: LedgerLine(row[1], row[2], tuple(row[3:])) for row in rows}
 
 
 def figures(record: Record) -> tuple[str, ...]:

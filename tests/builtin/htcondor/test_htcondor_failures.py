@@ -42,7 +42,7 @@ EVENTS = st.lists(
 )
 
 
-class World:
+class Scenario:
     """A pool, a collector, and what must come of both."""
 
     def __init__(self, folder: Path, output: str) -> None:
@@ -135,7 +135,7 @@ def test_no_job_is_lost_or_doubled(output: str) -> None:
     @given(EVENTS)
     def check(events: Sequence[tuple[Any, ...]]) -> None:
         with TemporaryDirectory() as folder:
-            world = World(Path(folder), output)
+            world = Scenario(Path(folder), output)
             anyio.run(world.live, events)
             assert sorted(world.records()) == sorted(f"htcondor-{name}" for name in world.expected)
 

@@ -24,7 +24,7 @@ from tests.builtin.htcondor.recordings import (
     POISON,
     THRICE,
     WORD,
-    Truth,
+    LedgerLine,
     columns_asked,
     figures,
     in_history,
@@ -38,13 +38,13 @@ NOW = datetime(2026, 12, 1, tzinfo=UTC)
 LONG = sorted({path.stem for path in Path(__file__).with_name("recorded").glob("long_*.out")})
 
 
-def outcome(ad: JobAd) -> Truth:
+def outcome(ad: JobAd) -> LedgerLine:
     """An ad as the ledger writes it."""
     classified = convert_ad(CONFIG, ad)
     job = ad.row["GlobalJobId"]
     if isinstance(classified, Converted):
-        return Truth(job, "record", figures(classified.record))
-    return Truth(job, classified.reason if isinstance(classified, Skipped) else "quarantined", ("",) * 7)
+        return LedgerLine(job, "record", figures(classified.record))
+    return LedgerLine(job, classified.reason if isinstance(classified, Skipped) else "quarantined", ("",) * 7)
 
 
 def lost_nodes(job: str) -> bool:
@@ -76,7 +76,7 @@ def test_json_gives_the_figures_of_the_ledger(name: str, cut: Any) -> None:
     for ad in ads:
         job = ad.row["GlobalJobId"]
         expected = (*truth[job].figures[:-1], TEXTS.get(job, truth[job].figures[-1]))
-        assert outcome(ad) == Truth(job, "record", expected)
+        assert outcome(ad) == LedgerLine(job, "record", expected)
 
 
 def test_bytes_that_are_no_text_are_kept_as_replacements() -> None:
@@ -117,7 +117,7 @@ async def test_files_of_single_jobs_give_the_figures_of_the_ledger(tmp_path: Pat
     check(context.kept, ledger(*LONG))
 
 
-def check(batches: Sequence[Batch], truth: Mapping[str, Truth]) -> None:
+def check(batches: Sequence[Batch], truth: Mapping[str, LedgerLine]) -> None:
     """Compare every figure with the ledger."""
     assert records_of(batches) == {job: one.figures for job, one in truth.items() if one.outcome == "record"}
     quarantined = {one.source_id for batch in batches for one in batch.quarantined}

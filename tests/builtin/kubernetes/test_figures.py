@@ -22,7 +22,7 @@ CPU, MEMORY = "pod_cpu_usage_seconds_total", "pod_memory_working_set_bytes"
 
 
 @dataclass
-class Prom:
+class FakePrometheus:
     """Answers instant queries.
 
     Args:
@@ -55,7 +55,9 @@ class Prom:
 
 
 @asynccontextmanager
-async def prometheus(prom: Prom, prefix: str = "", trust: ssl.SSLContext | None = None) -> AsyncGenerator[Prom]:
+async def prometheus(
+    prom: FakePrometheus, prefix: str = "", trust: ssl.SSLContext | None = None
+) -> AsyncGenerator[FakePrometheus]:
     app = web.Application()
     app.router.add_get(f"{prefix}/api/v1/query", prom.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -74,7 +76,7 @@ def amounts(record: Record) -> dict[str, int]:
 
 
 async def test_a_record_has_the_figures_of_its_end(site: Site) -> None:
-    async with prometheus(Prom({CPU: ["1234.56"], MEMORY: ["987654321"]}), "/k8s") as prom:
+    async with prometheus(FakePrometheus({CPU: ["1234.56"], MEMORY: ["987654321"]}), "/k8s") as prom:
         site.server.put(over(make_pod(), NOW - timedelta(seconds=1)))
         [record] = await site.collect(prometheus={"url": prom.url}, components="auditor")
     assert amounts(record) == {
@@ -93,7 +95,7 @@ async def test_tls_and_a_token(site: Site, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     host = authority.issue("localhost")
     trust.load_cert_chain(host.certificate, host.key)
-    async with prometheus(Prom({CPU: ["1"], MEMORY: ["2"]}, token="s3cret"), trust=trust) as prom:  # noqa: S106 a test's
+    async with prometheus(FakePrometheus({CPU: ["1"], MEMORY: ["2"]}, token="s3cret"), trust=trust) as prom:  # noqa: S106 a test's
         site.server.put(over(make_pod(), NOW))
         options = {"url": prom.url, "tls": {"ca": authority.file}, "token": "s3cret"}
         [record] = await site.collect(prometheus=options)
@@ -103,15 +105,17 @@ async def test_tls_and_a_token(site: Site, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "prom",
     [
-        Prom(),
-        Prom({CPU: ["1", "2"]}),
-        Prom({CPU: ["NaN"], MEMORY: ["-1"]}),
-        Prom(body="<html>", status=404),
-        Prom(body=json.dumps({"status": "error", "errorType": "bad_data", "error": "parse error"}), status=400),
-        Prom(body=json.dumps({"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}})),
+        FakePrometheus(),
+        FakePrometheus({CPU: ["1", "2"]}),
+        FakePrometheus({CPU: ["NaN"], MEMORY: ["-1"]}),
+        FakePrometheus(body="<html>", status=404),
+        FakePrometheus(
+            body=json.dumps({"status": "error", "errorType": "bad_data", "error": "parse error"}), status=400
+        ),
+        FakePrometheus(body=json.dumps({"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}})),
     ],
 )
-async def test_no_figures_after_some_attempts_means_none(site: Site, prom: Prom) -> None:
+async def test_no_figures_after_some_attempts_means_none(site: Site, prom: FakePrometheus) -> None:
     async with prometheus(prom):
         options = {"prometheus": {"url": prom.url, "attempts": 3, "pause": "5m"}}
         site.server.put(over(make_pod(), NOW))
@@ -125,9 +129,9 @@ async def test_no_figures_after_some_attempts_means_none(site: Site, prom: Prom)
         assert await site.collect(**options) == []
 
 
-@pytest.mark.parametrize("prom", [Prom(hang=True), Prom(body="{}", status=503), None])
-async def test_one_that_is_away_stops_nothing_and_is_waited_for(site: Site, prom: Prom | None) -> None:
-    async with prometheus(prom or Prom()) as there:
+@pytest.mark.parametrize("prom", [FakePrometheus(hang=True), FakePrometheus(body="{}", status=503), None])
+async def test_one_that_is_away_stops_nothing_and_is_waited_for(site: Site, prom: FakePrometheus | None) -> None:
+    async with prometheus(prom or FakePrometheus()) as there:
         options = {"prometheus": {"url": there.url if prom else "http://127.0.0.1:9", "patience": "1h"}}
         for number in range(8):
             site.server.put(over(make_pod(f"job{number}"), NOW))
@@ -141,7 +145,7 @@ async def test_one_that_is_away_stops_nothing_and_is_waited_for(site: Site, prom
 
 
 async def test_one_that_comes_back_is_asked_again(site: Site) -> None:
-    async with prometheus(Prom(status=500, body="")) as prom:
+    async with prometheus(FakePrometheus(status=500, body="")) as prom:
         options = {"prometheus": {"url": prom.url}}
         site.server.put(over(make_pod(), NOW))
         assert await site.collect(**options) == []
@@ -150,7 +154,7 @@ async def test_one_that_comes_back_is_asked_again(site: Site) -> None:
 
 
 async def test_half_of_the_figures_are_kept_while_the_others_are_waited_for(site: Site) -> None:
-    async with prometheus(Prom({CPU: ["7"]})) as prom:
+    async with prometheus(FakePrometheus({CPU: ["7"]})) as prom:
         options = {"prometheus": {"url": prom.url, "attempts": 2, "pause": "1s"}}
         site.server.put(over(make_pod(), NOW))
         assert await site.collect(**options) == []
@@ -161,7 +165,7 @@ async def test_half_of_the_figures_are_kept_while_the_others_are_waited_for(site
 
 
 async def test_records_that_wait_go_out_without_the_api_server_and_without_the_option(site: Site) -> None:
-    async with prometheus(Prom()) as prom:
+    async with prometheus(FakePrometheus()) as prom:
         site.server.put(over(make_pod(), NOW))
         assert await site.collect(prometheus={"url": prom.url}) == []
         site.server.faults.down = True
@@ -171,7 +175,7 @@ async def test_records_that_wait_go_out_without_the_api_server_and_without_the_o
 
 
 async def test_dry_runs_and_periods_wait_for_nobody(site: Site) -> None:
-    async with prometheus(Prom()) as prom:
+    async with prometheus(FakePrometheus()) as prom:
         site.server.put(over(make_pod(), NOW))
         site.context.dry_run = True
         assert len(await site.collect(prometheus={"url": prom.url})) == 1
@@ -183,7 +187,7 @@ async def test_dry_runs_and_periods_wait_for_nobody(site: Site) -> None:
 
 
 async def test_open_records_wait_for_nothing(site: Site) -> None:
-    async with prometheus(Prom()) as prom:
+    async with prometheus(FakePrometheus()) as prom:
         site.server.put(running(make_pod()))
         [record] = await site.collect(prometheus={"url": prom.url}, open_records=True)
         assert (record.stop_time, prom.queries) == (None, [])

@@ -38,7 +38,7 @@ SECOND: Final = timedelta(seconds=1)
 
 
 @dataclass
-class Life:
+class PodLifetime:
     """What really happens to a pod.
 
     Args:
@@ -114,15 +114,15 @@ class Site:
         self.markers = 0
         self.process: asyncio.subprocess.Process | None = None
 
-    def _life(self, number: int) -> Life:
+    def _life(self, number: int) -> PodLifetime:
         ways = ["ends", "ends", "is deleted", "vanishes", "vanishes", "never ran", "was prepared"]
         start = _now() - timedelta(seconds=200_000 + number)
-        return Life((NAMESPACE, f"pod-{number}"), ways[number % len(ways)], start, start)
+        return PodLifetime((NAMESPACE, f"pod-{number}"), ways[number % len(ways)], start, start)
 
-    def that(self, *ways: str) -> Sequence[Life]:
+    def that(self, *ways: str) -> Sequence[PodLifetime]:
         return [life for life in self.lives if life.way in ways]
 
-    async def born(self, life: Life) -> None:
+    async def born(self, life: PodLifetime) -> None:
         resources = {"limits": {"cpu": "1", "memory": "64Mi"}}
         spec: dict[str, Any] = {"containers": [container("main", **resources)], "restartPolicy": "Always"}
         if life.way == "was prepared":
@@ -139,19 +139,19 @@ class Site:
             statuses = {"phase": "Running", **life.status()}
         await self.cluster.status(life.pod, startTime=at(life.start), **statuses)
 
-    async def restarted(self, life: Life) -> None:
+    async def restarted(self, life: PodLifetime) -> None:
         """Some restarts, of which only the last is written down."""
         life.restart(self.chance, self.chance.randint(0, 3))
         await self.cluster.status(life.pod, **life.status())
 
-    async def over(self, life: Life) -> None:
+    async def over(self, life: PodLifetime) -> None:
         life.restart(self.chance, self.chance.randint(0, 2))
         end = life.pass_time(self.chance)
         life.runs[-1] = (life.runs[-1][0], end)
         life.ended = (end, end)
         await self.cluster.status(life.pod, phase=self.chance.choice(["Succeeded", "Failed"]), **life.status())
 
-    async def deleted(self, life: Life) -> None:
+    async def deleted(self, life: PodLifetime) -> None:
         before = _now()
         await self.cluster.delete(life.pod, graceful=self.chance.random() < 0.5)
         life.ended = (before, _now() + SECOND)
@@ -234,11 +234,11 @@ async def until(condition: Callable[[], bool], daemon: Daemon) -> None:
         await asyncio.sleep(0.1)
 
 
-async def everywhere(work: Callable[[Life], Awaitable[None]], lives: Iterable[Life]) -> None:
+async def everywhere(work: Callable[[PodLifetime], Awaitable[None]], lives: Iterable[PodLifetime]) -> None:
     await asyncio.gather(*(work(life) for life in lives))
 
 
-def difference(life: Life, record: Any) -> str | None:
+def difference(life: PodLifetime, record: Any) -> str | None:
     """What a record says otherwise than the ledger."""
     start, stop = (datetime.fromisoformat(record[name]) for name in ("start_time", "stop_time"))
     amounts = {each["name"]: each["amount"] for each in record["components"]}

@@ -117,13 +117,13 @@ def test_priorities_lie_within_their_bounds_in_the_order_of_usage(
 # -- nothing known is not zero ----------------------------------------------------------------------------------------
 
 
-class Away(FakePluginContext):
+class UnavailableRecords(FakePluginContext):
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         raise AuditordError(f"cut in the middle of {query}")
 
 
 async def test_records_that_cannot_be_had_change_nothing() -> None:
-    away = Away(state={"a": 70.0}, commands=lambda _: b"")
+    away = UnavailableRecords(state={"a": 70.0}, commands=lambda _: b"")
     with pytest.raises(AuditordError, match="cut in the middle"):
         await set_priorities(config(), away)
     assert (away.ran, away.state) == ([], {"a": 70.0})

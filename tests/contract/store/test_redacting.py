@@ -101,7 +101,7 @@ async def test_neither_history_nor_differences_nor_outbox_tell(store: RecordStor
     assert len(await store.outbox(100)) == forwarded
 
 
-class Forgetful:
+class EmptyMemory:
     """A plugin's memory of nothing."""
 
     async def save(self, state: Any, moment: datetime) -> None:  # Any: JSON
@@ -125,7 +125,7 @@ class Shown:
 
 
 def context(store: RecordStore, shown: list[str] | None = None) -> StorePluginContext:
-    records, memory = StoredRecords(store), Forgetful()
+    records, memory = StoredRecords(store), EmptyMemory()
     unused: PluginMemory = memory  # type: ignore[assignment] # retention keeps no state
     return StorePluginContext(
         "privacy", "retention", lambda: NOW, memory=unused, records=records, state=None, own_records=records,

@@ -27,7 +27,7 @@ BY = Provenance(NOW)
 LOCAL = ("local",)
 
 
-def veiled(record: Record) -> Record:
+def pseudonymised(record: Record) -> Record:
     """A transform that shows how often it has acted; it refuses whom it does not know."""
     names = [f"<{name}>" for name in (record.meta or {}).get("user_id", ())]
     if "<mallory>" in names:
@@ -50,12 +50,12 @@ async def drain(spool: Spool, store: RecordStore) -> None:
 async def opened(store_url: str, folder: Path) -> AsyncGenerator[tuple[RecordStore, Spool], None]:
     async with (
         open_store(store_url, counted_keys=()) as store,
-        Spool.opened(folder, lambda: NOW, transform=veiled) as spool,
+        Spool.opened(folder, lambda: NOW, transform=pseudonymised) as spool,
     ):
         yield store, spool
 
 
-class Away:
+class UnavailableStore:
     """A store that cannot be asked."""
 
     def __getattr__(self, name: str) -> object:
@@ -68,10 +68,10 @@ class Away:
 async def test_each_way_in(store_url: str, tmp_path: Path) -> None:
     async with (
         open_store(store_url, counted_keys=()) as store,
-        Spool.opened(tmp_path, lambda: NOW, transform=veiled) as spool,
+        Spool.opened(tmp_path, lambda: NOW, transform=pseudonymised) as spool,
     ):
-        near = Ingest(store, spool, LOCAL, transform=veiled)
-        far = Ingest(Away(), spool, LOCAL, transform=veiled)  # type: ignore[arg-type]  # it has every method
+        near = Ingest(store, spool, LOCAL, transform=pseudonymised)
+        far = Ingest(UnavailableStore(), spool, LOCAL, transform=pseudonymised)  # type: ignore[arg-type]  # it has every method
         for name, ingest, atomic in (("a", near, True), ("b", near, False), ("c", far, True), ("d", far, False)):
             records = [make_record(f"{name}{number}", user_id="alice") for number in range(2)]
             await ingest.accept(records, None, BY, atomic=atomic, duplicates=Duplicates.SAME_RUN)
@@ -84,7 +84,7 @@ async def test_each_way_in(store_url: str, tmp_path: Path) -> None:
 async def test_what_was_in_quarantine(store_url: str, tmp_path: Path) -> None:
     async with (
         open_store(store_url, counted_keys=()) as store,
-        Spool.opened(tmp_path, lambda: NOW, transform=veiled) as spool,
+        Spool.opened(tmp_path, lambda: NOW, transform=pseudonymised) as spool,
     ):
         await spool.enqueue(
             "slurm",
@@ -104,7 +104,7 @@ async def test_what_was_in_quarantine(store_url: str, tmp_path: Path) -> None:
 async def test_a_correction_transforms_what_it_changes_and_nothing_else(store_url: str) -> None:
     async with open_store(store_url, counted_keys=()) as store:
         await store.add(make_record("a", user_id="<alice>"), BY, Duplicates.SAME_RUN)
-        editor, note = RecordEditor(store, lambda: NOW, veiled), Note("a mistake", "root")
+        editor, note = RecordEditor(store, lambda: NOW, pseudonymised), Note("a mistake", "root")
         other_site = make_record("a", user_id="<alice>", site_id="B")
         assert (await editor.correct(other_site, None, note)).outcome == "done"
         assert await users(store) == {"a": ("<alice>",)}
@@ -117,9 +117,9 @@ async def test_a_record_that_the_transform_refuses_is_refused(store_url: str, tm
     records = [make_record("a", user_id="alice"), make_record("b", user_id="mallory")]
     async with (
         open_store(store_url, counted_keys=()) as store,
-        Spool.opened(tmp_path, lambda: NOW, transform=veiled) as spool,
+        Spool.opened(tmp_path, lambda: NOW, transform=pseudonymised) as spool,
     ):
-        ingest = Ingest(store, spool, LOCAL, transform=veiled)
+        ingest = Ingest(store, spool, LOCAL, transform=pseudonymised)
         with pytest.raises(InvalidRecord, match="mallory"):
             await ingest.accept(records, None, BY, atomic=True, duplicates=Duplicates.SAME_RUN)
         assert await users(store) == {}

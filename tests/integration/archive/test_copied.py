@@ -26,7 +26,7 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.wire import encode_record
 from tests.integration.archive.conftest import table_in
-from tests.integration.test_copying import Quiet
+from tests.integration.test_copying import SilentProgress
 from tests.summed_records import aggregate_records
 
 pytestmark = pytest.mark.anyio
@@ -76,7 +76,7 @@ async def test_sums_over_archived_months_are_copied(urls: Sequence[str], tmp_pat
         await store.add_all([records[number] for number in range(60, 80)], SENT, SAME_RUN, atomic=True)  # not folded
     for here, there in pairwise(urls):
         ends = StoreSection(url=here), StoreSection(url=there)
-        await copy_store(*ends, resume=False, now=lambda: START, progress=Quiet())
+        await copy_store(*ends, resume=False, now=lambda: START, progress=SilentProgress())
         async with open_store(there, counted_keys=()) as store:
             store.archive = None if here == urls[0] else ArchiveReader(table)  # ends of corrected cells are in files
             for query in QUERIES:

@@ -27,7 +27,7 @@ class AnyClient(Protocol):
     def update(self, record_id: str, stop_time: datetime) -> None: ...
 
 
-class Plain:
+class SynchronousClient:
     """The synchronous client."""
 
     def __init__(self, url: str, timeout: float = 2.0, retry_waits: tuple[float, ...] = (0.0, 0.0)) -> None:
@@ -105,7 +105,7 @@ class Asynchronous:
         anyio.run(work)
 
 
-@pytest.fixture(params=[Plain, Asynchronous], ids=["sync", "async"])
+@pytest.fixture(params=[SynchronousClient, Asynchronous], ids=["sync", "async"])
 def connect(request: pytest.FixtureRequest) -> Callable[..., AnyClient]:
     """Makes a client for a URL."""
     make: Callable[..., AnyClient] = request.param

@@ -25,7 +25,7 @@ HOUR = timedelta(hours=1)
 MICROSECOND = timedelta(microseconds=1)
 
 
-def nasty() -> Iterator[Record]:
+def unusual_records() -> Iterator[Record]:
     """What a database of many years has."""
     yield make_record("ü/\"\\'{}\t\n|\x01\x02\x1f", site_id='}{"record_id":"', vo="\\")
     yield make_record("open", runtime=None)
@@ -42,14 +42,14 @@ def nasty() -> Iterator[Record]:
 
 @pytest.fixture
 def auditor(empty_postgres_url: str) -> str:
-    make_auditor(empty_postgres_url, nasty())
+    make_auditor(empty_postgres_url, unusual_records())
     return empty_postgres_url
 
 
 def test_every_record_is_taken_over_as_it_is(target: Target, auditor: str) -> None:
     done = target.run(auditor)
     assert done.exit_code == 0, done.output
-    assert target.stored() == {record.record_id: record for record in nasty()}
+    assert target.stored() == {record.record_id: record for record in unusual_records()}
     assert "8 are in the store, with equal times and content hashes\n8 records in the store" in done.stdout
     assert done.stdout.endswith("The import is complete.\n")
     assert "importing: 8 rows, 100.0%" in done.stderr

@@ -65,7 +65,7 @@ def job(number: int) -> Record:
 
 
 @dataclass
-class Trial:
+class ReplicatedStore:
     """A store, its replica, and the clock by which the replica's lag is told."""
 
     store: RecordStore
@@ -98,19 +98,19 @@ class Trial:
             connection.execute(sql.encode())
 
 
-Begin = Callable[[str], Awaitable[Trial]]
+Begin = Callable[[str], Awaitable[ReplicatedStore]]
 
 
 @asynccontextmanager
-async def replicated(url: str, replica_url: str, standby: OwnServer) -> AsyncGenerator[Trial, None]:
+async def replicated(url: str, replica_url: str, standby: OwnServer) -> AsyncGenerator[ReplicatedStore, None]:
     section, seconds = StoreSection(url=url, replica=replica_url), [0.0]
     async with open_store(url, counted_keys=()) as store, open_replica(section, store) as found:
         replica = Replica(found.store, found.primary, "there", section.replica_max_lag, lambda: seconds[0])
-        yield Trial(store, replica, seconds, standby)
+        yield ReplicatedStore(store, replica, seconds, standby)
 
 
 @pytest.fixture
-async def trial(url: str, standby: OwnServer) -> AsyncGenerator[Trial, None]:
+async def trial(url: str, standby: OwnServer) -> AsyncGenerator[ReplicatedStore, None]:
     with psycopg.connect(url) as connection:
         reached = connection.execute("SELECT pg_current_wal_lsn()").fetchone()
     with psycopg.connect(standby.url, autocommit=True) as connection:  # it knows the database by then
@@ -121,7 +121,7 @@ async def trial(url: str, standby: OwnServer) -> AsyncGenerator[Trial, None]:
         made.ask_standby("SELECT pg_wal_replay_resume()")  # whatever the test has left
 
 
-async def test_lists_and_sums_are_of_the_replica_while_it_is_near(trial: Trial) -> None:
+async def test_lists_and_sums_are_of_the_replica_while_it_is_near(trial: ReplicatedStore) -> None:
     await trial.add(*range(30))
     assert await trial.listed(RecordQuery()) == 30  # nobody has looked at it yet: of the store
     await trial.follow()
@@ -140,7 +140,7 @@ async def test_lists_and_sums_are_of_the_replica_while_it_is_near(trial: Trial) 
     assert await trial.listed(RecordQuery()) == 31
 
 
-async def test_a_record_that_was_just_sent_is_found(trial: Trial) -> None:
+async def test_a_record_that_was_just_sent_is_found(trial: ReplicatedStore) -> None:
     await trial.follow()
     trial.ask_standby("SELECT pg_wal_replay_pause()")
     await trial.add(1)
@@ -149,7 +149,7 @@ async def test_a_record_that_was_just_sent_is_found(trial: Trial) -> None:
     assert await trial.listed(RecordQuery(IdEquals("job-1"))) == 0
 
 
-async def test_sums_of_roll_ups_are_those_of_the_replicas_own_moment(trial: Trial) -> None:
+async def test_sums_of_roll_ups_are_those_of_the_replicas_own_moment(trial: ReplicatedStore) -> None:
     await trial.add(*range(200))
     await trial.follow()
     trial.ask_standby("SELECT pg_wal_replay_pause()")
@@ -168,7 +168,7 @@ async def test_the_store_itself_is_no_replica(url: str, standby: OwnServer) -> N
         assert await trial.listed(RecordQuery()) == 1
 
 
-async def test_an_end_of_the_replica_is_noticed_by_the_next_question(trial: Trial) -> None:
+async def test_an_end_of_the_replica_is_noticed_by_the_next_question(trial: ReplicatedStore) -> None:
     await trial.add(1)
     await trial.follow()
     trial.standby.stop()
@@ -185,7 +185,7 @@ async def test_an_end_of_the_replica_is_noticed_by_the_next_question(trial: Tria
     assert trial.replica.is_near()
 
 
-async def test_doctor_looks_at_the_replica(trial: Trial, url: str) -> None:
+async def test_doctor_looks_at_the_replica(trial: ReplicatedStore, url: str) -> None:
     nowhere = urlsplit(url)._replace(netloc="127.0.0.1:1").geturl()
     near, away, itself = [await found(url, replica) for replica in (at(trial.standby, url), nowhere, url)]
     assert (near.severity, "s behind at most" in near.text) == (Severity.OK, True)

@@ -58,10 +58,10 @@ async def collected(jobs: SlurmJobs, moment: datetime, **options: Any) -> list[R
     return [record for record in records if base_id(record.record_id) in jobs.ids.values()]
 
 
-Figures: TypeAlias = dict[tuple[str | None, str | None, str], Fraction]
+Amounts: TypeAlias = dict[tuple[str | None, str | None, str], Fraction]
 
 
-def figures(usage: RawUsage) -> Figures:
+def amounts(usage: RawUsage) -> Amounts:
     """Resource-seconds of whoever has any."""
     return {
         (account, user, resource): minutes * 60
@@ -72,11 +72,11 @@ def figures(usage: RawUsage) -> Figures:
     }
 
 
-async def both(config: WaldurConfig, records: list[Record], window: Window, as_of: datetime) -> tuple[Figures, Figures]:
+async def both(config: WaldurConfig, records: list[Record], window: Window, as_of: datetime) -> tuple[Amounts, Amounts]:
     """From the records, and from sacct."""
     stored = await raw_usage(config, FakePluginContext(stored=records), window, as_of=as_of)
     accounted = await sacct_usage(config, RealContext(), exact_query(config, window, as_of=as_of))
-    return figures(stored), figures(accounted)
+    return amounts(stored), amounts(accounted)
 
 
 def periods(records: list[Record], start: datetime, stop: datetime) -> list[Window]:

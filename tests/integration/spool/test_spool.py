@@ -408,10 +408,10 @@ async def test_the_last_runs_of_each_instance_are_kept(spool: Spool) -> None:
 
 
 async def test_a_transform_acts_on_what_is_released_unless_it_has_before(tmp_path: Path, clock: Clock) -> None:
-    def veiled(given: Record) -> Record:
-        return msgspec.structs.replace(given, meta={"veiled": ("yes",)})
+    def pseudonymised(given: Record) -> Record:
+        return msgspec.structs.replace(given, meta={"pseudonymised": ("yes",)})
 
-    async with Spool.opened(tmp_path, clock, transform=veiled) as spool:
+    async with Spool.opened(tmp_path, clock, transform=pseudonymised) as spool:
         jobs = [Quarantined(str(number), {}, "odd") for number in range(2)]
         await spool.enqueue("slurm", Batch(quarantined=jobs), ["local"])
         for entry, transformed in zip(await spool.quarantine_list(), (False, True), strict=True):
@@ -420,8 +420,8 @@ async def test_a_transform_acts_on_what_is_released_unless_it_has_before(tmp_pat
             await spool.quarantine_release(entry.quarantine_id, entries, ["local"], transformed=transformed)
         released = [one.entry for one in await spool.claim("local", 10)]
         assert [entry.record.meta for entry in released if not isinstance(entry, Close)] == [
-            {"veiled": ("yes",)},
-            {"veiled": ("yes",)},
+            {"pseudonymised": ("yes",)},
+            {"pseudonymised": ("yes",)},
             None,
             None,
         ]

@@ -23,7 +23,7 @@ COMPONENTS = record("any")["components"]
 
 
 @dataclass(frozen=True)
-class Trial:
+class InterruptedServer:
     """A server whose store goes away and comes back; the queue moves when the test says so."""
 
     api: Api
@@ -69,12 +69,14 @@ class Trial:
 
 
 @pytest.fixture
-async def trial(tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Trial, None]:
+async def trial(
+    tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[InterruptedServer, None]:
     # On a busy machine a real write may take longer than clients wait: another run of a record that only the silent
     # store knows would then be queued. Here the store is away when the test says so, and never else.
     monkeypatch.setattr("auditord.store.postgres.store.WRITE_WITHIN", 120.0)
     async with api_server(tmp_path, store_url=store_url) as api:
-        yield Trial(api)
+        yield InterruptedServer(api)
 
 
 def run(record_id: str = "x", start: str = EARLY, stop: str | None = STOP, **more: object) -> dict[str, object]:
@@ -86,7 +88,7 @@ STORED = (200, b"")
 
 
 @pytest.mark.parametrize("back", [True, False], ids=["store back, queue not drained", "store still away"])
-async def test_another_run_does_not_overtake_a_post_in_the_spool(trial: Trial, *, back: bool) -> None:
+async def test_another_run_does_not_overtake_a_post_in_the_spool(trial: InterruptedServer, *, back: bool) -> None:
     trial.away()
     assert await trial.post(run(start=EARLY)) == STORED
     if back:
@@ -99,7 +101,7 @@ async def test_another_run_does_not_overtake_a_post_in_the_spool(trial: Trial, *
     assert await trial.stored() == {"x": (EARLY, STOP), "z": (EARLY, STOP)}
 
 
-async def test_the_verdicts_are_those_of_the_store(trial: Trial) -> None:
+async def test_the_verdicts_are_those_of_the_store(trial: InterruptedServer) -> None:
     trial.away()
     assert await trial.post(run("open", stop=None), run("done")) == STORED
     trial.back()
@@ -117,7 +119,7 @@ async def test_the_verdicts_are_those_of_the_store(trial: Trial) -> None:
     assert await trial.stored() == dict.fromkeys(("open", "done", "new"), (EARLY, STOP))
 
 
-async def test_a_batch_is_all_or_nothing_over_store_and_spool(trial: Trial) -> None:
+async def test_a_batch_is_all_or_nothing_over_store_and_spool(trial: InterruptedServer) -> None:
     assert await trial.post(run("stored")) == STORED
     trial.away()
     assert await trial.post(run("waiting")) == STORED
@@ -129,7 +131,7 @@ async def test_a_batch_is_all_or_nothing_over_store_and_spool(trial: Trial) -> N
     assert set(await trial.stored()) == {"stored", "waiting", "c"}
 
 
-async def test_a_full_record_waits_behind_the_open_one_that_it_closes(trial: Trial) -> None:
+async def test_a_full_record_waits_behind_the_open_one_that_it_closes(trial: InterruptedServer) -> None:
     assert await trial.post(run(stop=None)) == STORED
     trial.away()
     assert await trial.put("x", "2026-01-01T02:00:00Z") == 200
@@ -140,7 +142,7 @@ async def test_a_full_record_waits_behind_the_open_one_that_it_closes(trial: Tri
     assert await trial.stored() == {"x": (EARLY, "2026-01-01T03:00:00Z")}
 
 
-async def test_an_update_while_the_store_is_away_waits_behind_the_insert(trial: Trial) -> None:
+async def test_an_update_while_the_store_is_away_waits_behind_the_insert(trial: InterruptedServer) -> None:
     trial.away()
     assert await trial.post(run(stop=None)) == STORED
     assert await trial.put("x") == 200
@@ -150,7 +152,7 @@ async def test_an_update_while_the_store_is_away_waits_behind_the_insert(trial: 
     assert await trial.stored() == {"x": (EARLY, STOP)}
 
 
-async def test_an_update_of_what_nobody_knows_yet_is_classified_on_the_drain(trial: Trial) -> None:
+async def test_an_update_of_what_nobody_knows_yet_is_classified_on_the_drain(trial: InterruptedServer) -> None:
     assert await trial.post(run("there", stop=None)) == STORED
     trial.away()
     assert await trial.put("there") == 200
@@ -166,7 +168,7 @@ async def test_an_update_of_what_nobody_knows_yet_is_classified_on_the_drain(tri
 
 async def test_updates_of_the_unknown_can_be_refused_while_the_store_is_away(tmp_path: Path) -> None:
     async with api_server(tmp_path, options={"updates_while_away": "refuse"}) as api:
-        trial = Trial(api)
+        trial = InterruptedServer(api)
         trial.away()
         assert await trial.post(run(stop=None)) == STORED
         assert await trial.put("x") == 200
@@ -179,7 +181,7 @@ async def test_updates_of_the_unknown_can_be_refused_while_the_store_is_away(tmp
 @pytest.mark.parametrize("duplicates", [Duplicates.REFUSE, Duplicates.IGNORE])
 async def test_other_meanings_of_duplicates_hold_as_well(tmp_path: Path, duplicates: Duplicates) -> None:
     async with api_server(tmp_path, duplicates=duplicates) as api:
-        trial = Trial(api, duplicates)
+        trial = InterruptedServer(api, duplicates)
         trial.away()
         assert (await trial.post(run()))[0] == 200
         trial.back()
@@ -189,7 +191,7 @@ async def test_other_meanings_of_duplicates_hold_as_well(tmp_path: Path, duplica
         assert await trial.stored() == {"x": (EARLY, STOP)}
 
 
-async def test_concurrent_posts_of_one_id_agree_on_one_run(trial: Trial) -> None:
+async def test_concurrent_posts_of_one_id_agree_on_one_run(trial: InterruptedServer) -> None:
     """The store comes back and the queue moves between any two steps of what is answered."""
     starts = [f"2026-01-01T00:{minute:02d}:00Z" for minute in range(30)]
 
@@ -214,7 +216,7 @@ async def test_concurrent_posts_of_one_id_agree_on_one_run(trial: Trial) -> None
     assert {name: [start] for name, (start, _) in (await trial.stored()).items()} == accepted
 
 
-async def test_what_still_waits_in_the_spool_is_not_corrected_before_it_has_arrived(trial: Trial) -> None:
+async def test_what_still_waits_in_the_spool_is_not_corrected_before_it_has_arrived(trial: InterruptedServer) -> None:
     """A deletion would be undone by what arrives later."""
     assert await trial.post(run("x"), run("y")) == STORED
     trial.away()

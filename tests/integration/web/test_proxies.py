@@ -18,7 +18,7 @@ from tests.access_callers import Caller, tcp
 from tests.access_callers import Site as Called
 from tests.oidc_issuer import CLIENT, SECRET, TestIssuer, serving
 from tests.other_user import IS_ROOT
-from tests.page_browser import Browser, Got
+from tests.page_browser import Browser, Response
 
 NOW: Final = datetime.now(UTC)
 PROXY: Final = "127.0.0.3"
@@ -74,7 +74,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield Site(daemon.url, token, folder / "api.sock")
 
 
-def session_cookie(got: Got) -> tuple[str, str]:
+def session_cookie(got: Response) -> tuple[str, str]:
     """Its name without the daemon's own part, and its attribute ``Secure``."""
     ((name, morsel),) = ((name, each) for name, each in got.cookies.items() if not name.endswith(("_form", "_login")))
     return name.partition("auditord_")[0], str(morsel["secure"])

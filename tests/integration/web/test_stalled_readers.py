@@ -31,7 +31,7 @@ def url(request: pytest.FixtureRequest) -> str | None:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_stall_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "STALL_SECONDS", PATIENCE.total_seconds())
     monkeypatch.setattr(streams, "_LEAST_FREE", 0)
 

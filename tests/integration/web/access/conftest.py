@@ -44,7 +44,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Place:
+class DaemonSetup:
     """Where a daemon of these tests lives.
 
     Args:
@@ -108,20 +108,20 @@ class Place:
 
 
 @contextmanager
-def _serving(place: Place, authenticators: dict[str, Any]) -> Generator[Site, None, None]:
+def _serving(setup: DaemonSetup, authenticators: dict[str, Any]) -> Generator[Site, None, None]:
     """A daemon with the records of :data:`STORED`."""
-    place.folder.chmod(0o711)  # or nobody could not reach the sockets
-    (place.folder / "state").mkdir()
+    setup.folder.chmod(0o711)  # or nobody could not reach the sockets
+    (setup.folder / "state").mkdir()
     wrong = {"wrong": new_token("x", ["administrator"], LONG_AGO, None)[1], "malformed": "of-another-make"}
-    tokens = {**_with_tokens(place.folder / "state"), **wrong}
+    tokens = {**_with_tokens(setup.folder / "state"), **wrong}
     watched = Watched()
     with ExitStack() as stack:
         patched = stack.enter_context(pytest.MonkeyPatch.context())
         patched.setattr(server, "Dispatcher", watched.dispatcher)
-        daemon = stack.enter_context(running_daemon(place.folder, place.sections(authenticators)))
-        ways = place.ways(daemon, stack)
+        daemon = stack.enter_context(running_daemon(setup.folder, setup.sections(authenticators)))
+        ways = setup.ways(daemon, stack)
         site = Site(
-            daemon.url, place.folder / "state", {**tokens, "malformed": "of-another-make"}, ways, watched.routes
+            daemon.url, setup.folder / "state", {**tokens, "malformed": "of-another-make"}, ways, watched.routes
         )
         assert Caller(site, None, CONTROL).ask("POST", "/records", STORED).status == 200
         yield site
@@ -139,7 +139,7 @@ def _with_tokens(state_dir: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _place(request: pytest.FixtureRequest, folder: Path) -> Generator[Place, None, None]:
+def _setup(request: pytest.FixtureRequest, folder: Path) -> Generator[DaemonSetup, None, None]:
     """A folder with a store of the kind that the fixture is made for."""
     with ExitStack() as stack:
         store: dict[str, Any] = {}
@@ -148,18 +148,18 @@ def _place(request: pytest.FixtureRequest, folder: Path) -> Generator[Place, Non
             url = postgres.create(request.getfixturevalue("postgres_template"))
             stack.callback(postgres.drop, url)
             store = {"store": {"url": url}}
-        yield Place(folder, Authority(folder), store)
+        yield DaemonSetup(folder, Authority(folder), store)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A daemon with records of two sites that asks who calls; shared, so that no test may change its records."""
-    with _place(request, tmp_path_factory.mktemp("site")) as place, _serving(place, AUTHENTICATORS) as found:
+    with _setup(request, tmp_path_factory.mktemp("site")) as setup, _serving(setup, AUTHENTICATORS) as found:
         yield found
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def open_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The same without authenticators."""
-    with _place(request, tmp_path_factory.mktemp("open")) as place, _serving(place, {}) as found:
+    with _setup(request, tmp_path_factory.mktemp("open")) as setup, _serving(setup, {}) as found:
         yield found

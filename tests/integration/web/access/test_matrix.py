@@ -9,7 +9,7 @@ import pytest
 
 from auditord.web.dispatch import Route
 from auditord_hookspecs import Permission
-from tests.access_callers import PRINCIPALS, STORED, Caller, Got, Site
+from tests.access_callers import PRINCIPALS, STORED, Caller, Response, Site
 from tests.access_decisions import (
     CONTROL,
     CONTROL_AS_NOBODY,
@@ -19,7 +19,7 @@ from tests.access_decisions import (
     OPEN,
     RIGHTS,
     WAYS,
-    Asking,
+    Requester,
 )
 from tests.other_user import needs_root
 
@@ -52,7 +52,7 @@ class Cell:
     shown: frozenset[str] = NOTHING
     asked: str = ""
 
-    def fault(self, asking: Asking, got: Got) -> str | None:
+    def fault(self, asking: Requester, got: Response) -> str | None:
         """What is wrong with the answer; None if nothing is."""
         refused = asking.refusal(DECISIONS[self.route])
         status, shown = (self.status, self.shown) if refused is None else (refused, NOTHING)
@@ -76,7 +76,7 @@ def route_cells() -> Iterator[Cell]:
             yield Cell((method, path), decision.target or path, decision.body, decision.status)
 
 
-def listing_cells(asking: Asking) -> Iterator[Cell]:
+def listing_cells(asking: Requester) -> Iterator[Cell]:
     """Everything that lists records."""
     sees = frozenset(asking.rights.sees)
     for path, queries in {
@@ -88,7 +88,7 @@ def listing_cells(asking: Asking) -> Iterator[Cell]:
             yield Cell(("GET", path), path + query, None, 200, sees & OPEN if "open=" in query else sees)
 
 
-def record_cells(asking: Asking, stored: Mapping[str, Any]) -> Iterator[Cell]:  # Any: JSON
+def record_cells(asking: Requester, stored: Mapping[str, Any]) -> Iterator[Cell]:  # Any: JSON
     """Every request about one record that is stored; none changes it."""
     name, rights = str(stored["record_id"]), asking.rights
     seen = frozenset({name} & rights.sees)
@@ -110,7 +110,7 @@ def stored_as_closed(stored: Mapping[str, Any]) -> Mapping[str, Any]:  # Any: JS
     return {**stored, "stop_time": stored["stop_time"] or "2026-01-01T01:00:00Z"}
 
 
-def update_status(asking: Asking, name: str) -> int:
+def update_status(asking: Requester, name: str) -> int:
     """The answer to an update: 403 for an id that is nobody's to ask about, 404 for a record of others."""
     if name in asking.rights.updates:
         return 200
@@ -118,7 +118,7 @@ def update_status(asking: Asking, name: str) -> int:
     return 404 if prefixes is None or name.startswith(prefixes) else 403
 
 
-def faults(site: Site, asking: Asking, cells: Iterable[Cell]) -> list[str]:
+def faults(site: Site, asking: Requester, cells: Iterable[Cell]) -> list[str]:
     """What is wrong with the answers."""
     caller = Caller(site, asking.principal, asking.way)
     found = ((each, caller.ask(each.route[0], each.target, each.body)) for each in cells)
@@ -172,7 +172,7 @@ def test_the_description_of_the_api_says_what_is_decided(site: Site) -> None:
         assert words.endswith("only on the control socket.") == DECISIONS[key].acts
 
 
-def all_cells(asking: Asking, stored: Sequence[Mapping[str, Any]]) -> list[Cell]:  # Any: JSON
+def all_cells(asking: Requester, stored: Sequence[Mapping[str, Any]]) -> list[Cell]:  # Any: JSON
     """Every request of the matrix by somebody, about these records."""
     about = [cell for each in stored for cell in record_cells(asking, each)]
     return [*route_cells(), *listing_cells(asking), *about]
@@ -180,7 +180,7 @@ def all_cells(asking: Asking, stored: Sequence[Mapping[str, Any]]) -> list[Cell]
 
 @pytest.mark.parametrize("principal", RIGHTS, ids=str)
 def test_every_principal_at_every_route_and_record(site: Site, principal: str | None) -> None:
-    asking = Asking(principal, "tcp")
+    asking = Requester(principal, "tcp")
     assert faults(site, asking, all_cells(asking, STORED)) == []
 
 
@@ -198,7 +198,7 @@ OTHER_WAYS: Final = [way for way in WAYS if way != "tcp"]
 @pytest.mark.parametrize("principal", [None, "wrong", "reader_a", "administrator"], ids=str)
 def test_every_way(site: Site, way: str, principal: str | None) -> None:
     reached(site, way)
-    asking = Asking(principal, way)
+    asking = Requester(principal, way)
     assert faults(site, asking, all_cells(asking, STORED[1:2])) == []
 
 
@@ -207,13 +207,13 @@ def test_every_way(site: Site, way: str, principal: str | None) -> None:
 @pytest.mark.parametrize("principal", RIGHTS, ids=str)
 def test_every_principal_on_every_way(site: Site, way: str, principal: str | None) -> None:
     reached(site, way)
-    asking = Asking(principal, way)
+    asking = Requester(principal, way)
     assert faults(site, asking, all_cells(asking, STORED)) == []
 
 
 @pytest.mark.parametrize("principal", [None, "wrong", "reader_a"], ids=str)
 def test_the_control_socket_is_its_owners_whatever_is_sent(site: Site, principal: str | None) -> None:
-    asking = Asking(principal, CONTROL)
+    asking = Requester(principal, CONTROL)
     assert faults(site, asking, all_cells(asking, STORED[1:2])) == []
 
 
@@ -228,5 +228,5 @@ def test_the_control_socket_is_closed_to_others(site: Site, open_site: Site) -> 
 @pytest.mark.parametrize("principal", [None, "wrong"], ids=str)
 def test_where_nobody_is_asked_only_the_control_socket_acts(open_site: Site, way: str, principal: str | None) -> None:
     reached(open_site, way)
-    asking = Asking(principal, way, known=False)
+    asking = Requester(principal, way, known=False)
     assert faults(open_site, asking, all_cells(asking, STORED[:1])) == []

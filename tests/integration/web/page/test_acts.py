@@ -26,7 +26,7 @@ from auditord_hookspecs import (
     RunConfig,
     hookimpl,
 )
-from tests.page_browser import Browser, Got
+from tests.page_browser import Browser, Response
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 ROLES = ("operator", "administrator", "reader")
@@ -94,7 +94,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Brows
         yield browsers
 
 
-def confirmed(browser: Browser, path: str, **fields: str) -> Got:
+def confirmed(browser: Browser, path: str, **fields: str) -> Response:
     """Send the form of a confirmation."""
     asked = browser.get(path)
     assert asked.status == 200, asked.text
@@ -102,7 +102,7 @@ def confirmed(browser: Browser, path: str, **fields: str) -> Got:
     return browser.send(action, {**asked.fields(action), **fields})
 
 
-def ended(browser: Browser, run: Got) -> str:
+def ended(browser: Browser, run: Response) -> str:
     """The page of a run, once that is over."""
     assert run.status == 303, run.text
     deadline = monotonic() + 60

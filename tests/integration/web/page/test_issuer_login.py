@@ -15,7 +15,7 @@ from auditord.testing.daemon import running_daemon
 from auditord_builtin.access.token_file import TokenFile, new_token
 from auditord_hookspecs import Component, Record
 from tests.oidc_issuer import CLIENT, SECRET, TestIssuer, serving
-from tests.page_browser import Browser, Got
+from tests.page_browser import Browser, Response
 
 NOW = datetime.now(UTC)
 
@@ -35,7 +35,7 @@ class Site:
         assert at_issuer.location.startswith(f"{self.url}/login/sso/callback?")
         return at_issuer.location.removeprefix(self.url)
 
-    def log_in(self, browser: Browser, target: str = "/my") -> Got:
+    def log_in(self, browser: Browser, target: str = "/my") -> Response:
         return browser.get(self.came_back(browser, target), Sec_Fetch_Site="cross-site")
 
 

@@ -51,7 +51,7 @@ OF_LAST_MONTH = Record(
 
 
 @dataclass(frozen=True)
-class Got:
+class Response:
     """An answer."""
 
     status: int
@@ -70,12 +70,12 @@ class Visitor:
     url: str
     token: str | None = None
 
-    def get(self, path: str, headers: Mapping[str, str] = HTML) -> Got:
+    def get(self, path: str, headers: Mapping[str, str] = HTML) -> Response:
         connection = HTTPConnection(urlsplit(self.url).netloc, timeout=60)
         sent = dict(headers) | ({} if self.token is None else {"Authorization": f"Bearer {self.token}"})
         connection.request("GET", path, headers=sent)
         answer = connection.getresponse()
-        found = Got(answer.status, dict(answer.getheaders()), answer.read())
+        found = Response(answer.status, dict(answer.getheaders()), answer.read())
         connection.close()
         return found
 
