@@ -98,7 +98,7 @@ class FakeCollectorContext(FakeContext):
         window: set to re-collect a period.
         job: set to re-collect one job.
         remembered: seen keys with their expiry.
-        carried: pending values by key.
+        pending_values: those that earlier batches have left, by key.
         folder: a folder of the test's, for collectors that keep files of their own.
     """
 
@@ -108,7 +108,7 @@ class FakeCollectorContext(FakeContext):
     dry_run: bool = False
     kept: list[Batch] = field(default_factory=list[Batch])
     remembered: dict[str, datetime] = field(default_factory=dict[str, datetime])
-    carried: dict[str, Any] = field(default_factory=dict[str, Any])  # Any: JSON of the collector's own
+    pending_values: dict[str, Any] = field(default_factory=dict[str, Any])  # Any: JSON of the collector's own
     progress: float = 0.0
     folder: Path | None = None
 
@@ -125,7 +125,12 @@ class FakeCollectorContext(FakeContext):
 
     async def pending(self) -> Mapping[str, Any]:  # Any: JSON of the collector's own
         """The values that earlier batches have left."""
-        return dict(self.carried)
+        return dict(self.pending_values)
+
+    @property
+    def carried(self) -> Mapping[str, Any]:  # Any: the same
+        """An earlier name of ``pending_values``."""
+        return self.pending_values
 
     def report_progress(self, fraction: float) -> None:
         """Remember the last fraction."""
@@ -138,7 +143,8 @@ class FakeCollectorContext(FakeContext):
             self.kept.append(batch)
             records += [item if isinstance(item, Record) else item.record for item in batch.records]
             self.remembered.update(batch.seen)
-            self.carried = {k: v for k, v in {**self.carried, **batch.pending}.items() if v is not None}
+            pending = {**self.pending_values, **batch.pending}
+            self.pending_values = {key: value for key, value in pending.items() if value is not None}
             if batch.checkpoint is not None and self.window is None and self.job is None:
                 self.checkpoint = batch.checkpoint
         return records

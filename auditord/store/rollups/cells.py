@@ -22,7 +22,7 @@ END: Final = 2_932_897
 
 _ORDINAL_OF_1970: Final = date(1970, 1, 1).toordinal()
 
-TOLD_APART: Final = frozenset({*META_COLUMNS, *OLDER_KEYS})
+GROUPED_KEYS: Final = frozenset({*META_COLUMNS, *OLDER_KEYS})
 """The keys that all cells tell apart, and older names of theirs, which no record in them has."""
 
 _WITHOUT_USER: Final = ("site_id", "group_id")
@@ -224,16 +224,16 @@ class Cells:
         """The cells of all levels."""
         levels: CellsOfLevels = {}
         if not self._alone:
-            by_user = _told_apart(self._days, _WITH_USER, lambda cell: _united(cell.gone, cell.gone_of_user))
-            together = _told_apart(self._days, _WITHOUT_USER, lambda cell: cell.gone)
+            by_user = _grouped_by(self._days, _WITH_USER, lambda cell: _united(cell.gone, cell.gone_of_user))
+            together = _grouped_by(self._days, _WITHOUT_USER, lambda cell: cell.gone)
             levels |= _sizes(by_user, Level.DAY_AND_USER, Level.MONTH_AND_USER, Level.YEAR_AND_USER)
             levels |= _sizes(together, Level.DAY, Level.MONTH, Level.YEAR)
         keys = [key for key in self._keys if key not in self.missed]
-        told_apart = (*_WITHOUT_USER, *dict.fromkeys([part for key in keys for part in key.parts]))
-        days = _told_apart(self._days, told_apart, lambda cell: cell.gone_of_key) if keys else {}
+        grouped = (*_WITHOUT_USER, *dict.fromkeys([part for key in keys for part in key.parts]))
+        days = _grouped_by(self._days, grouped, lambda cell: cell.gone_of_key) if keys else {}
         for key in keys:
             there = {place: cell for place, cell in days.items() if place[0] >= key.filled_from}
-            of_key = _told_apart(there, (*_WITHOUT_USER, *key.parts), lambda cell: cell.gone)
+            of_key = _grouped_by(there, (*_WITHOUT_USER, *key.parts), lambda cell: cell.gone)
             day, month, year = (key.level(size) for size in (Level.DAY, Level.MONTH, Level.YEAR))
             levels |= _sizes(of_key, day, month, year, key.of_zone)
         return levels
@@ -275,7 +275,7 @@ def _only(labels: str, keys: tuple[str, ...]) -> str:
     return msgspec.json.encode({key: meta[key] for key in keys if key in meta}).decode()
 
 
-def _told_apart(cells: Places, keys: tuple[str, ...], gone_of: Callable[[Cell], Ends | None]) -> Places:
+def _grouped_by(cells: Places, keys: tuple[str, ...], gone_of: Callable[[Cell], Ends | None]) -> Places:
     """Cells that only some keys tell apart."""
     parts: _Parts = {}
     texts = {labels: _only(labels, keys) for labels in {labels for _, labels, _, _ in cells}}

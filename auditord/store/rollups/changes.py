@@ -30,7 +30,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from auditord.store.planning import ChangePlan, StoredRow
-from auditord.store.rollups.cells import TOLD_APART
+from auditord.store.rollups.cells import GROUPED_KEYS
 from auditord.store.rollups.deltas import (
     CORES,
     CORES_KEY,
@@ -241,7 +241,7 @@ def label_text(
 @lru_cache(100)
 def _sorted_keys(keys: tuple[str, ...]) -> _Keys:
     names = tuple(known(keys))
-    parts = dict.fromkeys([part for key in names for part in parts_of(key) if part not in TOLD_APART])
+    parts = dict.fromkeys([part for key in names for part in parts_of(key) if part not in GROUPED_KEYS])
     zones = [key for key in parts if is_of_zone(key)]
     meta = tuple([key for key in parts if key != CORES_KEY and not is_of_zone(key)])
     has_cores = CORES_KEY in parts

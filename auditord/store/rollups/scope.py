@@ -26,7 +26,7 @@ from auditord.store.aggregates import NotRolledUp
 from auditord.store.rollups.cells import (
     END,
     FIRST_DAY,
-    TOLD_APART,
+    GROUPED_KEYS,
     Level,
     RolledKey,
 )
@@ -206,7 +206,7 @@ def scope_of(query: AggregateQuery, keys: Sequence[RolledKey] = ()) -> Scope | N
     of_zones = [key for key in keys if not wanted.isdisjoint(key.parts) and key.filled_from == FIRST_DAY]
     of_zones.sort(key=lambda key: len(key.parts))  # the fewest cells
     for key in (*of_zones, None, *keys):
-        if _tell_apart(query, rest, key):
+        if _are_grouped(query, rest, key):
             first, last = _range(times)
             begin = FIRST_DAY if first is None else -(-first // MICROS_PER_DAY)
             end = END if last is None else last // MICROS_PER_DAY
@@ -268,17 +268,17 @@ def _range(times: Sequence[TimeCompares]) -> tuple[int | None, int | None]:
     return max(firsts, default=None), min(lasts, default=None)
 
 
-def _tell_apart(query: AggregateQuery, rest: Condition, key: RolledKey | None) -> bool:
+def _are_grouped(query: AggregateQuery, rest: Condition, key: RolledKey | None) -> bool:
     """Return whether cells, or those of a key, tell apart all that is asked for."""
     if key is not None and _asks_for_users(query, rest):
         return False
     parts = () if key is None else key.parts
-    known = {*TOLD_APART, *[part for part in parts if not is_of_zone(part)]}
-    told_apart = all(_tells_apart(each, known, parts) for each in query.by)
-    return told_apart and fold(rest, partial(_is_covered, known), all, all)
+    known = {*GROUPED_KEYS, *[part for part in parts if not is_of_zone(part)]}
+    grouped = all(_is_grouped(each, known, parts) for each in query.by)
+    return grouped and fold(rest, partial(_is_covered, known), all, all)
 
 
-def _tells_apart(dimension: Dimension, known: Collection[str], parts: Collection[str]) -> bool:
+def _is_grouped(dimension: Dimension, known: Collection[str], parts: Collection[str]) -> bool:
     match dimension:
         case MetaValue(keys):
             return set(keys) <= set(known)

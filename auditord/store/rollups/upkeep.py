@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from auditord.errors import StoreUnavailable
 from auditord.store.archived import ArchiveState
-from auditord.store.rollups.cells import END, FIRST_DAY, TOLD_APART, RolledKey
+from auditord.store.rollups.cells import END, FIRST_DAY, GROUPED_KEYS, RolledKey
 from auditord.store.rollups.changes import Finished
 from auditord.store.rollups.deltas import CORES_KEY, MICROS_PER_DAY
 from auditord.store.rollups.folding import (
@@ -138,7 +138,7 @@ class Upkeep:
         None instead of keys: as it is.
         """
         if keys is not None:
-            wanted = [CORES_KEY, *[key for key in keys if key not in TOLD_APART and not is_of_zone(key)]]
+            wanted = [CORES_KEY, *[key for key in keys if key not in GROUPED_KEYS and not is_of_zone(key)]]
             if (of_zone := key_of_zone(zone)) is not None:
                 wanted = [of_zone, *[beside(of_zone, key) for key in wanted]]
             self._wanted = wanted

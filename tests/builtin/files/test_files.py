@@ -75,7 +75,9 @@ async def keep(
             break
         at.kept.append(batch)
         records += [item.record if isinstance(item, Produced) else item for item in batch.records]
-        at.carried = {key: value for key, value in {**at.carried, **batch.pending}.items() if value is not None}
+        at.pending_values = {
+            key: value for key, value in {**at.pending_values, **batch.pending}.items() if value is not None
+        }
         if killed == (number, True):
             break
         number += 1
@@ -96,7 +98,7 @@ async def test_ndjson_is_taken_in_and_put_away(drop: DropFolder) -> None:
     assert ids(await run(config(drop), at)) == ["1", "2", "3"]
     assert drop.tree() == {"done": ["a.ndjson"]}
     assert await run(config(drop), at) == []
-    assert at.carried == {}
+    assert at.pending_values == {}
 
 
 CSV: Final = (
@@ -219,7 +221,7 @@ async def test_a_file_that_is_written_to_meanwhile_is_read_again(drop: DropFolde
             with path.open("a") as file:
                 file.write(lines("late"))
         seen += [item.record.record_id if isinstance(item, Produced) else item.record_id for item in batch.records]
-        at.carried.update(batch.pending)
+        at.pending_values.update(batch.pending)
     assert drop.tree() == {".": ["a.ndjson"]}
     os.utime(path, (0, 0))
     assert ids(await run(config(drop), at)) == [*map(str, range(1_500)), "late"]

@@ -87,7 +87,7 @@ async def test_a_record_has_the_figures_of_its_end(site: Site) -> None:
     }
     assert [query["time"] for query in prom.queries] == [f"{(NOW - timedelta(seconds=1)).timestamp():.3f}"] * 2
     assert prom.queries[0]["query"] == f'sum(max_over_time({CPU}{{namespace="grid",pod="job1"}}[3600s]))'
-    assert site.context.carried == {}
+    assert site.context.pending_values == {}
 
 
 async def test_tls_and_a_token(site: Site, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_one_that_is_away_stops_nothing_and_is_waited_for(site: Site, prom
         assert len(there.queries) <= 4  # one that is away is not asked about all of them
         site.context.moment += timedelta(minutes=30)
         assert await site.collect(**options) == []
-        assert {value["attempts"] for value in site.context.carried.values()} == {0}
+        assert {value["attempts"] for value in site.context.pending_values.values()} == {0}
         site.context.moment += timedelta(minutes=30)
         assert len(await site.collect(**options)) == 8
 
@@ -183,7 +183,7 @@ async def test_dry_runs_and_periods_wait_for_nobody(site: Site) -> None:
         site.context.remembered.clear()
         site.context.window = Window(NOW, NOW + timedelta(seconds=1))
         assert len(await site.collect(prometheus={"url": prom.url})) == 1
-        assert site.context.carried == {}
+        assert site.context.pending_values == {}
 
 
 async def test_open_records_wait_for_nothing(site: Site) -> None:

@@ -85,7 +85,7 @@ async def test_a_pod_that_is_deleted_while_it_runs_ends_then(site: Site) -> None
     [record] = await site.collect()
     assert (record.stop_time, label(record, "status")) == (NOW, "Deleted")
     assert amounts(record)["naive_cpu_time"] == 2 * (3600 - 5)
-    assert site.context.carried == {}
+    assert site.context.pending_values == {}
 
 
 async def test_a_deletion_that_is_heard_of_late_ended_at_its_own_time(site: Site) -> None:
@@ -131,7 +131,7 @@ async def test_a_watch_that_expires_leads_to_a_list(site: Site, by_event: bool) 
     assert set(records) == {"ended", "vanishes"}
     assert records["ended"].stop_time == NOW + 2 * MINUTE
     assert records["vanishes"].stop_time == NOW  # it was there then; nobody knows more
-    assert [key for key in site.context.carried if "stays" in key]
+    assert [key for key in site.context.pending_values if "stays" in key]
     assert await site.collect() == []
 
 
@@ -223,7 +223,7 @@ async def test_pods_found_by_a_list_and_gone_by_the_next_are_closed(site: Site) 
     site.server.faults.expire_tokens = 1
     assert await site.collect(page_size=10) == []
     assert [query.get("limit") for query in site.server.asked if "watch" not in query] == ["10", "10", None]
-    assert len(site.context.carried) == 30
+    assert len(site.context.pending_values) == 30
 
 
 async def test_connections_that_are_cut_lose_and_double_nothing(site: Site) -> None:
@@ -277,7 +277,7 @@ async def test_pods_that_are_not_selected_any_more_are_no_dead_pods(site: Site) 
     site.server.delete(gone)
     records = await site.collect(job_filter={"labels": ["app=batch"]})
     assert [label(record, "podname") for record in records] == ["c"]
-    assert list(site.context.carried) == ["pod/uid-grid-b"]
+    assert list(site.context.pending_values) == ["pod/uid-grid-b"]
 
 
 async def test_namespaces_that_are_given_up_are_forgotten_and_all_is_the_sum_of_them(site: Site) -> None:
@@ -285,9 +285,9 @@ async def test_namespaces_that_are_given_up_are_forgotten_and_all_is_the_sum_of_
         site.server.put(running(make_pod(namespace=namespace)))
     await site.collect(job_filter={"namespace": ["a", "b"]})
     assert await site.collect(job_filter={"namespace": ["a"]}) == []
-    assert list(site.context.carried) == ["pod/uid-a-job1"]
+    assert list(site.context.pending_values) == ["pod/uid-a-job1"]
     assert await site.collect() == []
-    assert len(site.context.carried) == 2
+    assert len(site.context.pending_values) == 2
 
 
 async def test_failed_pods_count_and_other_ends_can_be_left_out(site: Site) -> None:

@@ -114,7 +114,7 @@ async def test_what_is_added_after_a_deletion_is_counted(stores: StoreFactory) -
         assert (counts.total, counts.per_value["site_id"]) == (990 + 51, {"S": 990 + 51})
 
 
-async def test_closing_is_carried_on_as_the_end_and_another_end_as_an_update(store: RecordStore) -> None:
+async def test_closing_is_forwarded_as_the_end_and_another_end_as_an_update(store: RecordStore) -> None:
     await put(store, running("open"), finished("ended"))
     closed = Amendment(Action.CLOSE, encode_record(running("open")), finished("open"), WHY)
     later = finished("ended", stop_time=NOW)

@@ -43,7 +43,7 @@ async def test_what_collectors_bring_is_not(store: RecordStore) -> None:
     assert await entries(store) == []
 
 
-async def test_an_end_is_carried_on_as_the_whole_record(store: RecordStore) -> None:
+async def test_an_end_is_forwarded_as_the_whole_record(store: RecordStore) -> None:
     await store.add(running("stopped"), COLLECTOR, SAME_RUN)
     await store.add(running("posted"), COLLECTOR, SAME_RUN)
     assert await store.stop(RecordUpdate("stopped", (), START + HOUR), CLIENT)
@@ -51,21 +51,21 @@ async def test_an_end_is_carried_on_as_the_whole_record(store: RecordStore) -> N
     assert await entries(store) == [Insert(finished(name), None, CLIENT) for name in ("stopped", "posted")]
 
 
-async def test_another_stop_time_is_carried_on_as_an_update(store: RecordStore) -> None:
+async def test_another_stop_time_is_forwarded_as_an_update(store: RecordStore) -> None:
     await store.add(finished(), COLLECTOR, SAME_RUN)
     for stop_time in (NOW, NOW):
         assert await store.stop(RecordUpdate("job-1", (), stop_time), CLIENT)
     assert await entries(store) == [Close("job-1", NOW, CLIENT)]
 
 
-async def test_an_earlier_start_is_carried_on(store: RecordStore) -> None:
+async def test_an_earlier_start_is_forwarded(store: RecordStore) -> None:
     await store.add(running(), COLLECTOR, SAME_RUN)
     earlier = running(start_time=START - HOUR)
     assert await store.add(earlier, CLIENT, SAME_RUN) is Verdict.SAME
     assert await entries(store) == [Insert(earlier, None, CLIENT)]
 
 
-async def test_a_replacement_is_carried_on(store: RecordStore) -> None:
+async def test_a_replacement_is_forwarded(store: RecordStore) -> None:
     await store.add(finished("old"), COLLECTOR, SAME_RUN)
     await store.replace(finished("old", meta=None), CLIENT)
     await store.replace(finished("new"), CLIENT)
@@ -75,7 +75,7 @@ async def test_a_replacement_is_carried_on(store: RecordStore) -> None:
     ]
 
 
-async def test_what_changes_nothing_is_not_carried_on(store: RecordStore) -> None:
+async def test_what_changes_nothing_is_not_forwarded(store: RecordStore) -> None:
     await store.add(finished(), COLLECTOR, SAME_RUN)
     for record in (finished(), finished(meta=None), running(), finished(start_time=NOW)):
         await store.add(record, CLIENT, SAME_RUN)
@@ -83,14 +83,14 @@ async def test_what_changes_nothing_is_not_carried_on(store: RecordStore) -> Non
     assert await entries(store) == []
 
 
-async def test_what_is_undone_is_not_carried_on(store: RecordStore) -> None:
+async def test_what_is_undone_is_not_forwarded(store: RecordStore) -> None:
     await store.add(finished("known"), COLLECTOR, SAME_RUN)
     verdicts = await store.add_all([finished("new"), finished("known", start_time=NOW)], CLIENT, SAME_RUN, atomic=True)
     assert Verdict.EXISTS in verdicts
     assert await entries(store) == []
 
 
-async def test_what_has_been_carried_on_is_forgotten_and_its_number_never_comes_again(
+async def test_what_has_been_forwarded_is_forgotten_and_its_number_never_comes_again(
     stores: StoreFactory,
 ) -> None:
     async with stores(outbox=True) as store:

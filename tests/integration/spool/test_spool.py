@@ -371,7 +371,7 @@ async def test_seen_keys_expire(spool: Spool, clock: Clock) -> None:
     assert await spool.seen("slurm", many) == {"2"}
 
 
-async def test_pending_values_are_carried_until_forgotten(spool: Spool) -> None:
+async def test_pending_values_stay_until_forgotten(spool: Spool) -> None:
     await spool.enqueue("kube", Batch(pending={"pod-1": {"tries": 1}, "pod-2": 0}), [])
     await spool.enqueue("kube", Batch(pending={"pod-1": {"tries": 2}, "pod-2": None}), [])
     assert await spool.pending("kube") == {"pod-1": {"tries": 2}}
