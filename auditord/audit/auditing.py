@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from auditord.audit.comparing import Compared, Comparer, Sides
-from auditord.audit.tallying import NamedIds, Tally, site_of
+from auditord.audit.comparing import ComparedRun, Comparer, Sides
+from auditord.audit.counting import AuditCounts, NamedIds, site_of
 from auditord.audit.values import AuditReport, AuditRequest, State
 from auditord_hookspecs import AuditordError, Batch, Produced, Quarantined, Record, RecordQuery
 from auditord_hookspecs.kinds import Reach
@@ -75,7 +75,7 @@ class Audit:
         self._own = own
         self._repairs = repairs
         self._now = now
-        self._tally = Tally()
+        self._counts = AuditCounts()
         self._comparer = Comparer(sides, now, reach.collects)
         self._earliest: datetime | None = None
         self._repaired = 0
@@ -97,10 +97,10 @@ class Audit:
             task=self._request.instance,
             start=format_time(self._request.window.start),
             stop=format_time(self._request.window.stop),
-            days=self._tally.days(),
-            skipped=dict(self._tally.skipped),
-            discrepancies=self._tally.discrepancies,
-            unlisted=self._tally.unlisted,
+            days=self._counts.days(),
+            skipped=dict(self._counts.skipped),
+            discrepancies=self._counts.discrepancies,
+            unlisted=self._counts.unlisted,
             horizon=None if horizon is None else format_time(horizon),
             beginning=None if self._reach.collects is None else format_time(self._reach.collects),
             extras_sought=self._own is not None and error is None,
@@ -110,7 +110,7 @@ class Audit:
         )
 
     async def _take(self, batch: Batch, named: NamedIds) -> None:
-        self._tally.skipped.update(batch.skipped)
+        self._counts.skipped.update(batch.skipped)
         produced = [each if isinstance(each, Produced) else Produced(each) for each in batch.records]
         over = [each for each in produced if each.record.stop_time is not None]
         for first in range(0, len(over), _AT_ONCE):
@@ -127,7 +127,7 @@ class Audit:
         else:
             await self._account_all(found, named)
 
-    async def _account_all(self, found: Sequence[Compared], named: NamedIds) -> None:
+    async def _account_all(self, found: Sequence[ComparedRun], named: NamedIds) -> None:
         missing: list[Produced] = []
         for compared in found:
             if named.add(compared.record.record_id):
@@ -136,7 +136,7 @@ class Audit:
                     named.add(compared.produced.alternate_id)
         await self._collect(missing, ())
 
-    async def _account(self, compared: Compared, missing: list[Produced]) -> None:
+    async def _account(self, compared: ComparedRun, missing: list[Produced]) -> None:
         """Count a run, and repair it if that is asked for."""
         detail, stop = compared.detail, compared.record.stop_time
         self._earliest = min(filter(None, (self._earliest, stop)), default=None)
@@ -148,7 +148,7 @@ class Audit:
             refused = await self._repairs.correct(wanted, compared.stored)
             self._replaced += refused is None
             detail = f"{refused or _REPLACED}: {detail}"
-        self._tally.add(compared.state, compared.record, detail)
+        self._counts.add(compared.state, compared.record, detail)
 
     async def _unkept(self, jobs: Sequence[Quarantined], named: NamedIds) -> Sequence[Quarantined]:
         """Jobs that make no record and are not in quarantine; their days are not known."""
@@ -160,7 +160,7 @@ class Audit:
             state: State = "quarantined" if job.source_id in held else "missing"
             if state == "missing":
                 unkept.append(job)
-            self._tally.note(state, job.source_id, None, "", job.reason)
+            self._counts.note(state, job.source_id, None, "", job.reason)
         return unkept
 
     async def _collect(self, missing: Sequence[Produced], jobs: Sequence[Quarantined]) -> None:
@@ -179,7 +179,7 @@ class Audit:
             if record.record_id in named or record.record_id in self._repairs.collected or record.stop_time is None:
                 continue
             known = horizon is not None and record.stop_time >= horizon
-            self._tally.note("extra" if known else "forgotten", record.record_id, record.stop_time, site_of(record))
+            self._counts.note("extra" if known else "forgotten", record.record_id, record.stop_time, site_of(record))
 
 
 def _ended_within(request: AuditRequest) -> RecordQuery:

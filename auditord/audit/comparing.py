@@ -43,7 +43,7 @@ class Sides:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedRun:
     """A run of the inventory.
 
     Args:
@@ -86,7 +86,7 @@ class Comparer:
         self._provenance = Provenance(now)
         self._beginning = beginning
 
-    async def compare(self, produced: Sequence[Produced]) -> list[Compared]:
+    async def compare(self, produced: Sequence[Produced]) -> list[ComparedRun]:
         """The state of each run."""
         sides = self._sides
         ids = {name for each in produced for name in _ids(each)}
@@ -104,19 +104,19 @@ class Comparer:
         # In a thread: a thousand records take a while, in which the daemon has requests to answer.
         return await to_thread.run_sync(lambda: [self._compared(each, known) for each in produced])
 
-    def _compared(self, produced: Produced, known: "_Known") -> Compared:
+    def _compared(self, produced: Produced, known: "_Known") -> ComparedRun:
         record = produced.record if self._sides.transform is None else self._sides.transform(produced.record)
         names, offered = _ids(produced), self._identity(record)
         if any(name in known.waiting for name in names):
-            return Compared(produced, "queued", record)
+            return ComparedRun(produced, "queued", record)
         for name in names:
             if name in known.stored:
                 stored = decode_record(known.stored[name])
                 state = _STATES.get(classify(self._identity(stored), offered, Duplicates.SAME_RUN))
                 if state is not None:  # else it is another run's
                     named = msgspec.structs.replace(record, record_id=name)
-                    return Compared(produced, state, named, None if state == "stored" else stored)
-        return Compared(produced, self._absent(produced, names, known), record)
+                    return ComparedRun(produced, state, named, None if state == "stored" else stored)
+        return ComparedRun(produced, self._absent(produced, names, known), record)
 
     def _absent(self, produced: Produced, names: Sequence[str], known: "_Known") -> State:
         stop = produced.record.stop_time

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final
 
 from auditord.cli.tables import new_table, print_table
 from auditord.errors import ConfigurationError
-from auditord.importing.comparing import Compared, Finding, Problem
+from auditord.importing.comparing import Compared, RowProblem, RowState
 from auditord.importing.units import MonthOfUnits
 from auditord_hookspecs.terminal import say
 from auditord_hookspecs.wording import counted
@@ -27,7 +27,7 @@ class Findings:
 
     def __init__(self, file: BinaryIO | None, *, missing_is_news: bool) -> None:
         self._file = file
-        self._expected = set[Finding]() if missing_is_news else {Finding.MISSING, Finding.STILL_OPEN}
+        self._expected = set[RowState]() if missing_is_news else {RowState.MISSING, RowState.STILL_OPEN}
         self.count = 0
 
     @classmethod
@@ -48,7 +48,7 @@ class Findings:
         with file:
             yield cls(file, missing_is_news=missing_is_news)
 
-    def add(self, problem: Problem) -> None:
+    def add(self, problem: RowProblem) -> None:
         """Take one problem up."""
         if problem.finding in self._expected:
             return
@@ -71,11 +71,11 @@ def print_report(compared: Compared, stored: int | None, findings: Findings, *, 
     """Print what has been found."""
     say(f"{counted(compared.rows, 'row')} in the source")
     for finding, words in (_WOULD if dry_run else _IS).items():
-        if compared.counts[finding] or finding is Finding.SAME:
+        if compared.counts[finding] or finding is RowState.SAME:
             say(f"{compared.counts[finding]:,} {words}")
     if stored is not None:
         say(f"{counted(stored, 'record')} in the store")
-        if (twins := compared.counts[Finding.SAME] - stored) > 0:
+        if (twins := compared.counts[RowState.SAME] - stored) > 0:
             say(f"{counted(twins, 'row shares', 'rows share')} the id of another row (after the conversion)", err=True)
     if findings.unseen:
         say(f"{counted(findings.unseen, 'more problem')} not shown; --problems FILE writes all of them", err=True)
@@ -95,21 +95,21 @@ def report_document(compared: Compared, stored: int | None, findings: Findings) 
 
 
 _IS: Final = {
-    Finding.SAME: "are in the store, with equal times and content hashes",
-    Finding.MISSING: "are missing in the store",
-    Finding.DELETED: "were deleted from the store, and are left out",
-    Finding.STILL_OPEN: "are open in the store and closed in the source",
-    Finding.DIFFERENT: "differ from what is stored",
-    Finding.OTHER_RUN: "have an id that belongs to another run in the store",
-    Finding.OTHER_RUNTIME: "have another runtime in AUDITOR than from start to stop, which counts here",
-    Finding.UNREADABLE: "are no valid records",
+    RowState.SAME: "are in the store, with equal times and content hashes",
+    RowState.MISSING: "are missing in the store",
+    RowState.DELETED: "were deleted from the store, and are left out",
+    RowState.STILL_OPEN: "are open in the store and closed in the source",
+    RowState.DIFFERENT: "differ from what is stored",
+    RowState.OTHER_RUN: "have an id that belongs to another run in the store",
+    RowState.OTHER_RUNTIME: "have another runtime in AUDITOR than from start to stop, which counts here",
+    RowState.UNREADABLE: "are no valid records",
 }
 
 _WOULD: Final = _IS | {
-    Finding.SAME: "are in the store already",
-    Finding.MISSING: "would be imported",
-    Finding.DELETED: "were deleted from the store, and would be left out",
-    Finding.STILL_OPEN: "would close a record that is open in the store",
+    RowState.SAME: "are in the store already",
+    RowState.MISSING: "would be imported",
+    RowState.DELETED: "were deleted from the store, and would be left out",
+    RowState.STILL_OPEN: "would close a record that is open in the store",
 }
 
 
@@ -155,7 +155,7 @@ def _verdict(looked_wrong: bool, looks_wrong: bool) -> str:  # noqa: FBT001 as g
     return "was milliseconds, is seconds" if looked_wrong else "seconds"
 
 
-def _line(problem: Problem) -> bytes:
+def _line(problem: RowProblem) -> bytes:
     document = {
         "finding": problem.finding.value,
         "where": problem.where,

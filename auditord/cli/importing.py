@@ -19,7 +19,7 @@ from auditord.config.kinds import configured_transform
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import StateInUse
-from auditord.importing.comparing import Compared, Comparison, Finding, Stored
+from auditord.importing.comparing import Compared, ComparedStore, RowState, StoreComparison
 from auditord.importing.conversion import Conversion
 from auditord.importing.position import PositionFile
 from auditord.importing.source import Source
@@ -134,7 +134,7 @@ def auditor_command(  # Any: click's values
         write_json(report_document(compared, stored, findings))
     else:
         print_report(compared, stored, findings, dry_run=dry_run)
-    if findings.count or (stored is not None and stored < compared.counts[Finding.SAME]):
+    if findings.count or (stored is not None and stored < compared.counts[RowState.SAME]):
         raise SystemExit(1)
 
 
@@ -167,8 +167,8 @@ async def _write(wanted: _Wanted, store: RecordStore, file: PositionFile) -> Non
         await writer.write_all(wanted.source, file, progress.advanced)
 
 
-async def _compare(wanted: _Wanted, store: Stored, findings: Findings) -> Compared:
-    comparison = Comparison(store, wanted.conversion, wanted.cores)
+async def _compare(wanted: _Wanted, store: ComparedStore, findings: Findings) -> Compared:
+    comparison = StoreComparison(store, wanted.conversion, wanted.cores)
     with ImportProgress("comparing") as progress, _without_gc():
         return await comparison.compare_all(wanted.source, findings.add, progress.advanced)
 
@@ -208,7 +208,7 @@ def _explained(configuration: Configuration) -> Generator[None, None, None]:
 
 
 @asynccontextmanager
-async def _stored(configuration: Configuration) -> AsyncGenerator[Stored, None]:
+async def _stored(configuration: Configuration) -> AsyncGenerator[ComparedStore, None]:
     """The store to compare with; one in SQLite that has not been made yet has nothing."""
     url = configuration.store.url
     if not is_postgresql(url) and not sqlite_path(url).exists():
@@ -219,7 +219,7 @@ async def _stored(configuration: Configuration) -> AsyncGenerator[Stored, None]:
 
 
 class _Nothing:
-    """Implements :class:`Stored` where there is no store yet."""
+    """Implements :class:`ComparedStore` where there is no store yet."""
 
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
         del record_ids

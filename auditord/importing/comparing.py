@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from auditord.database.instants import to_micros
-from auditord.importing.conversion import BadRow, Conversion, Converted, convert_page
+from auditord.importing.conversion import BadRow, Conversion, ConvertedRow, convert_page
 from auditord.importing.source import Page, Source, in_order
 from auditord.importing.units import Units
 from auditord.importing.writing import Advanced
@@ -24,7 +24,7 @@ from auditord_hookspecs import Record
 from auditord_hookspecs.wire import decode_record, encode_record
 
 
-class Stored(Protocol):
+class ComparedStore(Protocol):
     """The part of :class:`auditord.store.RecordStore` that a comparison needs."""
 
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
@@ -36,7 +36,7 @@ class Stored(Protocol):
         ...
 
 
-class Finding(Enum):
+class RowState(Enum):
     """The state of a row of the source in the store."""
 
     SAME = "same"
@@ -57,7 +57,7 @@ class Finding(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class RowProblem:
     """A row of the source that the store does not have as it is.
 
     Args:
@@ -66,7 +66,7 @@ class Problem:
         stored: the wire text in the store, if there is one.
     """
 
-    finding: Finding
+    finding: RowState
     where: str
     reason: str
     source: bytes
@@ -78,7 +78,7 @@ class Compared:
     """The findings of a comparison."""
 
     units: Units
-    counts: dict[Finding, int] = field(default_factory=lambda: dict.fromkeys(Finding, 0))
+    counts: dict[RowState, int] = field(default_factory=lambda: dict.fromkeys(RowState, 0))
 
     @property
     def rows(self) -> int:
@@ -88,22 +88,22 @@ class Compared:
     @property
     def problems(self) -> int:
         """The number of those that the store does not have as they are."""
-        return self.rows - self.counts[Finding.SAME]
+        return self.rows - self.counts[RowState.SAME]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class StoreComparison:
     """Holds records against a store.
 
     Args:
         cores: components that say how many cores a job had, see :class:`Units`.
     """
 
-    store: Stored
+    store: ComparedStore
     conversion: Conversion
     cores: Sequence[str]
 
-    async def compare_all(self, source: Source, report: Callable[[Problem], None], advanced: Advanced) -> Compared:
+    async def compare_all(self, source: Source, report: Callable[[RowProblem], None], advanced: Advanced) -> Compared:
         """Read all of the source; every problem is reported, in the order of the source.
 
         Raises:
@@ -121,7 +121,7 @@ class Comparison:
                 advanced(len(page.texts), page.fraction)
         return compared
 
-    async def _compare(self, page: Page) -> tuple[list[Converted], list[Problem]]:
+    async def _compare(self, page: Page) -> tuple[list[ConvertedRow], list[RowProblem]]:
         good, bad = convert_page(page, self.conversion)
         ids = [each.after.record_id for each in good]
         stored = await self.store.documents(ids)
@@ -131,17 +131,17 @@ class Comparison:
         return good, [*map(_unreadable, bad), *(problem for problem in found if problem)]
 
 
-def _count(compared: Compared, page: Page, problems: Sequence[Problem]) -> None:
+def _count(compared: Compared, page: Page, problems: Sequence[RowProblem]) -> None:
     for problem in problems:
         compared.counts[problem.finding] += 1
-    compared.counts[Finding.SAME] += len(page.texts) - len(problems)
+    compared.counts[RowState.SAME] += len(page.texts) - len(problems)
 
 
-def _unreadable(row: BadRow) -> Problem:
-    return Problem(Finding.UNREADABLE, row.where, row.reason, row.text)
+def _unreadable(row: BadRow) -> RowProblem:
+    return RowProblem(RowState.UNREADABLE, row.where, row.reason, row.text)
 
 
-def _problem(page: Page, row: Converted, stored: Mapping[str, bytes], deleted: Collection[str]) -> Problem | None:
+def _problem(page: Page, row: ConvertedRow, stored: Mapping[str, bytes], deleted: Collection[str]) -> RowProblem | None:
     record = row.after
     expected, found = encode_record(record), stored.get(record.record_id)
     if found == expected:
@@ -149,16 +149,16 @@ def _problem(page: Page, row: Converted, stored: Mapping[str, bytes], deleted: C
     where = page.places(row.place)
     if record.record_id in deleted:
         reason = f"{record.record_id} was deleted from the store (auditord records history says why)"
-        return Problem(Finding.DELETED, where, reason, expected)
+        return RowProblem(RowState.DELETED, where, reason, expected)
     if found is None:
-        return Problem(Finding.MISSING, where, f"{record.record_id} is not in the store", expected)
+        return RowProblem(RowState.MISSING, where, f"{record.record_id} is not in the store", expected)
     finding, reason = _difference(record, decode_record(found))
-    if finding is Finding.SAME:
+    if finding is RowState.SAME:
         return None
-    return Problem(finding, where, f"{record.record_id}: {reason}", expected, found)
+    return RowProblem(finding, where, f"{record.record_id}: {reason}", expected, found)
 
 
-def _other_runtime(page: Page, row: Converted, stored: Mapping[str, bytes]) -> Problem | None:
+def _other_runtime(page: Page, row: ConvertedRow, stored: Mapping[str, bytes]) -> RowProblem | None:
     """AUDITOR computes the runtime once and keeps it; here it always follows from the times."""
     text, record = page.texts[row.place], row.before
     kept = _kept.decode(text).runtime
@@ -169,7 +169,7 @@ def _other_runtime(page: Page, row: Converted, stored: Mapping[str, bytes]) -> P
         "which counts here"
     )
     found = stored[row.after.record_id]
-    return Problem(Finding.OTHER_RUNTIME, page.places(row.place), reason, text, found)
+    return RowProblem(RowState.OTHER_RUNTIME, page.places(row.place), reason, text, found)
 
 
 class _Kept(msgspec.Struct, gc=False):
@@ -181,14 +181,14 @@ class _Kept(msgspec.Struct, gc=False):
 _kept: Final = msgspec.json.Decoder(_Kept)
 
 _WORDS = {
-    Verdict.SAME: (Finding.SAME, ""),
-    Verdict.CLOSED: (Finding.STILL_OPEN, "the store has it without a stop time"),
-    Verdict.DIFFERENT: (Finding.DIFFERENT, "the store has it with other content or another stop time"),
-    Verdict.EXISTS: (Finding.OTHER_RUN, "the store has a record of this id with another start time"),
+    Verdict.SAME: (RowState.SAME, ""),
+    Verdict.CLOSED: (RowState.STILL_OPEN, "the store has it without a stop time"),
+    Verdict.DIFFERENT: (RowState.DIFFERENT, "the store has it with other content or another stop time"),
+    Verdict.EXISTS: (RowState.OTHER_RUN, "the store has a record of this id with another start time"),
 }
 
 
-def _difference(record: Record, stored: Record) -> tuple[Finding, str]:
+def _difference(record: Record, stored: Record) -> tuple[RowState, str]:
     """The members that differ; meta in another order and scores written in another way do not."""
     return _WORDS[classify(_identity(stored), _identity(record), Duplicates.SAME_RUN)]
 

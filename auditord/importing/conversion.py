@@ -47,7 +47,7 @@ class Conversion:
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConvertedRow:
     """A row that is a record."""
 
     place: int
@@ -64,14 +64,14 @@ class BadRow:
     text: bytes
 
 
-def convert_page(page: Page, conversion: Conversion) -> tuple[list[Converted], list[BadRow]]:
+def convert_page(page: Page, conversion: Conversion) -> tuple[list[ConvertedRow], list[BadRow]]:
     """The records of a page, and what is none."""
-    good: list[Converted] = []
+    good: list[ConvertedRow] = []
     bad: list[BadRow] = []
     for place, text in enumerate(page.texts):
         try:
             record = decode_record(text)
-            good.append(Converted(place, record, conversion.convert(record)))
+            good.append(ConvertedRow(place, record, conversion.convert(record)))
         except InvalidRecord as error:
             bad.append(BadRow(page.places(place), str(error), text))
     return good, bad

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from auditord.errors import ConfigurationError
-from auditord.lake.table import LakeTable, Position
+from auditord.lake.table import LakePosition, LakeTable
 from auditord.store import RecordStore
 from auditord.store.lake import LakeDiverged, LakeState
 
@@ -74,7 +74,7 @@ async def _sync(store: RecordStore, table: LakeTable, daemon: str, state: LakeSt
         del batch  # the next one is as large
 
 
-async def _position(table: LakeTable, daemon: str, state: LakeState) -> Position:
+async def _position(table: LakeTable, daemon: str, state: LakeState) -> LakePosition:
     position = await asyncio.to_thread(table.position, daemon)
     if position is None:
         raise LakeDiverged(f"The lake {table.location} does not know any more what it has of {daemon}.")

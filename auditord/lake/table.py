@@ -53,7 +53,7 @@ _PATIENCE: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class LakePosition:
     """The part of a store that the lake has.
 
     Args:
@@ -85,7 +85,7 @@ class LakeFacts:
     records: int
     files: int
     size: int
-    positions: Mapping[str, Position]
+    positions: Mapping[str, LakePosition]
 
 
 class LakeMoved(StoreUnavailable):
@@ -124,12 +124,12 @@ class LakeTable(CatalogTable):
             with suppress(TableAlreadyExistsError):
                 catalog.create_table(TABLE, SCHEMA, self.location, PARTITIONS, properties=TABLE_PROPERTIES)
 
-    def position(self, daemon: str) -> Position | None:
+    def position(self, daemon: str) -> LakePosition | None:
         """The part of a daemon's store that the newest snapshot has; None if it says nothing about the daemon."""
         with self.loaded() as table:
             return positions_of(table).get(daemon)
 
-    def write(self, daemon: str, before: Position, batch: LakeBatch) -> None:
+    def write(self, daemon: str, before: LakePosition, batch: LakeBatch) -> None:
         """Put a batch into the table, after the position that the daemon has there.
 
         Raises:
@@ -155,11 +155,11 @@ class LakeTable(CatalogTable):
         def commit(table: Table) -> None:
             refuse_mixed(positions_of(table), daemon, store_id)
             taken = without(table, _tasks(table, daemon), daemon)
-            _commit(table, {daemon: Position(store_id, 0, is_filling=True)}, taken, ())
+            _commit(table, {daemon: LakePosition(store_id, 0, is_filling=True)}, taken, ())
 
         self._try(commit)
 
-    def finish(self, daemon: str, filled: Position) -> None:
+    def finish(self, daemon: str, filled: LakePosition) -> None:
         """Note that all records of a daemon have come that it had when the filling began.
 
         Raises:
@@ -227,7 +227,7 @@ class LakeTable(CatalogTable):
         with self.loaded() as table:
             return sorted({field.name for field in SCHEMA.fields}.difference(table.schema().column_names))
 
-    def _refuse_moved(self, table: Table, daemon: str, position: Position) -> None:
+    def _refuse_moved(self, table: Table, daemon: str, position: LakePosition) -> None:
         if positions_of(table).get(daemon) != position:
             raise LakeMoved(f"The lake {self.location} has another batch of {daemon} than {position.batch}.")
 
@@ -240,7 +240,7 @@ class LakeTable(CatalogTable):
                 commit(table)
 
 
-def refuse_mixed(positions: Mapping[str, Position], daemon: str, store_id: str) -> None:
+def refuse_mixed(positions: Mapping[str, LakePosition], daemon: str, store_id: str) -> None:
     """Return unless two stores would be one daemon's, or one store two daemons'.
 
     Raises:
@@ -260,13 +260,13 @@ def refuse_mixed(positions: Mapping[str, Position], daemon: str, store_id: str) 
             )
 
 
-def positions_of(table: Table) -> Mapping[str, Position]:
+def positions_of(table: Table) -> Mapping[str, LakePosition]:
     """The positions in the newest snapshot, or in that before it which a daemon has made: other engines keep rows."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
         if (text := properties.get(POSITIONS)) is not None:
-            return {daemon: Position(*each) for daemon, each in json.loads(text).items()}
+            return {daemon: LakePosition(*each) for daemon, each in json.loads(text).items()}
         snapshot = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
     return {}
 
@@ -278,7 +278,9 @@ def _tasks(table: Table, daemon: str, months: Iterable[int | None] | None = None
     return [task for task in tasks if wanted is None or task.file.partition[0] in wanted]
 
 
-def _commit(table: Table, moved: Mapping[str, Position | None], taken: Rewritten, added: Sequence[DataFile]) -> None:
+def _commit(
+    table: Table, moved: Mapping[str, LakePosition | None], taken: Rewritten, added: Sequence[DataFile]
+) -> None:
     """Commit files, and the positions of daemons. Files of a commit that failed stay until they are cleaned up.
 
     A commit whose answer was lost may be said to have failed: then they are the table's.

@@ -4,6 +4,6 @@ Read by ``auditord manual``, by the page and, as man pages, by ``man``. Whoever 
 """
 
 from auditord.manual.html import as_html
-from auditord.manual.topics import Found, Topic, find, text_of, topics
+from auditord.manual.topics import SearchHit, Topic, find, text_of, topics
 
-__all__ = ["Found", "Topic", "as_html", "find", "text_of", "topics"]
+__all__ = ["SearchHit", "Topic", "as_html", "find", "text_of", "topics"]

@@ -38,7 +38,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchHit:
     """A section that has all words of a search."""
 
     topic: Topic
@@ -77,19 +77,19 @@ def text_of(name: str) -> str:
     return files(__package__ or "").joinpath(f"{name}.md").read_text("utf-8")
 
 
-def find(words: Sequence[str]) -> Iterator[Found]:
+def find(words: Sequence[str]) -> Iterator[SearchHit]:
     """The sections that have all words, in any case: those first whose heading has them."""
     wanted = [word.casefold() for word in words]
     found = [each for topic in topics().values() for each in _found_in(topic, wanted)]
     yield from sorted(found, key=lambda each: not _has(f"{each.topic.name} {each.heading}", wanted))
 
 
-def _found_in(topic: Topic, wanted: Sequence[str]) -> Iterator[Found]:
+def _found_in(topic: Topic, wanted: Sequence[str]) -> Iterator[SearchHit]:
     for heading, lines in _sections(text_of(topic.name)):
         if _has(f"{topic.name} {topic.title} {heading} {' '.join(lines)}", wanted):
             with_word = (line for line in lines if any(word in line.casefold() for word in wanted))
             if (line := next(with_word, None)) is not None or _has(heading, wanted):
-                yield Found(topic, heading, line or heading)
+                yield SearchHit(topic, heading, line or heading)
 
 
 def _has(text: str, wanted: Sequence[str]) -> bool:

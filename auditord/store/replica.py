@@ -24,7 +24,7 @@ _MOST_LOOKS: Final = 4_096
 """Positions of the primary that are remembered while the replica has not reached them."""
 
 
-class Position(NamedTuple):
+class LogPosition(NamedTuple):
     """The place of a PostgreSQL server in its write-ahead log.
 
     Args:
@@ -41,7 +41,7 @@ class Position(NamedTuple):
 class Located(RecordStore, Protocol):
     """A store in PostgreSQL."""
 
-    async def position(self) -> Position:
+    async def position(self) -> LogPosition:
         """The server's place in its log."""
         ...
 

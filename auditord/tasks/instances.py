@@ -33,7 +33,7 @@ from auditord.spool import Enqueued
 from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
 from auditord.tasks.clock import Turn, latest_tick
-from auditord.tasks.runs import Runnable, Tally
+from auditord.tasks.runs import RunCounts, Runnable
 from auditord_hookspecs import (
     Batch,
     CollectorKind,
@@ -128,11 +128,11 @@ class Instances:
         """
         (kind, config), asked = self.collectors[name], request or RunRequest(name)
 
-        async def execute(tally: Tally) -> None:
+        async def execute(counts: RunCounts) -> None:
             context = await self.collector_context(asked, observer)
             show = partial(_show, observer, self._storage.transform)
             keep = show if asked.dry_run else partial(self.keep, asked)
-            await collect(kind.collect(config, context), keep, tally)
+            await collect(kind.collect(config, context), keep, counts)
 
         limit = timeout or (None if kind.continuous else _timeout(config, kind.timeout))
         return Runnable(name, kind.name, execute, limit)
@@ -187,10 +187,10 @@ class Instances:
         """
         (kind, config), store = self.plugins[name], self._storage.store
 
-        async def execute(tally: Tally) -> None:
+        async def execute(counts: RunCounts) -> None:
             if by_clock and remote_source(config) is None and (behind := await self._behind()):
                 self.skip_tick(name, kind.name)
-                tally.skipped[f"after the restore, {', '.join(behind)} must have a good run first"] += 1
+                counts.skipped[f"after the restore, {', '.join(behind)} must have a good run first"] += 1
                 return
             states = store if remote_source(config) is None else self._storage.spool
             occasion = await self._occasion(config, kind.interval, by_clock=by_clock)
@@ -202,7 +202,7 @@ class Instances:
                     await kind.run(config, context)
             except RanElsewhere:
                 self.skip_tick(name, kind.name)
-                tally.skipped["another daemon has run it"] += 1
+                counts.skipped["another daemon has run it"] += 1
 
         return Runnable(name, kind.name, execute, _timeout(config, kind.timeout))
 
@@ -220,14 +220,16 @@ class Instances:
         return Occasion(daemon, within=max(times * (1 - _TOLERANCE) - jitter(config), timedelta(0)))
 
 
-async def collect(batches: AsyncIterator[Batch], keep: Callable[[Batch], Awaitable[Enqueued]], tally: Tally) -> None:
+async def collect(
+    batches: AsyncIterator[Batch], keep: Callable[[Batch], Awaitable[Enqueued]], counts: RunCounts
+) -> None:
     """Take a collector's batches; the next one is asked for only after the last one has been kept."""
     async with closing(batches):
         async for batch in batches:
             kept = await keep(batch)
-            tally.records += kept.records
-            tally.quarantined += kept.quarantined
-            tally.skipped.update(batch.skipped)
+            counts.records += kept.records
+            counts.quarantined += kept.quarantined
+            counts.skipped.update(batch.skipped)
 
 
 @asynccontextmanager

@@ -28,12 +28,12 @@ class Objection(Exception):
     """The reason for which a record is left as it is."""
 
 
-class Overtaken(Exception):
+class RecordChanged(Exception):
     """The record is not as it was when the operator looked at it."""
 
 
 Change: TypeAlias = Callable[[Record], Record | None]
-"""Gives the replacement of a record, None for nothing; may raise :class:`Objection` or :class:`Overtaken`."""
+"""Gives the replacement of a record, None for nothing; may raise :class:`Objection` or :class:`RecordChanged`."""
 
 
 class RecordEditor:
@@ -73,7 +73,7 @@ class RecordEditor:
 
     def _corrected(self, record: Record, seen: Record | None, stored: Record) -> Record:
         if seen is not None and seen != stored:
-            raise Overtaken
+            raise RecordChanged
         return record if self._transform is None else transformed_once(self._transform, record, stored)
 
     async def _change(self, action: Action, wanted: Mapping[str, Change], note: Note) -> Sequence[Outcome]:
@@ -111,7 +111,7 @@ class RecordEditor:
             return Amendment(action, stored, change(decode_record(stored)), note.reason)
         except Objection as objection:
             return Outcome(record_id, "refused", str(objection))
-        except Overtaken:
+        except RecordChanged:
             return Outcome(record_id, "changed")
 
 

@@ -22,7 +22,7 @@ _LONG_ENOUGH: Final = timedelta(minutes=5)
 
 
 @dataclass
-class Tally:
+class RunCounts:
     """The results of a run so far."""
 
     records: int = 0
@@ -41,7 +41,7 @@ class Runnable:
 
     task: str
     kind: str
-    execute: Callable[[Tally], Awaitable[None]]
+    execute: Callable[[RunCounts], Awaitable[None]]
     timeout: timedelta | None
 
 
@@ -55,25 +55,25 @@ class Listener:
 
 async def run_once(runnable: Runnable, now: Callable[[], datetime]) -> RunReport:
     """Run an instance; a report comes back whatever happens, except when the caller is cancelled."""
-    started, begun, tally = now(), anyio.current_time(), Tally()
-    error = await _guarded(runnable, tally)
+    started, begun, counts = now(), anyio.current_time(), RunCounts()
+    error = await _guarded(runnable, counts)
     return RunReport(
         task=runnable.task,
         kind=runnable.kind,
         started=started,
         duration=timedelta(seconds=anyio.current_time() - begun),
         error=error,
-        records=tally.records,
-        quarantined=tally.quarantined,
-        skipped={reason: count for reason, count in tally.skipped.items() if count},
+        records=counts.records,
+        quarantined=counts.quarantined,
+        skipped={reason: count for reason, count in counts.skipped.items() if count},
     )
 
 
-async def _guarded(runnable: Runnable, tally: Tally) -> str | None:
+async def _guarded(runnable: Runnable, counts: RunCounts) -> str | None:
     limit = None if runnable.timeout is None else runnable.timeout.total_seconds()
     try:
         with anyio.move_on_after(limit) as scope:
-            await runnable.execute(tally)
+            await runnable.execute(counts)
     except (Exception, SystemExit) as error:  # noqa: BLE001 the boundary: a failure must never touch another instance
         return describe(runnable.task, runnable.kind, error)
     if scope.cancelled_caught:

@@ -1,6 +1,6 @@
 """The metrics of the HTTP server: plain numbers, turned into Prometheus families on request.
 
-prometheus_client's own instruments take a lock per number and search their labels on every request; a tally per route,
+prometheus_client's own instruments take a lock per number and search their labels on every request; a counts per route,
 method and status costs a tenth of that and serves both our names and those that AUDITOR documents.
 """
 
@@ -57,7 +57,7 @@ class Histogram:
         family.add_metric(list(labels), buckets=buckets, sum_value=self._total)
 
 
-class Tally:
+class RequestCounts:
     """The finished requests of one route, method and status."""
 
     __slots__ = ("count", "duration", "labels", "request_size", "response_size")
@@ -80,22 +80,22 @@ class Tally:
 class RouteMetrics:
     """The metrics of one route and method; ``status`` is a code, or ``aborted`` where nothing was answered."""
 
-    __slots__ = ("_tallies", "in_flight", "labels")
+    __slots__ = ("_by_status", "in_flight", "labels")
 
     def __init__(self, route: str, method: str) -> None:
         self.labels = (route, method)
         self.in_flight = 0
-        self._tallies: dict[int | str, Tally] = {}
+        self._by_status: dict[int | str, RequestCounts] = {}
 
-    def __getitem__(self, status: int | str) -> Tally:
-        tally = self._tallies.get(status)
-        if tally is None:
-            tally = self._tallies[status] = Tally(*self.labels, str(status))
-        return tally
+    def __getitem__(self, status: int | str) -> RequestCounts:
+        counts = self._by_status.get(status)
+        if counts is None:
+            counts = self._by_status[status] = RequestCounts(*self.labels, str(status))
+        return counts
 
-    def tallies(self) -> Iterable[Tally]:
+    def counted(self) -> Iterable[RequestCounts]:
         """All of them, in the order of their first appearance."""
-        return list(self._tallies.values())
+        return list(self._by_status.values())
 
 
 class HttpMetrics(Collector):
@@ -122,17 +122,17 @@ class HttpMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families, under our names first."""
-        tallies = [tally for metrics in self._routes.values() for tally in metrics.tallies()]
-        yield from self._own_counters(tallies)
-        yield from _histograms(_HISTOGRAMS, _LABELS, tallies)
+        counted = [counts for metrics in self._routes.values() for counts in metrics.counted()]
+        yield from self._own_counters(counted)
+        yield from _histograms(_HISTOGRAMS, _LABELS, counted)
         yield self._in_flight("auditord_http_requests_in_flight", _LABELS[:2])
-        yield from _histograms(_AUDITOR_HISTOGRAMS, _AUDITOR_LABELS, tallies)
+        yield from _histograms(_AUDITOR_HISTOGRAMS, _AUDITOR_LABELS, counted)
         yield self._in_flight("http_server_active_requests", _AUDITOR_LABELS[:2])
 
-    def _own_counters(self, tallies: Iterable[Tally]) -> Iterator[Metric]:
+    def _own_counters(self, counted: Iterable[RequestCounts]) -> Iterator[Metric]:
         requests = CounterMetricFamily("auditord_http_requests", "Finished HTTP requests.", labels=_LABELS)
-        for tally in tallies:
-            requests.add_metric(tally.labels, tally.count)
+        for counts in counted:
+            requests.add_metric(counts.labels, counts.count)
         aborted = CounterMetricFamily(
             "auditord_http_aborted_connections", "Connections aborted instead of answered.", labels=("reason",)
         )
@@ -162,13 +162,13 @@ class HttpMetrics(Collector):
 
 
 def _histograms(
-    names: tuple[str, str, str], labels: tuple[str, ...], tallies: Iterable[Tally]
+    names: tuple[str, str, str], labels: tuple[str, ...], counted: Iterable[RequestCounts]
 ) -> tuple[HistogramMetricFamily, ...]:
     durations = HistogramMetricFamily(names[0], "Time until the answer was complete.", labels=labels)
     received = HistogramMetricFamily(names[1], "Announced size of the request's body.", labels=labels)
     sent = HistogramMetricFamily(names[2], "Size of the answer.", labels=labels)
-    for tally in tallies:
-        tally.duration.add_to(durations, tally.labels)
-        tally.request_size.add_to(received, tally.labels)
-        tally.response_size.add_to(sent, tally.labels)
+    for counts in counted:
+        counts.duration.add_to(durations, counts.labels)
+        counts.request_size.add_to(received, counts.labels)
+        counts.response_size.add_to(sent, counts.labels)
     return durations, received, sent

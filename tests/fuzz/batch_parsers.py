@@ -15,7 +15,7 @@ from auditord_builtin.htcondor.query import wanted_columns
 from auditord_builtin.slurm.classifying import find_runs
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import convert_run
-from auditord_builtin.slurm.epilog.notes import Note, read_folder
+from auditord_builtin.slurm.epilog.notes import JobNote, read_folder
 from auditord_builtin.slurm.epilog.rows import COLUMNS
 from auditord_builtin.slurm.epilog.scontrol import parse_job
 from auditord_builtin.slurm.query import Table, TableReader
@@ -132,7 +132,7 @@ def note_parser(folder: Path) -> Parser:
     def parse(text: bytes) -> None:
         file.write_bytes(text)
         (note,) = read_folder(folder, now).notes
-        assert isinstance(note, Note)
+        assert isinstance(note, JobNote)
         assert _QUESTION.fullmatch(note.question), note.question  # it goes into a command's arguments
 
     return Parser("note files", mutated([_NOTE, _HET], [b"SLURM_", b"JOB_ID=", b"\0\0"]), parse)

@@ -30,7 +30,7 @@ from auditord.lake.engines import Engine
 from auditord.lake.opening import lake_module
 from auditord.lake.queries import LakeReader
 from auditord.lake.schema import SCHEMA
-from auditord.lake.table import LakeTable, Position
+from auditord.lake.table import LakePosition, LakeTable
 from auditord.lake.writing import ORDER
 from auditord.store.lake import LakeBatch
 from auditord_hookspecs import (
@@ -239,7 +239,7 @@ def check_rows(folder: Path) -> None:
     same = rows_of(copies, rows.schema, daemon="site-0", batch=1).equals(rows)
     table, begun = lake_in(folder), perf_counter()
     table.forget("site-0", "store")
-    table.write("site-0", Position("store", 0, is_filling=True), LakeBatch(1, {}, copies))
+    table.write("site-0", LakePosition("store", 0, is_filling=True), LakeBatch(1, {}, copies))
     say(f"rows are {'as' if same else 'NOT as'} synced; {SYNCED / (perf_counter() - begun):.0f} synced per second")
 
 

@@ -12,7 +12,7 @@ from auditord.spool import Enqueued
 from auditord.tasks.backoff import Backoff
 from auditord.tasks.clock import Turn
 from auditord.tasks.instances import collect
-from auditord.tasks.runs import Listener, Runnable, Tally, run_by_the_clock, run_continuously, run_once
+from auditord.tasks.runs import Listener, RunCounts, Runnable, run_by_the_clock, run_continuously, run_once
 from auditord.testing import FakeCollectorContext, make_record
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, RunConfig, RunReport
 
@@ -23,7 +23,7 @@ def now() -> datetime:
     return NOON
 
 
-def runnable(execute: Callable[[Tally], Awaitable[None]], timeout: timedelta | None = None) -> Runnable:
+def runnable(execute: Callable[[RunCounts], Awaitable[None]], timeout: timedelta | None = None) -> Runnable:
     return Runnable("slurm", "slurm_kind", execute, timeout)
 
 
@@ -34,9 +34,9 @@ async def settle() -> None:
 
 @pytest.mark.anyio
 async def test_a_run_that_goes_well_is_counted() -> None:
-    async def execute(tally: Tally) -> None:
-        tally.records += 3
-        tally.skipped["never started"] += 1
+    async def execute(counts: RunCounts) -> None:
+        counts.records += 3
+        counts.skipped["never started"] += 1
 
     report = await run_once(runnable(execute), now)
     assert (report.task, report.kind, report.started, report.error) == ("slurm", "slurm_kind", NOON, None)
@@ -45,8 +45,8 @@ async def test_a_run_that_goes_well_is_counted() -> None:
 
 @pytest.mark.anyio
 async def test_a_failure_is_a_report_that_keeps_the_counts() -> None:
-    async def execute(tally: Tally) -> None:
-        tally.records += 3
+    async def execute(counts: RunCounts) -> None:
+        counts.records += 3
         raise AuditordError("sacct is missing: install it")
 
     report = await run_once(runnable(execute), now)
@@ -55,7 +55,7 @@ async def test_a_failure_is_a_report_that_keeps_the_counts() -> None:
 
 @pytest.mark.anyio
 async def test_an_unforeseen_error_has_its_type_and_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    async def execute(_: Tally) -> None:
+    async def execute(_: RunCounts) -> None:
         async with anyio.create_task_group():
             raise KeyError("column")
 
@@ -82,7 +82,7 @@ async def test_an_unforeseen_error_has_its_type_and_traceback(caplog: pytest.Log
 async def test_what_the_system_or_an_author_says_is_one_line(
     error: Exception, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def execute(_: Tally) -> None:
+    async def execute(_: RunCounts) -> None:
         raise error
 
     assert (await run_once(runnable(execute), now)).error == expected
@@ -98,7 +98,7 @@ async def test_a_run_that_takes_too_long_is_cancelled() -> None:
 
 @pytest.mark.anyio
 async def test_a_time_limit_of_the_instance_s_own_is_its_own_failure() -> None:
-    async def execute(_: Tally) -> None:
+    async def execute(_: RunCounts) -> None:
         with anyio.fail_after(0.01):
             await anyio.sleep_forever()
 
@@ -115,7 +115,7 @@ class Runs:
         self.reports: list[RunReport] = []
         self.let_end = anyio.Event()
 
-    async def execute(self, _: Tally) -> None:
+    async def execute(self, _: RunCounts) -> None:
         await self.let_end.wait()
 
     def listener(self) -> Listener:
@@ -167,7 +167,7 @@ async def test_a_continuous_collector_that_ends_has_failed_and_comes_back() -> N
     reports = list[RunReport]()
     again = anyio.Event()
 
-    async def execute(_: Tally) -> None:
+    async def execute(_: RunCounts) -> None:
         await anyio.lowlevel.checkpoint()
 
     async def finished(report: RunReport) -> None:
@@ -212,10 +212,10 @@ async def test_the_next_batch_is_asked_for_only_when_the_last_is_kept() -> None:
         steps.append("kept")
         return Enqueued(len(batch.records), 1)
 
-    tally = Tally()
-    await collect(produce(RunConfig(), FakeCollectorContext(checkpoint=5)), keep, tally)
+    counts = RunCounts()
+    await collect(produce(RunConfig(), FakeCollectorContext(checkpoint=5)), keep, counts)
     assert steps == ["made a after 5", "kept", "made b after 5", "kept"]
-    assert (tally.records, tally.quarantined, tally.skipped) == (2, 2, {"never started": 4})
+    assert (counts.records, counts.quarantined, counts.skipped) == (2, 2, {"never started": 4})
 
 
 @pytest.mark.anyio
@@ -233,5 +233,5 @@ async def test_a_collector_cleans_up_when_its_batch_cannot_be_kept() -> None:
         raise AuditordError("disk full")
 
     with pytest.raises(AuditordError, match="disk full"):
-        await collect(produce(), keep, Tally())
+        await collect(produce(), keep, RunCounts())
     assert closed == [True]

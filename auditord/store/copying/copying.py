@@ -12,7 +12,7 @@ from datetime import datetime
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.postgres.address import address_of
-from auditord.store.copying.endpoints import AT_ONCE, ContentDigest, CopyRefused, End, Kept, Progress
+from auditord.store.copying.endpoints import AT_ONCE, ContentDigest, CopiedRecord, CopyRefused, End, Progress
 from auditord.store.copying.postgres import postgres_source, postgres_target
 from auditord.store.copying.sqlite import sqlite_source, sqlite_target
 from auditord_hookspecs.wording import counted
@@ -89,7 +89,7 @@ class _Copy:
     progress: Progress
     total: int
     written: int = 0
-    added: list[Kept] = field(default_factory=list[Kept])
+    added: list[CopiedRecord] = field(default_factory=list[CopiedRecord])
     removed: list[str] = field(default_factory=list[str])
 
     async def run(self) -> Copied:
@@ -110,7 +110,7 @@ class _Copy:
                     self.progress.progressed("copying", done, self.total)
         await self._flush()
 
-    async def _write(self, wanted: Kept | None, there: Kept | None) -> None:
+    async def _write(self, wanted: CopiedRecord | None, there: CopiedRecord | None) -> None:
         self.added += [wanted] if wanted is not None else []
         self.removed += [there.record_id] if there is not None else []
         if len(self.added) + len(self.removed) >= AT_ONCE:
@@ -139,18 +139,20 @@ class _Copy:
         return Copied(digest.records, self.written, digest.text())
 
 
-def _difference(wanted: Kept | None, there: Kept | None) -> str:
+def _difference(wanted: CopiedRecord | None, there: CopiedRecord | None) -> str:
     if wanted is None or there is None:
         record = wanted or there
         return f"the record {record and record.record_id!r} is {'missing' if there is None else 'too many'}"
-    names = [name for name in Kept.__struct_fields__ if getattr(wanted, name) != getattr(there, name)]
+    names = [name for name in CopiedRecord.__struct_fields__ if getattr(wanted, name) != getattr(there, name)]
     return f"of the record {wanted.record_id!r}, {' and '.join(names)} differ"
 
 
-_Page = Callable[[str], Awaitable[Sequence[Kept]]]
+_Page = Callable[[str], Awaitable[Sequence[CopiedRecord]]]
 
 
-async def _side_by_side(source: _Page, target: _Page) -> AsyncGenerator[tuple[Kept | None, Kept | None], None]:
+async def _side_by_side(
+    source: _Page, target: _Page
+) -> AsyncGenerator[tuple[CopiedRecord | None, CopiedRecord | None], None]:
     """Every id of either side once, with what each side has; what has been yielded may be changed."""
     async with aclosing(_all(source)) as ours, aclosing(_all(target)) as theirs:
         wanted, there = await anext(ours, None), await anext(theirs, None)
@@ -166,7 +168,7 @@ async def _side_by_side(source: _Page, target: _Page) -> AsyncGenerator[tuple[Ke
                 wanted, there = await anext(ours, None), await anext(theirs, None)
 
 
-async def _all(read: _Page) -> AsyncGenerator[Kept, None]:
+async def _all(read: _Page) -> AsyncGenerator[CopiedRecord, None]:
     after = ""
     while page := await read(after):
         for kept in page:

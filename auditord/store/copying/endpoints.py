@@ -68,7 +68,7 @@ class CopyRefused(AuditordError):
     """
 
 
-class Kept(msgspec.Struct, frozen=True, gc=False):
+class CopiedRecord(msgspec.Struct, frozen=True, gc=False):
     """A record with everything that a store knows of it."""
 
     record_id: str
@@ -80,12 +80,12 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
     agent: str | None
 
 
-async def numbered(sources: Sources, records: Sequence[Kept]) -> Sequence[PendingRecord]:
+async def numbered(sources: Sources, records: Sequence[CopiedRecord]) -> Sequence[PendingRecord]:
     """Records as rows, their columns worked out from the wire text, which itself stays as it is, byte for byte."""
     return [await _numbered(sources, kept) for kept in records]
 
 
-async def _numbered(sources: Sources, kept: Kept) -> PendingRecord:
+async def _numbered(sources: Sources, kept: CopiedRecord) -> PendingRecord:
     record, provenance = decode_record(kept.document.encode()), Provenance(kept.received_at, kept.principal, kept.agent)
     source, (score_set,) = await sources.numbers(provenance, [record])
     pending = make_pending(record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
@@ -125,7 +125,7 @@ class End(ABC):
         """Run a statement for each row."""
 
     @abstractmethod
-    async def _write_records(self, added: Sequence[Kept]) -> None:
+    async def _write_records(self, added: Sequence[CopiedRecord]) -> None:
         """Add records."""
 
     @abstractmethod
@@ -149,9 +149,9 @@ class End(ABC):
             (f"{place}, snapshot {snapshot}, chunk {chunk} ({name})" for name, place, snapshot, chunk in rows), None
         )
 
-    async def page(self, after: str) -> Sequence[Kept]:
+    async def page(self, after: str) -> Sequence[CopiedRecord]:
         """The records behind an id, in the order of ids; none at the end."""
-        return [Kept(*row) for row in await self._ask("read_records", after=after, limit=AT_ONCE)]
+        return [CopiedRecord(*row) for row in await self._ask("read_records", after=after, limit=AT_ONCE)]
 
     def rows(self, table: Table) -> AsyncIterator[Sequence[Row]]:
         """The rows of a small table, in parts."""
@@ -203,7 +203,7 @@ class End(ABC):
         """The scores of components, by number."""
         return {number: canonical(scores) for number, scores in await self._ask("read_score_sets")}
 
-    async def write(self, added: Sequence[Kept], removed: Sequence[str]) -> None:
+    async def write(self, added: Sequence[CopiedRecord], removed: Sequence[str]) -> None:
         """Remove records, then add others, in one transaction."""
         async with self._transaction():
             await self._ask("remove_records", ids=as_json(removed))
@@ -248,7 +248,7 @@ class ContentDigest:
         self.records = 0
         self._hash = blake2b(digest_size=16)
 
-    def add(self, record: Kept) -> None:
+    def add(self, record: CopiedRecord) -> None:
         """Take in the next record."""
         self.records += 1
         self._hash.update(msgspec.msgpack.encode(record))

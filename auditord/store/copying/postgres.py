@@ -13,7 +13,7 @@ from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
 from auditord.database.postgres.migrations import migrate, require_current
 from auditord.database.sql_files import load_queries, load_scripts
-from auditord.store.copying.endpoints import AT_ONCE, End, Kept, Row, numbered
+from auditord.store.copying.endpoints import AT_ONCE, CopiedRecord, End, Row, numbered
 from auditord.store.postgres.driver import COPY_TYPES, copy_rows, run, since_2000
 from auditord.store.postgres.store import MIGRATIONS
 from auditord.store.sources import Sources
@@ -97,7 +97,7 @@ class PostgresEnd(End):
         async with self._connection.cursor() as cursor:
             await cursor.executemany(query, rows)
 
-    async def _write_records(self, added: Sequence[Kept]) -> None:
+    async def _write_records(self, added: Sequence[CopiedRecord]) -> None:
         pending = await numbered(self._sources, added)
         async with self._connection.cursor() as cursor, cursor.copy(QUERIES["write_records"]) as copy:
             copy.set_types((*COPY_TYPES, "int8"))

@@ -15,7 +15,7 @@ from auditord.database.faults import translated
 from auditord.database.instants import from_micros, to_micros
 from auditord.database.migrations import load_migrations, migrate, refuse_foreign, require_current
 from auditord.database.sql_files import load_queries
-from auditord.store.copying.endpoints import AT_ONCE, End, Kept, Row, numbered
+from auditord.store.copying.endpoints import AT_ONCE, CopiedRecord, End, Row, numbered
 from auditord.store.sources import Sources
 from auditord.store.sqlite.driver import record_values, run
 from auditord.store.sqlite.store import MIGRATIONS
@@ -72,10 +72,10 @@ class SqliteEnd(End):
         super().__init__(str(path), QUERIES)
         self._connection = connection
 
-    async def page(self, after: str) -> Sequence[Kept]:
+    async def page(self, after: str) -> Sequence[CopiedRecord]:
         """The records behind an id, in the order of ids; none at the end."""
         rows = await self._ask("read_records", after=after, limit=AT_ONCE)
-        return [Kept(*_with_times(row, _RECORD_TIMES)) for row in rows]
+        return [CopiedRecord(*_with_times(row, _RECORD_TIMES)) for row in rows]
 
     async def _rows(self, query: LiteralString, parameters: Mapping[str, object]) -> Sequence[Row]:
         return self._connection.execute(query, parameters).fetchall()
@@ -89,7 +89,7 @@ class SqliteEnd(End):
         values = [[to_micros(value) if isinstance(value, datetime) else value for value in row] for row in rows]
         self._connection.executemany(query, values)
 
-    async def _write_records(self, added: Sequence[Kept]) -> None:
+    async def _write_records(self, added: Sequence[CopiedRecord]) -> None:
         # What is looked up is of this transaction: it is remembered no longer.
         pending = await numbered(Sources(self._look_up), added)
         updated = [None if kept.updated_at is None else to_micros(kept.updated_at) for kept in added]

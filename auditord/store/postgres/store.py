@@ -33,7 +33,7 @@ from auditord.store.postgres.driver import Keys, make_changes, run
 from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.postgres.ties import in_parts, tied_stop
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
-from auditord.store.replica import Position
+from auditord.store.replica import LogPosition
 from auditord.store.rollups.keys import list_keys
 from auditord.store.rollups.scope import Scope, require
 from auditord.store.rollups.upkeep import Pages
@@ -165,11 +165,11 @@ class PostgresRecordStore(SqlRecordStore):
         async with self._server.connection(_CHECK_WITHIN) as connection:
             return await turns.held(connection)
 
-    async def position(self) -> Position:
+    async def position(self) -> LogPosition:
         """The server's place in its write-ahead log."""
         async with self._server.connection(_CHECK_WITHIN) as connection:
             (row,) = await run(connection, ask("position"))
-            return Position(*row)
+            return LogPosition(*row)
 
     async def check(self) -> None:
         """See :class:`RecordStore`. It commits a row as every addition does."""

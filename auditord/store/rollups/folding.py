@@ -165,7 +165,7 @@ def next_days(archived: ArchiveState) -> Work[Days | None]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Waiting:
+class WaitingChanges:
     """Changes that wait to be folded.
 
     Args:
@@ -180,7 +180,7 @@ class Waiting:
         """The numbers as JSON."""
         return as_json([row[0] for row in self.rows])
 
-    def cells(self, most: int | None = None) -> "tuple[Cells, Waiting]":
+    def cells(self, most: int | None = None) -> "tuple[Cells, WaitingChanges]":
         """The cells that they change, and those of them that do; once the cells are so many, the rest is left."""
         cells, taken = Cells(self.keys), 0
         for _, day, changes, keys in self.rows:
@@ -188,7 +188,7 @@ class Waiting:
                 break
             cells.add(day, _changes.decode(changes), _keys.decode(keys))
             taken += 1
-        return cells, Waiting(self.rows[:taken], self.keys)
+        return cells, WaitingChanges(self.rows[:taken], self.keys)
 
 
 def waiting_changes() -> Work[int]:
@@ -197,15 +197,19 @@ def waiting_changes() -> Work[int]:
     return int(changes)
 
 
-def next_changes() -> Work[Waiting | None]:
+def next_changes() -> Work[WaitingChanges | None]:
     """The oldest changes, to be folded next; None if there are none."""
     state = yield from read_state()
     parameters = {"filled_to": state.filled_to, "held_from": state.held_from, "held_to": state.held_to}
     rows = yield from ask("list_rollup_changes", **parameters, most=MOST_WAITING)
-    return Waiting([(number, day, changes, keys) for number, day, changes, keys in rows], state.keys) if rows else None
+    return (
+        WaitingChanges([(number, day, changes, keys) for number, day, changes, keys in rows], state.keys)
+        if rows
+        else None
+    )
 
 
-def fold(waiting: Waiting, rows: Sequence[CellRow], missed: Collection[RolledKey]) -> Work[bool]:
+def fold(waiting: WaitingChanges, rows: Sequence[CellRow], missed: Collection[RolledKey]) -> Work[bool]:
     """Fold changes that have been read, in one transaction, unless another process was faster with any of them.
 
     Labels that another process has dropped meanwhile, since no cell had them yet, count as such a change. Returns

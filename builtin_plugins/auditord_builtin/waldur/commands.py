@@ -13,7 +13,7 @@ import click
 from auditord_builtin.waldur.client import open_client
 from auditord_builtin.waldur.comparing import Difference, compare_month
 from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
-from auditord_builtin.waldur.diagnosis import Finding, Verdict, diagnose
+from auditord_builtin.waldur.diagnosis import Finding, Weight, diagnose
 from auditord_builtin.waldur.errors import WaldurError
 from auditord_builtin.waldur.explaining import Explanation, Share, explain
 from auditord_builtin.waldur.months import BillingMonth, month_at
@@ -253,7 +253,7 @@ def diagnose_command(context: CommandContext, instance: str | None, source: str,
                         say(str(finding))
         if output == "json":
             write_json(found)
-        if failed := sum(finding.verdict is Verdict.FAIL for finding in found):
+        if failed := sum(finding.verdict is Weight.FAIL for finding in found):
             raise Unfit(f"{failed} of the above must be mended")
 
     context.run(look)

@@ -11,7 +11,7 @@ import pytest
 
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.slurm.epilog.controller import forms
-from auditord_builtin.slurm.epilog.notes import Note
+from auditord_builtin.slurm.epilog.notes import JobNote
 from auditord_builtin.slurm.epilog.rows import SQUEUE_FORMAT, parse_json, parse_squeue
 from auditord_builtin.slurm.kinds import SLURM_EPILOG
 from auditord_hookspecs import CommandFailed
@@ -64,7 +64,7 @@ def test_of_a_resized_job_slurmctld_does_not_know_enough() -> None:
 
 def test_squeue_is_asked_for_one_job_in_any_state_without_a_headline(epilog: Epilog) -> None:
     _, squeue, _ = forms(config(epilog))
-    program, *options, columns = squeue.argv(Note("251.1.job", "251", FORGED_END))
+    program, *options, columns = squeue.argv(JobNote("251.1.job", "251", FORGED_END))
     assert (program, options) == ("squeue", ["--noheader", "--states=all", "--jobs=251"])
     assert columns == SQUEUE_FORMAT
 

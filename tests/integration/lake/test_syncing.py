@@ -21,7 +21,7 @@ from auditord.lake import syncing
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.queries import LakeReader
 from auditord.lake.syncing import Synced, sync
-from auditord.lake.table import POSITIONS, TABLE, LakeMoved, LakeTable, Position
+from auditord.lake.table import POSITIONS, TABLE, LakeMoved, LakePosition, LakeTable
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.lake import LakeBatch
 from auditord.store.opening import open_store
@@ -79,7 +79,7 @@ async def test_the_summary_names_position_and_rows_of_each_daemon(store: RecordS
     await put(store, job("job-1"))
     await sync(store, table, "a", LOG)
     state, facts = await store.lake_state(), table.facts()
-    assert facts.positions == {"a": Position(state.store_id, 1)}
+    assert facts.positions == {"a": LakePosition(state.store_id, 1)}
     assert (facts.records, facts.files, facts.size > 0, facts.committed_at is not None) == (1, 1, True, True)
 
 
@@ -112,7 +112,7 @@ async def test_an_answer_says_that_a_first_sync_is_under_way(
     answers: list[Aggregates] = []
     write = table.write
 
-    def written(daemon: str, before: Position, batch: LakeBatch) -> None:
+    def written(daemon: str, before: LakePosition, batch: LakeBatch) -> None:
         write(daemon, before, batch)
         answers.append(asyncio.run(reader.aggregate(AggregateQuery())))
 
@@ -131,7 +131,7 @@ async def test_a_commit_whose_answer_was_lost_is_not_repeated(store: RecordStore
     await sync(store, table, "a", LOG)
     await put(store, job("job-1"))
     state = await store.lake_state()
-    before = Position(state.store_id, 0)
+    before = LakePosition(state.store_id, 0)
     batch = await store.lake_batch(0, 100)
     table.write("a", before, batch)  # and the process ends here
     with pytest.raises(LakeMoved):
@@ -144,7 +144,7 @@ async def test_a_commit_whose_answer_was_lost_is_not_repeated(store: RecordStore
 async def test_a_commit_that_arrives_late_is_found_again(store: RecordStore, table: LakeTable) -> None:
     await sync(store, table, "a", LOG)
     await put(store, job("job-1"), job("open", stop_time=None))
-    before = Position((await store.lake_state()).store_id, 0)
+    before = LakePosition((await store.lake_state()).store_id, 0)
     late = await store.lake_batch(0, 100)
     again = await store.lake_batch(0, 100)  # by another process, which believes that the first one is gone
     table.write("a", before, late)

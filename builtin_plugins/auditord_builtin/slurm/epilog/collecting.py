@@ -15,7 +15,7 @@ from auditord_builtin.slurm.conversion import convert as convert_job
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.controller import Controller
 from auditord_builtin.slurm.epilog.job_lookup import ADVICE, Settled, Unclear, ask_sacct
-from auditord_builtin.slurm.epilog.notes import Note, Unreadable, read_folder, remove
+from auditord_builtin.slurm.epilog.notes import JobNote, Unreadable, read_folder, remove
 from auditord_builtin.slurm.runs import Run
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Produced, Quarantined, Record
 from auditord_hookspecs.wording import counted
@@ -60,7 +60,7 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
         await _remove(config, context, settled.names)
 
 
-async def _look(config: SlurmEpilogConfig, context: CollectorContext) -> tuple[list[Note], list[Unreadable]]:
+async def _look(config: SlurmEpilogConfig, context: CollectorContext) -> tuple[list[JobNote], list[Unreadable]]:
     """The files of the folder that are not known; a known one was not removed because the daemon was killed."""
     folder = await to_thread.run_sync(read_folder, config.spool, context.now())
     if folder.others:
@@ -87,7 +87,7 @@ def _seen(context: CollectorContext, names: Sequence[str]) -> Any:  # Any: as Ba
 
 
 async def _settle(
-    config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[Note]
+    config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[JobNote]
 ) -> AsyncIterator[Settled]:
     """Ask about all notes, some at a time; what is not over, or not known yet, stays for the next run."""
     unclear = {} if config.scontrol_suffices else {note.name: "its columns are sacct's" for note in notes}
@@ -114,7 +114,7 @@ def _log_waiting(config: SlurmEpilogConfig, context: CollectorContext, waiting: 
             context.log.warning(text, waiting_jobs, reason, config.patience)
 
 
-async def _settle_by_controller(controller: Controller, notes: Sequence[Note], unclear: dict[str, str]) -> Settled:
+async def _settle_by_controller(controller: Controller, notes: Sequence[JobNote], unclear: dict[str, str]) -> Settled:
     """Settle what slurmctld knows all of; of the others the reason is noted."""
     settled = Settled()
     for note in notes:

@@ -10,7 +10,7 @@ from typing import Final
 
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.job_lookup import FORGOTTEN, Answer, Unclear, classify_answer
-from auditord_builtin.slurm.epilog.notes import Note
+from auditord_builtin.slurm.epilog.notes import JobNote
 from auditord_builtin.slurm.epilog.rows import SQUEUE_FORMAT, parse_json, parse_squeue
 from auditord_builtin.slurm.epilog.scontrol import parse_job
 from auditord_builtin.slurm.query import ENVIRONMENT, naming_option
@@ -32,7 +32,7 @@ class Form:
         begins: the text that every answer in this form begins with.
     """
 
-    argv: Callable[[Note], Sequence[str]]
+    argv: Callable[[JobNote], Sequence[str]]
     parse: Callable[[str, str], Mapping[str, str] | None]
     unclear: str
     begins: str = ""
@@ -66,7 +66,7 @@ class Controller:
         self._context = context
         self._forms = forms(config)
 
-    async def ask(self, note: Note) -> Answer:
+    async def ask(self, note: JobNote) -> Answer:
         """The run that the note is about, as slurmctld remembers it.
 
         Raises:
@@ -81,7 +81,7 @@ class Controller:
                 self._forms.pop(0)
         return await self._ask(self._forms[0], note)
 
-    async def _ask(self, form: Form, note: Note) -> Answer:
+    async def _ask(self, form: Form, note: JobNote) -> Answer:
         try:
             result = await self._context.run_command(
                 form.argv(note),

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from auditord_builtin.slurm.config import CLUSTER
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
-from auditord_builtin.slurm.epilog.notes import Note
+from auditord_builtin.slurm.epilog.notes import JobNote
 from auditord_builtin.slurm.query import Query, stream_query
 from auditord_builtin.slurm.runs import ENDED, LAST_COLUMN, REQUEUED, RESIZING, Run, ended_at, group_runs, parse_state
 from auditord_hookspecs import CollectorContext, InvalidRecord, Quarantined, Window
@@ -40,13 +40,13 @@ class Settled:
     runs: dict[str, Run] = field(default_factory=dict[str, Run])
     quarantined: dict[str, Quarantined] = field(default_factory=dict[str, Quarantined])
 
-    def add(self, note: Note, *runs: Run) -> None:
+    def add(self, note: JobNote, *runs: Run) -> None:
         """The note is dealt with by accounting for these runs."""
         self.names.append(note.name)
         self.runs.update({run.key: run for run in runs})
 
 
-def classify_answer(config: SlurmEpilogConfig, note: Note, job: Row) -> Answer:
+def classify_answer(config: SlurmEpilogConfig, note: JobNote, job: Row) -> Answer:
     """Believe slurmctld only if it speaks of this very run; the job may have been requeued since."""
     cluster = note.hints.get("SLURM_CLUSTER_NAME", "")
     if not cluster and (CLUSTER in config.record_prefix or "Cluster" in config.columns):
@@ -62,7 +62,7 @@ def classify_answer(config: SlurmEpilogConfig, note: Note, job: Row) -> Answer:
     return Run({**job, "Cluster": cluster}, ())
 
 
-def _ended_before(note: Note, job: Row) -> bool:
+def _ended_before(note: JobNote, job: Row) -> bool:
     restarts = note.hints.get("SLURM_JOB_RESTART_COUNT", job["Restarts"])
     try:
         end = parse_instant(job["End"])
@@ -72,7 +72,7 @@ def _ended_before(note: Note, job: Row) -> bool:
 
 
 async def ask_sacct(
-    config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[Note], unclear: Mapping[str, str]
+    config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[JobNote], unclear: Mapping[str, str]
 ) -> Settled:
     """Ask the accounting database about the jobs; notes about which it knows nothing yet are not settled.
 
@@ -97,7 +97,7 @@ async def ask_sacct(
 
 
 def _settled(
-    runs: Mapping[str, Sequence[Run]], notes: Sequence[Note], out_of_patience: datetime, unclear: Mapping[str, str]
+    runs: Mapping[str, Sequence[Run]], notes: Sequence[JobNote], out_of_patience: datetime, unclear: Mapping[str, str]
 ) -> Settled:
     settled = Settled()
     for note in notes:
@@ -113,7 +113,7 @@ def _settled(
     return settled
 
 
-def _ended_within(run: Run, note: Note, period: timedelta) -> bool:
+def _ended_within(run: Run, note: JobNote, period: timedelta) -> bool:
     """True if the note may be about the run; also if its end is unreadable: its conversion says so.
 
     The end of a run whose owner has requeued it since is later than the note.
@@ -129,17 +129,17 @@ def _ended_within(run: Run, note: Note, period: timedelta) -> bool:
     return -_SKEW <= note.noted - end <= period
 
 
-def _lacks_its_end(run: Run, note: Note) -> bool:
+def _lacks_its_end(run: Run, note: JobNote) -> bool:
     """True if the run may be the noted one, and the database knows no end of it (yet)."""
     return run.has_no_end and _began_before(run, note)
 
 
-def _began_before(run: Run, note: Note) -> bool:
+def _began_before(run: Run, note: JobNote) -> bool:
     start = run.allocation["Start"]
     return is_missing(start) or parse_instant(start) <= note.noted
 
 
-def _earlier_rows(note: Note, near: Sequence[Run], of_job: Sequence[Run]) -> Sequence[Run]:
+def _earlier_rows(note: JobNote, near: Sequence[Run], of_job: Sequence[Run]) -> Sequence[Run]:
     """Rows without a note of their own: those before a resizing, and runs that ended otherwise until a requeue."""
     starts = {run.allocation["Start"] for run in near}
     return [
@@ -153,7 +153,7 @@ def _earlier_rows(note: Note, near: Sequence[Run], of_job: Sequence[Run]) -> Seq
     ]
 
 
-def unknown(note: Note, unclear: str) -> Quarantined:
+def unknown(note: JobNote, unclear: str) -> Quarantined:
     """A job that Slurm does not know; there is nothing to make a record of but its id."""
     raw = {"note": note.name, "noted": note.noted.isoformat(), "hints": dict(note.hints)}
     ended = f"job {note.job_id}, which ended at {note.noted:%Y-%m-%d %H:%M:%S} UTC"

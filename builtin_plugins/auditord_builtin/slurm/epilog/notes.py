@@ -22,7 +22,7 @@ _LONGEST: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class JobNote:
     """A note that a run of a job has ended.
 
     Args:
@@ -65,7 +65,7 @@ class Unreadable:
 class Folder:
     """The contents of the folder, the oldest first; ``others`` is the number of files that are none of ours."""
 
-    notes: Sequence[Note]
+    notes: Sequence[JobNote]
     unreadable: Sequence[Unreadable]
     others: int
 
@@ -85,13 +85,13 @@ def read_folder(path: Path, now: datetime) -> Folder:
             f"{path}: {error.strerror}: the folder must be there and be readable and writable for this daemon (owner: "
             "Slurm's user, group: the daemon's, mode 2770)"
         ) from error
-    notes = [each for each in found.values() if isinstance(each, Note)]
+    notes = [each for each in found.values() if isinstance(each, JobNote)]
     unreadable = [each for each in found.values() if isinstance(each, Unreadable)]
     unsafe = sum(isinstance(each, UnsafePath) for each in found.values())
     return Folder(sorted(notes, key=lambda note: (note.noted, note.name)), unreadable, others + unsafe)
 
 
-def _read_safely(folder: SharedFolder, name: str, now: datetime) -> Note | Unreadable | UnsafePath | None:
+def _read_safely(folder: SharedFolder, name: str, now: datetime) -> JobNote | Unreadable | UnsafePath | None:
     try:
         return _read(folder, name, now)
     except UnsafePath as error:  # auditord-epilog makes neither links nor FIFOs
@@ -100,7 +100,7 @@ def _read_safely(folder: SharedFolder, name: str, now: datetime) -> Note | Unrea
         return None
 
 
-def _read(folder: SharedFolder, name: str, now: datetime) -> Note | Unreadable | None:
+def _read(folder: SharedFolder, name: str, now: datetime) -> JobNote | Unreadable | None:
     with folder.open_file(name) as opened:
         content = opened.read(_LONGEST)
         noted = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC)
@@ -111,7 +111,7 @@ def _read(folder: SharedFolder, name: str, now: datetime) -> Note | Unreadable |
         return None
     # The last variable of a file that was cut off is left out, since it may be cut off itself.
     pairs = (entry.decode(errors="replace").partition("=") for entry in content.split(b"\0")[:-1])
-    return Note(name, match["job_id"], noted, {variable: value for variable, equals, value in pairs if equals})
+    return JobNote(name, match["job_id"], noted, {variable: value for variable, equals, value in pairs if equals})
 
 
 def remove(path: Path, names: Iterable[str]) -> None:

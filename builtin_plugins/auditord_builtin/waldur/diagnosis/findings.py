@@ -12,7 +12,7 @@ NAMED: Final = 5
 """The number of names in a line."""
 
 
-class Verdict(Enum):
+class Weight(Enum):
     """The weight of a finding: NOTE, amounts may lack something; FAIL, they will not be right, or not arrive."""
 
     OK = "ok"
@@ -24,7 +24,7 @@ class Verdict(Enum):
 class Finding:
     """One line: its weight, the part that was looked at, what was found and what to do."""
 
-    verdict: Verdict
+    verdict: Weight
     subject: str
     text: str
 
@@ -32,9 +32,9 @@ class Finding:
         return f"{self.verdict.value:4}  {self.subject:10}  {self.text}"
 
 
-ok = partial(Finding, Verdict.OK)
-note = partial(Finding, Verdict.NOTE)
-fail = partial(Finding, Verdict.FAIL)
+ok = partial(Finding, Weight.OK)
+note = partial(Finding, Weight.NOTE)
+fail = partial(Finding, Weight.FAIL)
 
 
 def listed(names: Iterable[str]) -> str:

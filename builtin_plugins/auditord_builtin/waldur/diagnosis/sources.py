@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.diagnosis.findings import Finding, Verdict, fail, listed, note, ok
+from auditord_builtin.waldur.diagnosis.findings import Finding, Weight, fail, listed, note, ok
 from auditord_builtin.waldur.diagnosis.offering import Used
 from auditord_builtin.waldur.months import month_at, reported_months
 from auditord_builtin.waldur.sacct_usage import exact_query, sacct_month_usage, sacct_usage
@@ -102,7 +102,7 @@ async def _cluster(config: WaldurConfig, context: PluginContext) -> Finding:
     asked = await _program(
         config, context, *("sacctmgr", "--parsable2", "--noheader", "list", "cluster", "format=cluster")
     )
-    if asked.verdict is Verdict.FAIL:
+    if asked.verdict is Weight.FAIL:
         return asked
     clusters = asked.text.split()
     if config.slurm.cluster_name not in {None, *clusters}:

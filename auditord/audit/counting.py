@@ -43,7 +43,7 @@ class NamedIds:
         return {record_id for (record_id,) in rows}
 
 
-class Tally:
+class AuditCounts:
     """Counts by day, site and state, and the first discrepancies."""
 
     def __init__(self) -> None:
