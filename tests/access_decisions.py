@@ -20,7 +20,7 @@ NOTHING: Final = frozenset[str]()
 
 @dataclass(frozen=True)
 class Decision:
-    """What is decided about a route.
+    """The decision about a route.
 
     Args:
         permission: what it needs; None: nothing.
@@ -123,7 +123,7 @@ DECISIONS: Final[Mapping[tuple[str, str], Decision]] = {
 
 @dataclass(frozen=True)
 class Rights:
-    """What is decided about somebody.
+    """The decision about somebody.
 
     Args:
         permissions: what they may do; None if nobody knows them.
@@ -140,7 +140,7 @@ class Rights:
     prefixes: tuple[str, ...] | None = None
 
     def may(self, decision: Decision) -> bool:
-        """Whether they may ask for a route at all."""
+        """Tell if they may ask for a route at all."""
         return decision.permission is None or decision.permission in (self.permissions or ())
 
 
@@ -210,7 +210,7 @@ class Requester:
 
     @property
     def rights(self) -> Rights:
-        """What is decided about them."""
+        """The decision about them."""
         if self.way == CONTROL or not self.known:
             return OWNER
         return RIGHTS[WAYS[self.way] if self.principal is None else self.principal]

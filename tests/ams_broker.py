@@ -58,7 +58,7 @@ class AmsBroker:
         return [receive(body, self.authority.file) for _, body in self.published]
 
     def for_client(self, files: HostFiles, *, retry_waits: tuple[float, ...] = (0.0, 0.0)) -> Broker:
-        """How a client with a certificate finds it."""
+        """The address at which a client with a certificate finds it."""
         return Broker(
             token_url=f"{self.url}/v1/service-types/ams/hosts/127.0.0.1:authx509",
             publish_url=f"{self.url}/v1/projects/accounting/topics/gLite-APEL:publish",

@@ -34,7 +34,7 @@ Pages = AsyncIterator[Sequence[bytes]]
 
 @dataclass
 class Faults:
-    """What fails from now on."""
+    """The faults from now on."""
 
     store: StoreUnavailable | None = None
     spool: StoreUnavailable | None = None
@@ -136,7 +136,7 @@ class FaultySpool:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """An answer."""
 
     status: int
     headers: Mapping[str, str]

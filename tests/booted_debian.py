@@ -15,7 +15,7 @@ ROOTS: Final = {
     "bookworm": Path("/var/lib/auditord-test/debian"),
     "trixie": Path("/var/lib/auditord-test/debian-trixie"),
 }
-"""What tests/services/debian-install makes of a release."""
+"""The product of tests/services/debian-install for a release."""
 
 _BOOT: Final = """
 set -e

@@ -1,4 +1,4 @@
-"""What every test shares."""
+"""Fixtures and options that every test shares."""
 
 import os
 import sys

@@ -33,7 +33,7 @@ _SORT: Final = re.compile(r"sort_by\[(asc|desc)\]")
 
 
 class Fault(Enum):
-    """What may go wrong with one request."""
+    """A fault of one request."""
 
     RESET_BEFORE = "the connection is reset, nothing has happened"
     RESET_AFTER = "it is done, and the connection is reset before the answer"

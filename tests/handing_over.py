@@ -1,4 +1,4 @@
-"""What one process prepares for all the processes of a test session (pytest-xdist), as files of JSON in one folder."""
+"""Results that one process prepares for all of a test session (pytest-xdist): files of JSON in a folder."""
 
 import os
 import time
@@ -30,7 +30,7 @@ def hand_over(name: str, prepare: Callable[[], object]) -> None:
 
 
 def handed_over(name: str, kind: type[T]) -> T:
-    """What was prepared under this name, once it is; fails the test if that went wrong."""
+    """The result that was prepared under this name, once it is; fails the test if that went wrong."""
     path, deadline = _path(name), time.monotonic() + _PATIENCE
     while not path.exists():
         if time.monotonic() > deadline:

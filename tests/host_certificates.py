@@ -23,7 +23,7 @@ ORGANISATION: Final = (
 
 @dataclass(frozen=True)
 class HostFiles:
-    """Where a certificate and its key are, in PEM form."""
+    """The files of a certificate and its key, in PEM form."""
 
     certificate: Path
     key: Path

@@ -17,7 +17,7 @@ HOST: Final = "127.0.0.1"
 
 @dataclass
 class Mailbox:
-    """What a server does and has got; aiosmtpd calls the methods that begin with ``handle_``.
+    """The state of a mail server; aiosmtpd calls the methods that begin with ``handle_``.
 
     Args:
         answers: by recipient, what is said instead of 250; of several, each once, the last for ever.

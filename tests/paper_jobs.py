@@ -51,12 +51,12 @@ class Job:
 
     @property
     def cores(self) -> int:
-        """What it held."""
+        """The resources of the job."""
         return (1, 8, 1, 4)[self.number % 4]
 
     @property
     def seconds(self) -> int:
-        """How long it ran."""
+        """The length of the job."""
         return 600 + self.number * 15_485_863 % 80_000
 
     @property
@@ -75,7 +75,7 @@ class Job:
         return Fraction(self.score) * self.cores * self.seconds / 3_600
 
     def row(self) -> dict[str, str]:
-        """What ``condor_history`` prints of it."""
+        """The output of ``condor_history`` about it."""
         node, third, fourth = self.number % 97, self.number // 256 % 256, self.number % 256
         by_name, network = self.site == SITES[0], {SITES[1]: 2}.get(self.site, 3)
         stop = int(self.stop.timestamp())
@@ -97,7 +97,7 @@ class Job:
         }
 
     def record(self) -> Record:
-        """What the collector makes of it."""
+        """The collector's record of it."""
         converted = convert_ad(COLLECTOR, JobAd(self.row()))
         assert isinstance(converted, Converted), converted
         return converted.record

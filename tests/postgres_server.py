@@ -32,7 +32,7 @@ from tests.ports import free_port
 _UNPRIVILEGED: Final = ("postgres", "nobody")
 
 _FAST: Final = ("-F", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
-"""What is lost in a power cut is test data."""
+"""Settings of a server that may lose its data, since these are of tests."""
 
 _WITH_STRATEGY: Final = 150_000
 """The version of PostgreSQL since which CREATE DATABASE writes its copy into the log, unless it is given a strategy."""
@@ -43,7 +43,7 @@ _numbers = count(1)
 
 
 class NoServer(Exception):
-    """Why there can be none."""
+    """The reason for which there can be none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def _unless_there_is_one(error: NoServer) -> None:
 
 
 def migrate_database(url: str) -> None:
-    """What ``auditord database migrate`` does."""
+    """Migrate a database as ``auditord database migrate`` does."""
 
     async def work() -> None:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:

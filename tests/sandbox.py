@@ -44,7 +44,7 @@ def values(unit: str, key: str) -> list[str]:
 
 
 def allowed(unit: str) -> set[str]:
-    """What ``SystemCallFilter=`` leaves: the first line allows, the others take away."""
+    """The system calls that ``SystemCallFilter=`` leaves: the first line allows, the others take away."""
     first, *others = values(unit, "SystemCallFilter")
     kept = set[str]().union(*map(calls, first.split()))
     for line in others:
@@ -76,7 +76,7 @@ def check(result: int) -> None:
 
 
 def own_user_namespace() -> None:
-    """What ``PrivateUsers=`` does: this user is itself, everybody else is nobody."""
+    """Act as ``PrivateUsers=`` does: this user is itself, everybody else is nobody."""
     uid, gid = os.getuid(), os.getgid()
     check(ctypes.CDLL(None, use_errno=True).unshare(0x10000000))
     Path("/proc/self/setgroups").write_text("deny")

@@ -40,7 +40,7 @@ class ScratchRoot:
         self._environment = {"PATH": PATH, "LANG": "C.UTF-8"}
 
     def command(self, *words: str, user: str | None = None) -> list[str]:
-        """What to run outside, so that this is run inside."""
+        """The command to run outside, so that this is run inside."""
         # Unlike runuser it becomes the program, so that a signal reaches that.
         become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
         return [*self._enter, *become, *words]

@@ -1,4 +1,4 @@
-"""What a real Slurm's accounting says of the tests' jobs, read independently of the collector.
+"""A real Slurm's accounting of the tests' jobs, read independently of the collector.
 
 Other options of sacct, its usual separator, its rounded units, local ISO times with UTC as the zone, one job at a time.
 """
@@ -30,7 +30,7 @@ _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def sacct(job_id: str, *columns: str, steps: bool = False) -> list[Row]:
-    """What sacct says of a job in columns without free text, a row for each run (and step)."""
+    """The columns of sacct without free text, a row for each run (and step) of a job."""
     options = [] if steps else ["-X"]
     lines = run_slurm("sacct", "-nDP", *options, "-j", job_id, "-o", ",".join(("JobID", *columns))).splitlines()
     return [dict(zip(("JobID", *columns), line.split("|"), strict=True)) for line in lines]
@@ -52,7 +52,7 @@ def _start(job_id: str, run: Row) -> str:
 
 
 def has_started(row: Row) -> bool:
-    """Whether the run got a node; sacct names a start of some jobs that were cancelled while they waited."""
+    """Tell a run that got a node; sacct names a start of some jobs that were cancelled while they waited."""
     return row["NodeList"] != "None assigned" and has_start(row)
 
 
@@ -114,7 +114,7 @@ def _steps(job_id: str, run: Row) -> Sequence[Row]:
 
 
 def has_start(row: Row) -> bool:
-    """Whether the row names a start."""
+    """Tell a row that names a start."""
     return row["Start"] not in {"None", "Unknown"}
 
 

@@ -29,10 +29,10 @@ CLUSTER: Final = (
     os.environ.get("SLURM_TEST_CLUSTER")
     or subprocess.check_output([Path(__file__).parent / "services/slurm-cluster"], text=True).strip()
 )
-"""What slurm-up calls its cluster: this checkout's own, or one that is shared on purpose."""
+"""The name of slurm-up's cluster: this checkout's own, or one that is shared on purpose."""
 
 FOLDER: Final = Path(os.environ.get("SLURM_TEST_DIR") or f"/var/lib/slurm-test/{CLUSTER}")
-"""Where slurm-up keeps it."""
+"""The folder of slurm-up's cluster."""
 
 HOSTILE_NAME: Final = 'näme | "odd"\nline\x1f\x1e{}'
 HOSTILE_COMMENT: Final = "line1\nline2|pipe\n99999|root|\x1f99999\x1e"
@@ -77,7 +77,7 @@ SUBMITTED: Final = "submitted"
 
 @dataclass(frozen=True, slots=True)
 class SlurmJobs:
-    """What was submitted.
+    """The jobs that were submitted.
 
     Args:
         ids: Slurm's job ids by kind; of an array or a heterogeneous job the one that its parts share.
@@ -104,7 +104,7 @@ def running_cluster() -> str | None:
 
 
 def missing_slurm() -> str | None:
-    """Why there is no Slurm to test with; None if there is one."""
+    """The reason for which there is no Slurm to test with; None if there is one."""
     if shutil.which("sacct") is None:
         return "Slurm is not installed; as root, tests/services/slurm-up installs and starts one"
     if os.geteuid() != 0:
@@ -148,7 +148,7 @@ def _wait_until_running(job_id: str) -> None:
 
 
 def _all_over(ids: Mapping[str, str]) -> bool:
-    """Whether every run has its end in the database, where it comes some seconds late, and none is to come."""
+    """Tell if every run has its end in the database, where it comes some seconds late, and none is to come."""
     if run_slurm("squeue", "-h", "-j", ",".join(ids.values())):
         return False
     ends = {kind: run_slurm("sacct", "-nXDP", "-j", job_id, "-o", "End").split() for kind, job_id in ids.items()}

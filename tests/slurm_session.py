@@ -21,7 +21,7 @@ from tests.slurm_jobs import SUBMITTED, missing_slurm, submit_all
 from tests.slurm_notes import NOTED, NotedJobs, begin_noting, end_noting
 
 _FILES: Final = "real_slurm"
-"""Where tests with a Slurm live: the process that hands the tests out knows their names alone."""
+"""The group of tests with a Slurm: the process that hands the tests out knows their names alone."""
 
 _BEFORE: Final = 0.3
 """The share of all tests that begin before these, whose jobs take minutes."""
@@ -32,7 +32,7 @@ def _needs_slurm(test: str) -> bool:
 
 
 class _Session:
-    """What this process has begun for the session."""
+    """The services that this process has begun for the session."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="auditord-session-"))

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 def on_terminal(command: Sequence[str], *, columns: int = 80, only_errors: bool = False) -> tuple[str, str]:
-    """What a program shows on a terminal, and what it writes to standard output if that is a pipe.
+    """The screen of a program on a terminal, and its standard output if that is a pipe.
 
     Args:
         command: with its arguments.

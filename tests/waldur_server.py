@@ -55,7 +55,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens instead of an answer.
+    """An event instead of an answer.
 
     Args:
         status: this answer, before anything is done; 0: the connection is reset.
@@ -99,7 +99,7 @@ class Row:
 
 @dataclass
 class FakeWaldur:
-    """What is in Waldur, and how it behaves.
+    """The contents of Waldur, and its behaviour.
 
     Args:
         now: its clock.

@@ -67,7 +67,7 @@ class Client:
         self._thread.join()
 
     def has_posted(self, number: int) -> bool:
-        """Whether so many records have been answered."""
+        """Tell if so many records have been answered."""
         return len(self.answered) >= number
 
     def _post_all(self) -> None:

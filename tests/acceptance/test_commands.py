@@ -131,7 +131,7 @@ def test_demo_serves_until_it_is_interrupted() -> None:
 
 
 def try_out(suggested: str) -> str:
-    """What a line that the demo prints does when it is typed."""
+    """The effect of a line that the demo prints when it is typed."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(["sh", "-c", suggested], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, f"{suggested}: {done.stderr}"

@@ -46,7 +46,7 @@ class Folder(DaemonProcess):
         return self.running([*prefix, sys.executable, PROGRAM, self.path / "auditord.yml"])
 
     def rows(self, database: str, query: str) -> list[tuple[Any, ...]]:
-        """What a query finds in a file of the daemon; nothing while the file is not there."""
+        """The rows of a query of a file of the daemon; none while the file is not there."""
         file = self.state / database
         if not file.exists():
             return []
@@ -199,7 +199,7 @@ def test_systemd_hears_of_the_whole_life(folder: Folder) -> None:
 
 
 def hear(systemd: socket.socket, enough: Callable[[Mapping[str, int]], bool]) -> Mapping[str, int]:
-    """How often each state was announced until it is enough."""
+    """The number of times that each state was announced until it is enough."""
     states = dict[str, int]()
     while not enough(states):
         name = systemd.recv(4_096).decode().partition("=")[0]

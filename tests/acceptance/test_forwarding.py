@@ -115,7 +115,7 @@ def has_written(acknowledged: dict[str, Record], count: int) -> bool:
 
 
 def write(url: str, begin: int, acknowledged: dict[str, Record]) -> None:
-    """What a client does: open records, then their stop times; until the daemon is gone."""
+    """The work of a client: open records, then their stop times; until the daemon is gone."""
     client = Client(url, timeout=10, retry_waits=())
     try:
         for number in range(begin, begin + 100):

@@ -1,4 +1,4 @@
-"""What the HTTP benchmarks measure, as a process: ``http_server.py FOLDER URL``. Prints its ports as one line of JSON.
+"""The servers of the HTTP benchmarks, as a process: ``http_server.py FOLDER URL``. Prints its ports as a line of JSON.
 
 ``record`` is the whole server over a real, durable store and a real spool. Beside it, in the same
 process, stand two bare handlers that read the body, validate it and answer 200: ``lean`` behind this server's own

@@ -1,4 +1,4 @@
-"""What is measured: a server as a process of its own on a durable store, and what it has used.
+"""A server that is measured, as a process of its own on a durable store, and the resources that it has used.
 
 CPU time is what a busy machine disturbs least, so it stands beside every rate.
 """
@@ -31,18 +31,18 @@ _SETTINGS: Final = ["fsync", "synchronous_commit", "full_page_writes", "shared_b
 
 @dataclass(frozen=True)
 class Location:
-    """Where the measured server keeps its files and its records; of a database server, the process that began it."""
+    """The place of the measured server's files and records; of a database server, the process that began it."""
 
     folder: Path
     url: str
     database_pid: int | None = None
 
     def cpu_seconds(self) -> float:
-        """What the database server has used so far; SQLite works in the measured process itself."""
+        """The CPU time of the database server so far; SQLite works in the measured process itself."""
         return 0.0 if self.database_pid is None else family_cpu_seconds(self.database_pid)
 
     def bytes_per_record(self, records: int) -> str:
-        """What records occupy, by table and index."""
+        """The bytes of a record, by table and index."""
         if self.database_pid is None:
             return f"file {(self.folder / 'records.db').stat().st_size / records:.0f}"
         with psycopg.connect(self.url) as connection:
@@ -51,7 +51,7 @@ class Location:
             return ", ".join(f"{name} {size / records:.0f}" for name, size in relations if size > records)
 
     def bytes_by_column(self) -> str:
-        """What the columns of a record occupy on the average; beside them, 24 bytes and more in front of each row."""
+        """The mean bytes of the columns of a record; beside them, 24 bytes and more in front of each row."""
         columns = "SELECT column_name FROM information_schema.columns WHERE table_schema = 'auditord' AND table_name = "
         with psycopg.connect(self.url) as connection:
             names: list[str] = [name for (name,) in connection.execute(columns + "'records' ORDER BY ordinal_position")]
@@ -138,7 +138,7 @@ def _clock(number: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What so many records have cost: seconds on the clock, of the own process, of the database, of the client."""
+    """The cost of so many records: seconds on the clock, of the own process, of the database, of the client."""
 
     records: int
     wall: float
@@ -192,7 +192,7 @@ def _line(name: str, found: Sequence[Cost]) -> str:
 
 
 def ratio(text: str, ours: Sequence[Cost], theirs: Sequence[Cost], goal: float | None = None) -> str:
-    """How our rate stands to another, pair by pair, and the goal where there is one."""
+    """The ratio of our rate to another, pair by pair, and the goal where there is one."""
     ratios = [our.rate / their.rate for our, their in zip(ours, theirs, strict=True)]
     spread = ", ".join(f"{each:.2f}" for each in ratios)
     wanted = "" if goal is None else f"goal {goal:.2f}; "
@@ -207,7 +207,7 @@ def memory(pid: int) -> dict[str, int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used so far, in user and system mode."""
+    """The CPU time of a process so far, in user and system mode."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""What AUDITOR's plugins do: the released blocking client pulls all records that stopped since an instant.
+"""The work of AUDITOR's plugins: the released blocking client pulls all records that stopped since an instant.
 
 ``pulling_child.py PORT SINCE`` prints how many there were, the seconds that it took and its peak memory (MiB) as JSON.
 """

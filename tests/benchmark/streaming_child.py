@@ -15,7 +15,7 @@ from auditord_hookspecs import RecordQuery
 
 
 def resident_bytes() -> int:
-    """What the process occupies in memory now."""
+    """The memory that the process occupies now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

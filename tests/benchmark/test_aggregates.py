@@ -82,7 +82,7 @@ CORES: Final = ComponentUsage("Cores", (HEP,))
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, and the barest SQL for the same sums: with the words of SQLite, or of PostgreSQL, put in."""
+    """A question, and the barest SQL for the same sums: with the words of SQLite, or of PostgreSQL, put in."""
 
     name: str
     query: AggregateQuery
@@ -194,7 +194,7 @@ async def test_twenty_thousand_records_give_the_figures_of_a_plain_evaluation(st
 
 @contextmanager
 def bare_connection(url: str) -> Generator[Callable[[str], object], None, None]:
-    """What runs a statement and fetches its rows."""
+    """A function that runs a statement and fetches its rows."""
     if url.startswith("sqlite:"):
         with closing(sqlite3.connect(f"file:{url.removeprefix('sqlite://')}?mode=ro", uri=True)) as connection:
             connection.execute("PRAGMA cache_size = -1024")  # as the store's reading connections

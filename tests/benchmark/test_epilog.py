@@ -1,4 +1,4 @@
-"""What ``auditord-epilog`` costs at the end of every job, against the bare interpreter."""
+"""The cost of ``auditord-epilog`` at the end of every job, against the bare interpreter."""
 
 import subprocess
 import time

@@ -33,7 +33,7 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Locati
 
 
 def stream(port: int, query: str = "") -> tuple[int, float]:
-    """How many records an answer holds, and how many seconds it took."""
+    """The number of records in an answer, and the seconds that it took."""
     connection = HTTPConnection("127.0.0.1", port, timeout=600)
     begun = time.perf_counter()
     connection.request("GET", f"/records?{query}")

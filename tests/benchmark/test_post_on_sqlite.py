@@ -126,7 +126,7 @@ def report(title: str, costs: dict[str, list[Cost]], *ratios: str) -> str:
 
 @pytest.fixture
 def sqlite_location(tmp_path: Path) -> Location:
-    """Where a server keeps its records in a file."""
+    """The files of a server that keeps its records in a file."""
     return Location(tmp_path, f"sqlite://{tmp_path / 'records.db'}")
 
 

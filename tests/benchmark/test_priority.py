@@ -28,7 +28,7 @@ from tests.benchmark.in_turns import Turns, in_turns
 BEGIN: Final = datetime(2024, 1, 1, tzinfo=UTC)
 SPACING: Final = timedelta(seconds=3.9)
 END: Final = BEGIN + 2_000_000 * SPACING
-"""When the cycle runs: some jobs have not stopped yet."""
+"""The time of the cycle: some jobs have not stopped yet."""
 
 BATCH: Final = 5_000
 ROUNDS: Final = 5
@@ -85,7 +85,7 @@ async def cycle(store: RecordStore, chosen: PriorityConfig) -> None:
 
 @contextmanager
 def bare_connection(url: str) -> Generator[Callable[[str], object], None, None]:
-    """What runs a statement and fetches its rows."""
+    """A function that runs a statement and fetches its rows."""
     if url.startswith("sqlite:"):
         with closing(sqlite3.connect(f"file:{url.removeprefix('sqlite://')}?mode=ro", uri=True)) as connection:
             connection.execute("PRAGMA cache_size = -1024")  # as the store's reading connections

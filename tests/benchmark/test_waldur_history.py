@@ -33,7 +33,7 @@ BATCH: Final = 5_000
 
 @dataclass(frozen=True)
 class Size:
-    """How much there is."""
+    """The amount of data."""
 
     records: int
     accounts: int
@@ -88,7 +88,7 @@ class StoreContext(FakePluginContext):
 
 @dataclass
 class Loaded:
-    """What came of it."""
+    """The result."""
 
     seconds: float
     processor: float

@@ -28,7 +28,7 @@ from tests.sacct_tables import parse_table
 _BUILTIN: Final = Path(__file__).parents[1] / "builtin"
 _EVER: Final = Window(datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
 _unforeseen: Final = re.compile(r"[A-Z]\w*(?:Error|Exception): ")
-"""How a conversion begins its reason that was stopped by what nobody foresaw."""
+"""The beginning of the reason of a conversion that was stopped by what nobody foresaw."""
 
 _SACCT: Final = SlurmConfig()
 _SACCT_COLUMNS: Final = wanted_of_sacct(_SACCT)

@@ -146,7 +146,7 @@ class _Issuer:
         return api_jws.encode(payload, self._key, "ES256", headers={"kid": "k"})
 
     def recognised(self, token: str) -> Identity | None:
-        """Whose token it is."""
+        """The owner of a token."""
         return self._loop.run_until_complete(self._authenticate(Credentials("192.0.2.1", token=token)))
 
     def close(self) -> None:

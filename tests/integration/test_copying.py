@@ -84,7 +84,7 @@ async def fill(store: RecordStore, *, jobs: int = 30) -> None:
 
 @dataclass
 class StoreContents:
-    """What can be seen of a store."""
+    """The visible contents of a store."""
 
     documents: list[bytes]
     differences: list[Any]

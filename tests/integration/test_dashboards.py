@@ -176,7 +176,7 @@ def filled(text: str, variables: Mapping[str, str]) -> str:
 
 
 def selected(row: Any, selector: str) -> Any:  # Any: JSON
-    """What the data source takes for a column: members by names between dots."""
+    """The columns of the data source: members by names between dots."""
     for name in selector.split("."):
         row = row[name]
     return row

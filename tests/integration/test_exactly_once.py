@@ -42,7 +42,7 @@ ONCE_ONLY: Final = [run for run in SOURCE if sum(run.record.record_id == each.re
 
 
 class History:
-    """What has happened so far, and what only the process remembers."""
+    """The history so far, and the memory of the process."""
 
     def __init__(self, spool: Spool, store: RecordStore) -> None:
         self.spool = spool

@@ -48,7 +48,7 @@ class UnusedListener:
 
 
 async def empty_queue(spool: Spool, url: str, **options: Any) -> None:
-    """What the daemon does with its queue until there is nothing left in it."""
+    """Work on the queue as the daemon does, until there is nothing left in it."""
     kind = REMOTE
     config = RemoteConfig.model_validate({"url": url, "timeout": "5s", **options})
     loop = SendLoop(

@@ -131,7 +131,7 @@ async def test_each_change_is_queued_once_wherever_it_is_interrupted(
 
 
 async def send_all(spool: Spool) -> list[str]:
-    """What a sender does meanwhile: an entry that was sent is not in the queue any more, and must not come back."""
+    """A sender's work meanwhile: an entry that was sent is not in the queue any more, and must not come back."""
     claimed = await spool.claim("far", 10_000)
     await spool.settle("far", [each.entry_id for each in claimed], {})
     return [each.entry.record.record_id for each in claimed if isinstance(each.entry, Insert)]

@@ -61,7 +61,7 @@ def _id(entry: Entry) -> str:
 
 
 class RecordedCalls:
-    """What the listener heard."""
+    """The calls of the listener."""
 
     def __init__(self) -> None:
         self.delivered = 0

@@ -78,6 +78,12 @@ def _lines(function: Function, body: Sequence[ast.stmt]) -> int:
     return (function.end_lineno or 0) - function.lineno + 1 - docstring
 
 
+def docstrings_that_ask(root: Path) -> int:
+    """The number of docstrings in the tests and their helpers that begin with a question."""
+    nodes = (node for path in (root / "tests").rglob("*.py") for node in ast.walk(ast.parse(path.read_text())))
+    return sum(asking(node) for node in nodes if isinstance(node, Documented))
+
+
 def asking(node: Documented) -> int:
     """The number of docstrings directly below a node, of itself and of its variables, that begin with a question."""
     count = 0

@@ -1,4 +1,4 @@
-"""What an author of a collector writes is accepted, what would fail at run time is not; checked, never run."""
+"""A collector as an author writes it is accepted, what would fail at run time is not; checked, never run."""
 
 from collections.abc import AsyncIterator, Iterable
 

@@ -1,4 +1,4 @@
-"""What the words of an aggregate mean, on records that are looked at one by one; and that products are exact."""
+"""The meaning of an aggregate's words, on records that are looked at one by one; and that products are exact."""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""What an operator wants to be different in a record."""
+"""Changes of a record that an operator wants."""
 
 from datetime import UTC, datetime
 

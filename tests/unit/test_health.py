@@ -1,4 +1,4 @@
-"""What the daemon says about itself: health and its own metrics."""
+"""The daemon's word about itself: health and its own metrics."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

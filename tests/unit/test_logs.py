@@ -1,4 +1,4 @@
-"""What log lines look like in each form."""
+"""Log lines in each form."""
 
 import io
 import json

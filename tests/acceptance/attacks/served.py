@@ -24,7 +24,7 @@ STORED: Final = 30_000
 
 @dataclass
 class Client:
-    """What one client found.
+    """The findings of one client.
 
     Args:
         name: what it is.
@@ -126,7 +126,7 @@ CLIENTS: Final[dict[str, tuple[Callable[[Daemon, int], bool], float]]] = {
     "writer": (writing, 0.5),
     "anonymous": (looking, 0.2),
 }
-"""What each does, and how many seconds it waits in between."""
+"""The work of each client, and the seconds that it waits in between."""
 
 
 def served(daemon: Daemon, name: str, until: float) -> Client:

@@ -49,7 +49,7 @@ class EpilogSite(Site):
 
 
 def ended(job_id: str, state: str = "") -> bool:
-    """Whether no task of the array is left in the state (without one: at all)."""
+    """Tell if no task of the array is left in the state (without one: at all)."""
     # Not --jobs: squeue calls one that is long over an invalid id.
     return job_id not in run_slurm("squeue", "-h", "-o", "%F", *(["-t", state] if state else [])).split()
 

@@ -21,7 +21,7 @@ NAME: Final = f"auditord-{auditord.__version__}"
 
 
 def build(source: Path, target: Path) -> dict[str, str]:
-    """What hatchling makes of a tree: file names and digests."""
+    """The contents of what hatchling makes of a tree: file names and digests."""
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(target)]
     subprocess.run(command, cwd=source, capture_output=True, check=True, env=os.environ | {"TZ": "Asia/Tokyo"})
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in target.iterdir()}

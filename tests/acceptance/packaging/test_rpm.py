@@ -94,12 +94,12 @@ def rpm(root: ScratchRoot, *words: str) -> str:
 
 
 def status(root: ScratchRoot) -> Any:
-    """What is in the files, as the service's user sees it; no daemon runs."""
+    """The contents of the files, as the service's user sees them; no daemon runs."""
     return json.loads(root.run("auditord", "status", "--output", "json", user="auditord", expect=3).stdout)
 
 
 def asked_of_systemd(root: ScratchRoot) -> list[str]:
-    """What systemctl was called with since the last time."""
+    """The calls of systemctl since the last time."""
     return root.run("sh", "-c", "cat /run/systemctl.log; rm /run/systemctl.log").stdout.splitlines()
 
 

@@ -43,7 +43,7 @@ class Drone:
         return CORES[self.provider]
 
     def available(self) -> Record:
-        """What TARDIS's plugin writes when the drone is up."""
+        """The file that TARDIS's plugin writes when the drone is up."""
         scores = (Score("HEPSPEC", 12.5), Score("HEPscore23", 12.1))
         meta: dict[str, tuple[str, ...]] = {
             "site_id": (self.provider,),

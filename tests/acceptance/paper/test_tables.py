@@ -147,7 +147,7 @@ async def test_table_2_a_change_of_client_counts_every_job_once(store: RecordSto
 
 
 def synchronised(rows: Sequence[SummaryRow]) -> Counter[tuple[str, str]]:
-    """What the sync messages say, by which APEL tells whether it has all."""
+    """The sync messages, by which APEL tells if it has all."""
     found: Counter[tuple[str, str]] = Counter()
     for message in sync_message(rows):
         for block in message.text.split("%%")[:-1]:

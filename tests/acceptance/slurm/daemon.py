@@ -74,7 +74,7 @@ class Site(DaemonProcess):
         return self.run((PROGRAM, *words, "--config", self.file))
 
     def fetch(self, path: str) -> str:
-        """What the present daemon answers."""
+        """The present daemon's answer."""
         with urllib.request.urlopen(f"{self.url()}{path}", timeout=PATIENCE) as answer:  # noqa: S310 our own server
             text: str = answer.read().decode()
             return text
@@ -96,7 +96,7 @@ class Site(DaemonProcess):
         return json.loads(self.command("status", "--output", "json").stdout)
 
     def rows(self, query: str) -> list[Any]:  # Any: rows of SQLite
-        """What a query finds in the spool; nothing while it is not there or not set up."""
+        """The rows of a query of the spool; none while it is not there or not set up."""
         file = self.state / "spool.db"
         if not file.exists():
             return []
@@ -107,7 +107,7 @@ class Site(DaemonProcess):
                 return []
 
     def checkpoint(self) -> Any:  # Any: JSON
-        """How far the collector has read; None before its first batch."""
+        """The collector's checkpoint; None before its first batch."""
         rows = self.rows("SELECT value FROM checkpoint")
         return json.loads(rows[0][0]) if rows else None
 
@@ -121,7 +121,7 @@ class Site(DaemonProcess):
         return (rows[0][0] or 0) if rows else 0
 
     def delivered(self) -> bool:
-        """Whether nothing waits in the send-queue."""
+        """Tell if nothing waits in the send-queue."""
         return self.rows("SELECT count(*) FROM queue") == [(0,)]
 
     def wait_for_run(self) -> None:

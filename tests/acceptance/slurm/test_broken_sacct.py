@@ -13,7 +13,7 @@ from tests.acceptance.daemon_process import wait_until
 from tests.acceptance.slurm.daemon import Site
 
 RECORDS = 75
-"""How many the recorded accounting makes (tests/builtin/slurm/test_demo.py)."""
+"""The number of records of the recorded accounting (tests/builtin/slurm/test_demo.py)."""
 
 UNREACHABLE = (
     "sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection to host:dbd:6819"

@@ -104,7 +104,7 @@ def collected(lines: str, jobs: SlurmJobs) -> dict[str, Any]:
 
 
 def auditors_records(jobs: SlurmJobs) -> dict[str, Plain]:
-    """What AUDITOR's collector would have sent, by its documentation and code: never a job's earlier runs."""
+    """The records of AUDITOR's collector, by its documentation and code: never a job's earlier runs."""
     columns = "JobID,State,Start,End,User,Group,Partition,AllocTRES,NNodes,NCPUS,UserCPU,ReqMem"
     options = ("-nXP", "--noconvert", "-A", "physics", "-o", columns)
     lines = [

@@ -28,7 +28,7 @@ AVAILABLE, DRAINED = MachineStatus.Available, MachineStatus.Drained
 MOST_STATES: Final = 100
 
 Life: TypeAlias = Sequence[tuple[Any, Any]]  # Any: TARDIS' statuses
-"""What the site says each time it is asked, and the batch system if it is asked as well; then the machine is gone."""
+"""The answers of the site each time it is asked, and of the batch system where that is asked too; then all is gone."""
 
 LIVES: Final[Mapping[str, Life]] = {
     "plain": [(RUNNING, None), (RUNNING, AVAILABLE), (RUNNING, AVAILABLE), (RUNNING, DRAINED)],

@@ -120,7 +120,7 @@ def in_order(component: Component) -> Component:
 
 
 def entered(drone: Mapping[str, Any], state: str) -> Sequence[datetime]:
-    """When a drone came into a state."""
+    """The time when a drone came into a state."""
     return [datetime.fromisoformat(since) for name, since in drone["states"] if name == state]
 
 

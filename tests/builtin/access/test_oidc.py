@@ -33,7 +33,7 @@ class LoginSetup:
     ahead: timedelta
 
     async def came_back(self) -> tuple[Mapping[str, str], dict[str, str]]:
-        """What the browser kept, and what it comes back with."""
+        """The cookies of the browser, and the query that it comes back with."""
         start = await self.login.start(CALLBACK)
         async with aiohttp.ClientSession() as browser, browser.get(start.url, allow_redirects=False) as got:
             assert got.status == 302

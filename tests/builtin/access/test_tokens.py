@@ -40,7 +40,7 @@ def listed(host: FakeCommandContext) -> list[dict[str, object]]:
 
 
 def asked(host: FakeCommandContext, *tokens: str, later: timedelta = timedelta(0)) -> list[Identity | str | None]:
-    """What an open authenticator says to each."""
+    """The answer of an open authenticator to each."""
 
     async def ask() -> list[Identity | str | None]:
         context = HostAuthenticatorContext("tokens", "tokens", lambda: host.now() + later, host.state_dir)

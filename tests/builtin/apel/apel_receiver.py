@@ -1,4 +1,4 @@
-"""What APEL does with messages, written down from its rules and not from our code: parses, and replaces by key.
+"""APEL's treatment of messages, written down from its rules and not from our code: parses, and replaces by key.
 
 Refusals are AssertionErrors, which name what is wrong. Text columns are compared without regard to case and accents.
 """

@@ -39,7 +39,7 @@ class Killed(BaseException):
 
 @dataclass
 class Fault:
-    """What goes wrong in a run.
+    """The fault in a run.
 
     Args:
         site: whose messages the broker does not take.
@@ -100,7 +100,7 @@ class MortalContext(FakePluginContext):
         self.fault.happen(write)
 
     def reborn(self) -> None:
-        """What a new process finds."""
+        """The state that a new process finds."""
         self.state = msgspec.json.decode(self.written)
 
 
@@ -176,7 +176,7 @@ JOBS: Final = st.tuples(
     st.sampled_from(["atlas", "Atlas", "cms"]),
     st.sampled_from([1, 8]),
 )
-"""How many days ago a job ended, where, whose, on how many cores."""
+"""A job: how many days ago it ended, at which site, of which user, on how many cores."""
 
 
 class ClockMatrix(RuleBasedStateMachine):

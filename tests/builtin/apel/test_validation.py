@@ -1,4 +1,4 @@
-"""What APEL's parser and database refuse, as it was seen with APEL's own code and a MariaDB with its schema."""
+"""Refusals of APEL's parser and database, as they were seen with APEL's own code and a MariaDB with its schema."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Whoever may drop files gains nothing by it but records: the folder is theirs, and what the daemon does is not."""
+"""A hostile user of the folder gains nothing but records: the folder is theirs, and what the daemon does is not."""
 
 import os
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What a pool of HTCondor 24.0.23 printed and wrote (``recorded/``), and the ledger of the truth about its jobs."""
+"""Recorded output and files of a pool of HTCondor 24.0.23 (``recorded/``), and the ledger of its jobs."""
 
 import csv
 import shlex

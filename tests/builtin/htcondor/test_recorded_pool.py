@@ -48,7 +48,7 @@ def outcome(ad: JobAd) -> LedgerLine:
 
 
 def lost_nodes(job: str) -> bool:
-    """Whether it is one of the jobs that were recorded with -af before the column was asked for that shows they ran."""
+    """Tell one of the jobs that were recorded with -af before the column was asked for that shows they ran."""
     return job.startswith("ap1@example.org#23.")
 
 

@@ -23,7 +23,7 @@ TOKEN = "test-token"  # noqa: S105 of this server alone
 
 @dataclass
 class Faults:
-    """What goes wrong from now on."""
+    """The faults from now on."""
 
     cut_list: int = 0
     """So many lists end in the middle."""
@@ -257,7 +257,7 @@ async def serving(folder: Path) -> AsyncGenerator[KubeServer]:
 
 
 def write_kubeconfig(file: Path, url: str, token: str) -> None:
-    """What clients are configured with."""
+    """The configuration of clients."""
     cluster = {"server": url, "insecure-skip-tls-verify": True} if url.startswith("https") else {"server": url}
     document = {
         "apiVersion": "v1",

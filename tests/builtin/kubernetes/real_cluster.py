@@ -129,14 +129,14 @@ class Daemon:
         return [(name, bool(closed)) for name, closed in self._rows("records.db", _STORED)]
 
     def has_listed(self) -> bool:
-        """Whether a list is behind it."""
+        """Tell if a list is behind it."""
         try:
             return bool(self.checkpoint()["scopes"])
         except (sqlite3.OperationalError, ValueError):  # no spool yet, no checkpoint yet
             return False
 
     def checkpoint(self) -> Any:
-        """How far it has come."""
+        """The version up to which it has come."""
         [(value,)] = self._rows("spool.db", "SELECT value FROM checkpoint WHERE task = 'kube'")
         return json.loads(value)
 

@@ -1,4 +1,4 @@
-"""What a pod's JSON means: runs, amounts, ends, labels."""
+"""The meaning of a pod's JSON: runs, amounts, ends, labels."""
 
 import copy
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ S = timedelta(seconds=1)
 
 
 def record_of(*versions: Pod, **options: Any) -> Record:
-    """What a collector makes that has seen these versions of a pod, the last of them its end."""
+    """The result of a collector that has seen these versions of a pod, the last of them its end."""
     config, ledger = KubernetesConfig.model_validate(options), TrackedPods({})
     for version in versions[:-1]:
         ledger.remember(ledger.see(restore_pod(version), NOW))

@@ -150,7 +150,7 @@ async def test_a_pod_that_vanishes_in_a_busy_cluster_counts_until_the_last_event
 
 
 async def test_what_is_known_never_lies_ahead_of_the_clock(site: Site) -> None:
-    """Whoever may write pods may note any time in them."""
+    """Times that somebody who may write pods has noted in them."""
     await site.collect(watch_for="1ms", page_size=2)
     pod = site.server.put(written(running(make_pod()), NOW))
     site.server.put(written(make_pod("forged"), NOW + 9999 * MINUTE))

@@ -1,4 +1,4 @@
-"""What kube-apiserver 1.20.2 with etcd 3.4 really answered (without tolerations): a page, a watch, an old version."""
+"""Recorded answers of kube-apiserver 1.20.2 with etcd 3.4 (without tolerations): a page, a watch, an old version."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence

@@ -39,7 +39,7 @@ SECOND: Final = timedelta(seconds=1)
 
 @dataclass
 class PodLifetime:
-    """What really happens to a pod.
+    """The true life of a pod.
 
     Args:
         pod: it.
@@ -83,7 +83,7 @@ class PodLifetime:
         return int(ran_for / SECOND)
 
     def status(self) -> dict[str, Any]:
-        """What a kubelet writes: the present run, and the one before."""
+        """The status that a kubelet writes: the present run, and the one before."""
         status = ran("main", *self.runs[-1], restartCount=len(self.runs) - 1)
         if len(self.runs) > 1:
             status["lastState"] = ran("main", *self.runs[-2])["state"]
@@ -239,7 +239,7 @@ async def everywhere(work: Callable[[PodLifetime], Awaitable[None]], lives: Iter
 
 
 def difference(life: PodLifetime, record: Any) -> str | None:
-    """What a record says otherwise than the ledger."""
+    """The deviations of a record from the ledger."""
     start, stop = (datetime.fromisoformat(record[name]) for name in ("start_time", "stop_time"))
     amounts = {each["name"]: each["amount"] for each in record["components"]}
     assert life.ended is not None

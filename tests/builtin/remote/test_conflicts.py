@@ -1,4 +1,4 @@
-"""What is done about a record whose id is taken at the destination."""
+"""Records whose id is taken at the destination."""
 
 from datetime import timedelta
 

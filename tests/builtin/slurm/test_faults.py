@@ -1,4 +1,4 @@
-"""What the collector does with an sacct that is missing, hangs, fails, or prints garbage: real processes."""
+"""An sacct that is missing, hangs, fails, or prints garbage: real processes."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whoever may write to the folder of notes can make the daemon read nothing but notes, and remove nothing else."""
+"""A hostile user of the folder of notes can make the daemon read nothing but notes, and remove nothing else."""
 
 import os
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What readers see of a report."""
+"""Reports as readers see them."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What accounts and users consumed, from records."""
+"""The consumption of accounts and users, from records."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal

@@ -1,4 +1,4 @@
-"""What we send against the models of Waldur's own released client: every member is one that it knows, in its form."""
+"""Our payloads against the models of Waldur's own released client: every member is one that it knows, in its form."""
 
 # pyright: reportPrivateUsage=false
 # Their arguments are to be had from their private functions only.

@@ -35,7 +35,7 @@ Amounts = Mapping[str, Decimal]
 
 @dataclass(frozen=True)
 class Case:
-    """What was consumed of each account, and what Waldur has."""
+    """The consumption of each account, and Waldur's amounts."""
 
     figures: Mapping[str, AccountUsage]
     there: Mapping[str, AccountUsage]

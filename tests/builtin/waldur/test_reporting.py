@@ -62,7 +62,7 @@ def context_of(
 
 
 def value(metric: Collector, *labels: object) -> float | None:
-    """What a scrape would find."""
+    """The samples that a scrape would find."""
     samples = [sample for family in metric.collect() for sample in family.samples]
     texts = [str(label) for label in labels]
     return next((each.value for each in samples if list(each.labels.values()) == texts), None)

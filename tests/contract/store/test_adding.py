@@ -271,7 +271,7 @@ async def test_counts_follow_every_change(stores: StoreFactory) -> None:
 
 
 def counted(records: Iterable[Record]) -> RecordCounts:
-    """What the counts of these records must be, by looking at each."""
+    """The right counts of these records, by looking at each."""
     records = list(records)
     values = {key: Counter(v for each in records for v in set((each.meta or {}).get(key, ()))) for key in COUNTED_KEYS}
     return RecordCounts(len(records), values)

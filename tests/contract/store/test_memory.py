@@ -1,4 +1,4 @@
-"""What plugins keep in a store, and whose turn it is among all who have it open."""
+"""The memory of plugins in a store, and whose turn it is among all who have it open."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager

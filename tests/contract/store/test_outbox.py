@@ -1,4 +1,4 @@
-"""What clients change is kept for senders, in the transaction of the change; what collectors bring is not."""
+"""Changes of clients are kept for senders, in the transaction of the change; those of collectors are not."""
 
 from collections.abc import AsyncIterator, Sequence
 

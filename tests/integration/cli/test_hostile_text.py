@@ -29,7 +29,7 @@ def command_line(tmp_path: Path) -> Iterator[CommandLine]:
 
 
 def on_a_terminal(command_line: CommandLine, *words: str) -> str:
-    """What a terminal gets from a command, errors included; without the terminal's own line ends."""
+    """The output of a command on a terminal, errors included; without the terminal's own line ends."""
     master, slave = pty.openpty()
     child = subprocess.Popen(
         [sys.executable, "-m", "auditord", "--config", str(command_line.config), *words],

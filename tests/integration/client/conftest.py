@@ -16,7 +16,7 @@ QUICK = {"timeout": 2.0, "retry_waits": (0.0, 0.0)}
 
 
 class AnyClient(Protocol):
-    """What both clients can do, blocking."""
+    """The methods of both clients, blocking."""
 
     def records(self, query: RecordQuery | None = None) -> list[Record]: ...
     def aggregate(self, query: AggregateQuery) -> Aggregates: ...

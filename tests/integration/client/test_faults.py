@@ -1,4 +1,4 @@
-"""What a client makes of connections that are reset, cut or hang: it says so, and repeats only what is safe."""
+"""Connections that are reset, cut or hang: a client says so, and repeats only what is safe."""
 
 import socket
 import threading

@@ -73,7 +73,7 @@ class Target:
         anyio.run(work)
 
     def history(self, record_id: str) -> list[bytes]:
-        """What a record was before each change on purpose."""
+        """The versions of a record before each change on purpose."""
 
         async def work() -> list[bytes]:
             async with open_store_for_reading(self.url) as store:

@@ -26,7 +26,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def unusual_records() -> Iterator[Record]:
-    """What a database of many years has."""
+    """Records as a database of many years has them."""
     yield make_record("ü/\"\\'{}\t\n|\x01\x02\x1f", site_id='}{"record_id":"', vo="\\")
     yield make_record("open", runtime=None)
     yield make_record("negative", runtime=-HOUR)

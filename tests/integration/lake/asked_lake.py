@@ -51,7 +51,7 @@ def job(number: int) -> Record:
 
 JOBS: Final = [job(number) for number in range(60)]
 BY_DAEMON: Final[Mapping[str | None, Sequence[Record]]] = {None: [*JOBS[::2], *JOBS], "a": JOBS[::2], "b": JOBS}
-"""What counts for each; one of both daemons has half of the ids of the other as well."""
+"""The records that count for each; one of both daemons has half of the ids of the other as well."""
 
 
 async def put(folder: Path, daemon: str, records: Sequence[Record], table: LakeTable) -> None:

@@ -63,7 +63,7 @@ async def works(store: RecordStore) -> bool:
 
 
 async def add_until_acknowledged(store: RecordStore, each: Record) -> Verdict:
-    """What a sender does: again and again, until the store has answered."""
+    """A sender's attempts: again and again, until the store has answered."""
     with anyio.fail_after(PATIENCE):
         while True:
             try:

@@ -27,7 +27,7 @@ EACH = [{"interval": "1h"}, {"schedule": "0 0 1 1 *"}]
 
 
 class CountConfig(RunConfig):
-    """Whether a run fails in the end."""
+    """Tell if a run fails in the end."""
 
     fails: bool = False
 

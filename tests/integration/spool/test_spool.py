@@ -652,7 +652,7 @@ async def test_whether_anything_of_a_record_waits(spool: Spool) -> None:
 
 
 async def test_a_correction_waits_behind_what_it_may_be_about(spool: Spool) -> None:
-    """Which id a run has is known only when the entry before it has arrived."""
+    """The id of a run is known only when the entry before it has arrived."""
     await spool.enqueue("slurm", Batch(records=[Produced(record("a"), "a-1")]), ["local"])
     (first,) = await spool.claim("local", 10)
     await spool.postpone({first.entry_id: NOON + SECOND})

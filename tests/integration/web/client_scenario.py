@@ -1,4 +1,4 @@
-"""What users of the released ``python-auditor`` do, as a process: ``client_scenario.py KIND DUPLICATES PORT``.
+"""Uses of the released ``python-auditor``, as a process: ``client_scenario.py KIND DUPLICATES PORT``.
 
 KIND is ``async``, ``blocking`` or ``queued``; every expectation is asserted here. A process of its own, since the
 asynchronous client may abort the interpreter that ends right after an answer (hence the pause at the end).
@@ -94,7 +94,7 @@ async def store_and_read(client: Client, prefix: str) -> None:
 
 
 def query(*, meta: tuple[str, str] | None = None, record_id: str | None = None) -> str:
-    """What pyauditor's own query builder makes."""
+    """The query of pyauditor's own builder."""
     builder = pyauditor.QueryBuilder()
     if record_id is not None:
         builder = builder.with_record_id(record_id[:256])

@@ -1,4 +1,4 @@
-"""What the server does when the store, the spool or a client misbehaves: no record is lost without a word."""
+"""Faults of the store, the spool or a client: no record is lost without a word."""
 
 import asyncio
 import gzip
@@ -49,7 +49,7 @@ DEADLINE_SECONDS = 20
 
 
 async def nothing() -> None:
-    """What a hook of the fake store does unless a test says otherwise."""
+    """The default of a hook of the fake store."""
 
 
 async def nobody() -> AsyncIterator[Difference]:

@@ -1,4 +1,4 @@
-"""What was acknowledged and waits in the spool decides as if it were in the store: same verdicts, same order."""
+"""Acknowledged records that wait in the spool decide as if they were in the store: same verdicts, same order."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping

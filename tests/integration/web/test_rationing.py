@@ -1,4 +1,4 @@
-"""Who asks for more than a share waits; nobody is refused, and nobody waits for somebody else's share."""
+"""Callers that ask for more than a share wait; nobody is refused, and nobody waits for somebody else's share."""
 
 import asyncio
 import contextlib

@@ -67,7 +67,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def quiet(site: Site) -> int:
-    """How many answers were begun once no more are."""
+    """The number of answers that were begun once no more are."""
     before = -1
     while before != site.begun:
         before = site.begun

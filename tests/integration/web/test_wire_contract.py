@@ -27,7 +27,7 @@ COMPONENT: dict[str, object] = {"name": "comp-1", "amount": 10, "scores": []}
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """An answer."""
 
     status: int
     reason: str

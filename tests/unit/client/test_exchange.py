@@ -1,4 +1,4 @@
-"""What answers mean, whatever the status says, and how records are put into bodies."""
+"""The meaning of answers, whatever the status says, and records in bodies."""
 
 from datetime import UTC, datetime
 

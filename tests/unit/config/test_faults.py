@@ -1,4 +1,4 @@
-"""What an operator reads when the configuration is wrong: the whole line, as it is printed."""
+"""Texts for an operator when the configuration is wrong: the whole line, as it is printed."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What kinds remark on sections that are valid but hardly meant."""
+"""Remarks of kinds on sections that are valid but hardly meant."""
 
 import pytest
 

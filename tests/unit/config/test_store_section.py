@@ -1,4 +1,4 @@
-"""How the configuration names a PostgreSQL database; the password is in no text that is printed."""
+"""A PostgreSQL database in the configuration; the password is in no text that is printed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What authors read about hooks is what the code does."""
+"""Documentation of hooks against the code."""
 
 import ast
 import inspect

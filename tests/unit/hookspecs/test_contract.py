@@ -16,7 +16,7 @@ from auditord.hooks.rules import specified_hooks
 from auditord_hookspecs import CONTRACT, Contract
 
 OTHERS = {*dir(BaseModel), *dir(ValueError), *dir(enum.Enum)}
-"""What pydantic and Python give to every class of theirs."""
+"""The members that pydantic and Python give to every class of theirs."""
 LIST = Path(__file__).with_name("contract.txt")
 
 

@@ -1,4 +1,4 @@
-"""What is done to old records on their way in."""
+"""The conversion of old records on their way in."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""How far an import has come, kept in a file."""
+"""The position of an import, kept in a file."""
 
 from pathlib import Path
 

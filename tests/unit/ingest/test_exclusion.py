@@ -1,4 +1,4 @@
-"""Which queues may hold something, without a look; and one piece of work at a time per record id."""
+"""Queues that may hold something, without a look; and one piece of work at a time per record id."""
 
 import anyio
 import anyio.lowlevel

@@ -1,4 +1,4 @@
-"""How concurrent changes gather: greedily, in order per record, and nobody waits for ever."""
+"""Concurrent changes gather: greedily, in order per record, and nobody waits for ever."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence

@@ -1,4 +1,4 @@
-"""Which store a URL names."""
+"""The store that a URL names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a sequence of changes makes of what is stored, without a database."""
+"""A sequence of changes applied to what is stored, without a database."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""What a second record with a known id means: the rules as a table."""
+"""The meaning of a second record with a known id: the rules as a table."""
 
 from datetime import UTC, datetime, timedelta
 

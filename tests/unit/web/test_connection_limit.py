@@ -22,7 +22,7 @@ class Connection:
 
 
 def entered(limit: ConnectionLimit, *connections: Connection) -> list[bool]:
-    """Which of them are closed once all have entered."""
+    """The connections that are closed once all have entered."""
     for each in connections:
         limit.enter(each)
     return [bool(each.closed) for each in connections]

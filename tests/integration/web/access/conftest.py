@@ -45,7 +45,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class DaemonSetup:
-    """Where a daemon of these tests lives.
+    """The folder and the store of a daemon of these tests.
 
     Args:
         folder: of its files.
@@ -83,7 +83,7 @@ class DaemonSetup:
         return self.folder / "api.sock"
 
     def ways(self, daemon: TestDaemon, stack: ExitStack) -> dict[str, Connect]:
-        """How it is reached."""
+        """The ways by which it is reached."""
         plain, secured = (urlsplit(url).port or 0 for url in daemon.urls[:2])
         sockets = {"unix": self._socket, CONTROL: self.folder / "state" / CONTROL_FILE}
         ways: dict[str, Connect] = {

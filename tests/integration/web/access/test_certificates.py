@@ -59,7 +59,7 @@ class Secured:
             connection.close()
 
     def posted_by(self, files: HostFiles, name: str) -> list[str]:
-        """What the released client says of posting one record, and of reading all."""
+        """The released client's outcomes of posting one record, and of reading all."""
         arguments = [str(self.port), str(files.certificate), str(files.key), str(self.authority.file), name]
         command = [sys.executable, "-c", POSTING, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()

@@ -53,7 +53,7 @@ class Cell:
     asked: str = ""
 
     def fault(self, asking: Requester, got: Response) -> str | None:
-        """What is wrong with the answer; None if nothing is."""
+        """The fault of the answer; None if there is none."""
         refused = asking.refusal(DECISIONS[self.route])
         status, shown = (self.status, self.shown) if refused is None else (refused, NOTHING)
         cut = self.route in AUDITORS_POSTS and got.status in {401, 403}
@@ -119,7 +119,7 @@ def update_status(asking: Requester, name: str) -> int:
 
 
 def faults(site: Site, asking: Requester, cells: Iterable[Cell]) -> list[str]:
-    """What is wrong with the answers."""
+    """The faults of the answers."""
     caller = Caller(site, asking.principal, asking.way)
     found = ((each, caller.ask(each.route[0], each.target, each.body)) for each in cells)
     return [fault for cell, got in found if (fault := cell.fault(asking, got))]

@@ -49,7 +49,7 @@ GUARDED = {
     "deleteRecords",
     "getFormerVersions",
 }
-"""What acts, and what shows raw input."""
+"""The operations that act, and those that show raw input."""
 
 
 @pytest.fixture(scope="module")

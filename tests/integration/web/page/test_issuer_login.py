@@ -28,7 +28,7 @@ class Site:
     issuer: TestIssuer
 
     def came_back(self, browser: Browser, target: str = "/my") -> str:
-        """Where the issuer sends the browser."""
+        """The address to which the issuer sends the browser."""
         begun = browser.get(f"/login/sso?next={target}")
         assert begun.status == 303
         at_issuer = Browser(self.issuer.url).get(begun.location.removeprefix(self.issuer.url))
