@@ -85,7 +85,7 @@ class _Families(Collector):
     metrics: Sequence[Metric]
 
     def collect(self) -> Iterable[Metric]:
-        """All of them."""
+        """The families."""
         return self.metrics
 
 

@@ -295,7 +295,7 @@ def _page(runtime: Runtime, not_enabled: Sequence[TaskHealth], actions: Actions,
 
 
 def _long_reads(configuration: Configuration) -> int:
-    """Those of clients; plugins have connections to the store left."""
+    """The long reads that clients may have; plugins have connections to the store left."""
     wanted, store = configuration.api.max_long_reads, configuration.store
     return min(wanted, max(1, store.pool_size - 2)) if is_postgresql(store.url) else wanted
 

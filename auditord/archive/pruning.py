@@ -103,7 +103,7 @@ def rows_from(order: Order, record: Record) -> BooleanExpression:
 
 
 def rows_for_sums(query: AggregateQuery, state: ArchiveState, scope: Scope | None) -> BooleanExpression:
-    """The same for sums, without those that roll-ups answer for."""
+    """The rows that may match a question for sums, without those that roll-ups answer for."""
     rows = rows_for(query.where, state)
     if scope is not None:
         beside = [fold(each, _leaf, _all_of, _any_of) for each in scope.outside()]

@@ -203,7 +203,7 @@ class ArchiveTable(CatalogTable):
                     yield from _arrow.RecordBatchReader.from_batches(schema, batches).cast(schema)
 
     def records(self, snapshot_id: int, where: BooleanExpression = _EVERYTHING) -> Iterator[ArchivedRecord]:
-        """The same as records."""
+        """The rows of a snapshot for which a condition is true, as records."""
         for batch in self.rows(snapshot_id, where):
             yield from records_of(batch)
 
@@ -221,7 +221,7 @@ class ArchiveTable(CatalogTable):
     def records_by(
         self, snapshot_id: int, where: BooleanExpression, order: Order
     ) -> Iterator[tuple[Any, Iterator[ArchivedRecord]]]:  # Any: values of a column
-        """The same file by file, each with a value that none of its rows precedes in an order (None: not known)."""
+        """The records of each file, with a value that none of its rows precedes in an order (None: not known)."""
         with self.loaded(snapshot_id) as table:
             scan = table.scan(where, selected_fields=RECORD_COLUMNS, snapshot_id=snapshot_id)
             reader = _reader(table, scan)

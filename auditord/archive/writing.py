@@ -39,7 +39,7 @@ def month_number(moment: datetime) -> int:
 
 
 def month_name(number: int) -> str:
-    """The same as ``2024-02``."""
+    """The month with a number, as ``2024-02``."""
     year, month = divmod(number + _FIRST, 12)
     return f"{year:04d}-{month + 1:02d}"
 

@@ -47,7 +47,7 @@ class Reporter:
 
     @property
     def clock_offset(self) -> timedelta:
-        """Its clock less the one here; the way of the request counts as well."""
+        """The reporter's clock less the one here; the way of the request counts as well."""
         return self.report.sent_at - self.received_at
 
     @property
@@ -64,7 +64,7 @@ class SiteReports(Collector):
 
     @property
     def reporters(self) -> Sequence[Reporter]:
-        """All of them, by name."""
+        """The reporters, by name."""
         return sorted(self._reporters.values(), key=lambda each: (each.name, each.principal or ""))
 
     async def receive(

@@ -59,4 +59,4 @@ class InstanceBackups:
         return made.folder
 
     def progressed(self, phase: str, done: int, total: int) -> None:
-        """Nobody watches."""
+        """Show nothing: nobody watches."""

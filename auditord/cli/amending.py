@@ -236,7 +236,7 @@ async def _read(where: Condition, url: str | None) -> Sequence[Record]:
 
 
 async def _open_records(where: Condition, ids: Sequence[str], url: str | None) -> Sequence[Record]:
-    """Those that are meant; what was named by its id may have stopped, which is reported later."""
+    """The open records that are meant; what was named by its id may have stopped, which is reported later."""
     if not ids:
         return await _read(AllOf((IsOpen(), where)), url)
     return [await _named(record_id, url) for record_id in ids]

@@ -82,11 +82,11 @@ class ControlSocketStream:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Its headers, in lower case."""
+        """The headers of the answer, in lower case."""
         return {key.lower(): value for key, value in self._response.getheaders()}
 
     async def whole(self) -> HttpAnswer:
-        """All of it."""
+        """The whole answer."""
         body = await _in_thread(self._name, self._response.read)
         return HttpAnswer(self._name, self._response.status, self.headers, body)
 

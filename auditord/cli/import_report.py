@@ -84,7 +84,7 @@ def print_report(compared: Compared, stored: int | None, findings: Findings, *, 
 
 
 def report_document(compared: Compared, stored: int | None, findings: Findings) -> Mapping[str, Any]:  # Any: JSON
-    """The same for programs; ``stored`` is null of a dry run, ``suspicious_units`` may be in milliseconds."""
+    """The report for programs; ``stored`` is null of a dry run, ``suspicious_units`` may be in milliseconds."""
     return {
         "rows": compared.rows,
         **{finding.name.lower(): count for finding, count in compared.counts.items()},

@@ -187,7 +187,7 @@ def _without_gc() -> Generator[None, None, None]:
 
 @contextmanager
 def _owned(configuration: Configuration) -> Generator[None, None, None]:
-    """Nobody else imports with this configuration, and no daemon writes the same SQLite file."""
+    """Own the state folder: nobody else imports with this configuration, no daemon writes the same SQLite file."""
     if not is_postgresql(configuration.store.url):
         with _explained(configuration), own(configuration.state_dir), own(configuration.state_dir / FOLDER):
             yield

@@ -24,7 +24,7 @@ class Instant(click.ParamType[datetime]):
         self._zone = zone
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:  # Any: click's
-        """Read it, or fail with what is allowed."""
+        """Read an instant, or fail with what is allowed."""
         if isinstance(value, datetime):
             return value
         try:
@@ -68,7 +68,7 @@ class Span(click.ParamType[timedelta]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> timedelta:  # Any: click's
-        """Read it, or fail with what is allowed."""
+        """Read a length of time, or fail with what is allowed."""
         try:
             span = parse_duration(value)
         except (ValueError, OverflowError) as error:

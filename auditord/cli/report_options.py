@@ -203,7 +203,7 @@ async def _ask_lake(query: AggregateQuery, installation: Installation) -> Aggreg
 
 
 def _noted(found: Aggregates) -> Aggregates:
-    """The same; says which state of the lake it is."""
+    """The answer of a lake, after a word about which state of it that is."""
     if (snapshot := found.snapshot) is not None:
         say(f"as of the lake's snapshot {snapshot.number} of {format_time(snapshot.committed_at)}", err=True)
         if not snapshot.is_complete:

@@ -72,7 +72,7 @@ class AsyncClient(BaseClient):
 
     @asynccontextmanager
     async def stream_texts(self, query: RecordQuery | None = None) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """The same, as the texts that the server sends: for those who can go on behind a record that is not valid."""
+        """The texts of the matching records, for those who can go on behind one that is not valid."""
         async with (
             self.stream_pieces(query) as pieces,
             aclosing(_objects(pieces, TextFramer(self._server.url))) as texts,
@@ -83,7 +83,7 @@ class AsyncClient(BaseClient):
     async def stream_pieces(
         self, query: RecordQuery | None = None, *, source: Source = "store"
     ) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """The same, as the pieces of the answer's body, for a :class:`auditord.client.frames.Framer`."""
+        """The pieces of the answer's body, for a :class:`auditord.client.frames.Framer`."""
         wanted = query or RecordQuery()
         url = self._server.url + (wire_target(wanted) if source == "store" else api_target(wanted, source))
         async with AsyncExitStack() as stack:

@@ -118,7 +118,7 @@ def _replaced(plugin: str) -> str:
 
 
 def _without_level(imported: ImportedConfig) -> ImportedConfig:
-    """The same without the log level of one component: the daemon has one for everything in it."""
+    """The document without the log level of one component: the daemon has one for everything in it."""
     if _LEVEL not in imported.sections:
         return imported
     sections = {path: value for path, value in imported.sections.items() if path != _LEVEL}

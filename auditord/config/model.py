@@ -257,7 +257,7 @@ class ShutdownSection(Section):
 
 
 class Configuration(Section):
-    """All of it, after every source has been merged."""
+    """The whole configuration, after every source has been merged."""
 
     state_dir: Path = Field(
         description="Where the daemon keeps its files: $STATE_DIRECTORY, else /var/lib/auditord for root, else "

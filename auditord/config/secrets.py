@@ -50,7 +50,7 @@ class UnreadSecret(SecretStr):
 
 
 def referenced(resolve: ResolveSecret) -> ResolveSecret:
-    """The same secrets, each of which can be read again."""
+    """The secrets of a configuration, each of which can be read again."""
 
     def resolve_again(reference: str) -> SecretStr | None:
         found = resolve(reference)
@@ -67,7 +67,7 @@ def referenced(resolve: ResolveSecret) -> ResolveSecret:
 
 
 def read_when_used(resolve: ResolveSecret, unread: Callable[[str], bool]) -> ResolveSecret:
-    """The same secrets; one that cannot be read is a fault only when it is used.
+    """The secrets of a configuration; one that cannot be read is a fault only when it is used.
 
     Args:
         resolve: reads a secret.

@@ -135,7 +135,7 @@ class Panels:
     memories: Memories
 
     def shown(self) -> Iterator[tuple[str, Panel, PanelInstance | None]]:
-        """Each panel that there is: its module, and its instance if it belongs to a kind."""
+        """The panels that there are: the module of each, and its instance if it belongs to a kind."""
         for module, panel in self.declared:
             if panel.kind is None:
                 yield module, panel, None

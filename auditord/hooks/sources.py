@@ -16,7 +16,7 @@ class Source:
     path: Path
 
     def text(self) -> str:
-        """Its text; most modules are passed over for it, since parsing takes far longer than reading."""
+        """The module's text; most modules are passed over for it, since parsing takes far longer than reading."""
         return self.path.read_text("utf-8")
 
 

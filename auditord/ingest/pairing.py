@@ -89,12 +89,12 @@ class Pairing:
             self._writes = writes
 
     async def advance_both(self) -> None:
-        """The same, kept in the spool at once."""
+        """Advance the store's generation, and keep it in the spool at once."""
         await self.advance()
         await self._spool.keep_generation()
 
     async def follow_writes(self) -> None:
-        """The same, if records were written since; a copy of the store that lacks them is an older one from then on."""
+        """Advance both if records were written since; a copy of the store without them is older from then on."""
         if self._store.writes != self._writes:
             await self.advance_both()
 

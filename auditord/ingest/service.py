@@ -154,7 +154,7 @@ class Ingest:
         return [submission.outcomes[position] for position in range(count)]
 
     async def _accept_one(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Sequence[Outcome]:
-        """The same for one record that its sender may write whatever is stored; most requests are that."""
+        """Accept one record that its sender may write whatever is stored; most requests are that."""
         changed = record if self._transform is None else self._transform(record)
         ids, away = (record.record_id,), None
         if not self._claims.take_now(ids):

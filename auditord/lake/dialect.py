@@ -67,11 +67,11 @@ class LakeDialect(Dialect):
         return TRUE
 
     def has_key(self, key: str) -> Sql:
-        """That a record has a meta key."""
+        """The condition that a record has a meta key."""
         return Sql("(meta[%s] IS NOT NULL)", (key,))
 
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
-        """That a column has one of the values."""
+        """The condition that a column has one of the values."""
         return Sql(f"{column} IN ({repeated('%s', ', ', len(values))})", tuple(values))
 
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
@@ -102,7 +102,7 @@ class LakeDialect(Dialect):
         return TRUE if self.daemon is None else Sql("daemon = %s", (self.daemon,))
 
     def _state(self, query: AggregateQuery, stop: LiteralString, conditions: Sequence[Sql]) -> State:
-        """One of both, with that part of the runtime which is in the window."""
+        """Finished records, or open ones, with the part of their runtime that is in the window."""
         if query.window is None:
             return State(Sql(stop), self.seconds(f"({stop} - start_time)"), join(" AND ", conditions), costly=False)
         begin, end = self.literal_moment(query.window.start), self.literal_moment(query.window.stop)
@@ -162,7 +162,7 @@ class DuckDbDialect(LakeDialect):
         return Sql(f"CAST(to_json({_NAMED}[1].scores) AS STRING)", (component,))
 
     def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
-        """That one of the name compares so."""
+        """The condition that a component of this name compares so."""
         compares = f"each.name = %s AND each.amount {OPERATORS[comparison]} %s"
         return Sql(f"(len(list_filter(components, lambda each: {compares})) > 0)", (component, amount))
 
@@ -171,7 +171,7 @@ class DuckDbDialect(LakeDialect):
         return Sql("meta[%s][1]", (key,))
 
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """That the list under a meta key has one of the values."""
+        """The condition that the list under a meta key has one of the values."""
         return Sql(f"list_has_any(meta[%s], [{repeated('%s', ', ', len(values))}])", (key, *values))
 
     def seconds(self, micros: LiteralString) -> Sql:

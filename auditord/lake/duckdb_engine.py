@@ -94,7 +94,7 @@ class DuckDb:
                 yield from records_in(connection, query, daemon)
 
     def close(self) -> None:
-        """Close it; questions that run end with an error."""
+        """Close the database; questions that run end with an error."""
         with self._lock:
             if self._database is not None:
                 self._database.close()

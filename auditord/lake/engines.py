@@ -34,7 +34,7 @@ class Work:
             raise StoreUnavailable("Nobody waits for the answer any more.")
 
     def interrupt(self) -> None:
-        """End it."""
+        """End the work."""
         self._is_left = True
         if self._interrupt is not None:
             self._interrupt()

@@ -60,7 +60,7 @@ class SparkDialect(ClusterDialect):
         return Sql(f"to_json(get({_NAMED}, 0).scores)", (component,))
 
     def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
-        """That one of the name compares so."""
+        """The condition that a component of this name compares so."""
         return Sql(
             f"exists(components, each -> each.name = %s AND each.amount {OPERATORS[comparison]} %s)",
             (component, amount),
@@ -71,7 +71,7 @@ class SparkDialect(ClusterDialect):
         return Sql("get(meta[%s], 0)", (key,))
 
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """That the list under a meta key has one of the values."""
+        """The condition that the list under a meta key has one of the values."""
         return Sql(f"arrays_overlap(meta[%s], array({repeated('%s', ', ', len(values))}))", (key, *values))
 
     def seconds(self, micros: LiteralString) -> Sql:

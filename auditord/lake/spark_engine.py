@@ -49,7 +49,7 @@ class Spark:
             yield from records_in(session, query, daemon)
 
     def close(self) -> None:
-        """Nothing is kept between questions."""
+        """Do nothing: nothing is kept between questions."""
 
     @contextmanager
     def _session(self, table: Table, work: Work) -> Generator[Any, None, None]:  # Any: pyspark's SparkSession
@@ -90,7 +90,7 @@ def _rows(session: Any, statement: Sql) -> Iterator[Any]:  # Any: pyspark's Row
 
 
 def _end(session: Any) -> None:  # Any: pyspark's SparkSession
-    """End it; its method ``stop`` writes to the log where the server is gone."""
+    """End a session; its method ``stop`` writes to the log where the server is gone."""
     with suppress(_errors.PySparkException, _grpc.RpcError):
         session.client.release_session()
     session.client.close()

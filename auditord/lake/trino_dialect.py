@@ -75,14 +75,14 @@ class TrinoDialect(ClusterDialect):
         return Sql(f"json_format(CAST(element_at({_NAMED}, 1).scores AS JSON))", (component,))
 
     def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
-        """That one of the name compares so."""
+        """The condition that a component of this name compares so."""
         return Sql(
             f"any_match(components, each -> each.name = %s AND each.amount {OPERATORS[comparison]} %s)",
             (component, amount),
         )
 
     def has_key(self, key: str) -> Sql:
-        """That a record has a meta key."""
+        """The condition that a record has a meta key."""
         return Sql("(element_at(meta, %s) IS NOT NULL)", (key,))
 
     def first_value(self, key: str) -> Sql:
@@ -90,7 +90,7 @@ class TrinoDialect(ClusterDialect):
         return Sql("element_at(element_at(meta, %s), 1)", (key,))
 
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """That the list under a meta key has one of the values."""
+        """The condition that the list under a meta key has one of the values."""
         return Sql(f"arrays_overlap(element_at(meta, %s), ARRAY[{repeated('%s', ', ', len(values))}])", (key, *values))
 
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:

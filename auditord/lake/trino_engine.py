@@ -78,7 +78,7 @@ class Trino:
             yield from _rows(cursor)
 
     def close(self) -> None:
-        """Nothing is kept between questions."""
+        """Do nothing: nothing is kept between questions."""
 
     @contextmanager
     def _cursor(self) -> Generator[Any, None, None]:  # Any: trino's Cursor

@@ -94,7 +94,7 @@ def as_csv(report: Report, shown: Callable[[Any], Any] = no_formula) -> str:  # 
 
 
 def as_parquet(report: Report) -> bytes:
-    """The same columns as in CSV.
+    """The columns of the CSV as Parquet.
 
     Raises:
         NoParquet: pyarrow is not installed.

@@ -118,7 +118,7 @@ def listed(connection: sqlite3.Connection, task: str | None, after: int, limit: 
 
 
 def summaries(connection: sqlite3.Connection, task: str | None, after: int, limit: int) -> list[QuarantineEntry]:
-    """The same without the raw input, however much there is of it."""
+    """The entries without their raw input, however much there is of it."""
     return [_entry(row) for row in connection.execute(_SUMMARIES, (task, after, limit))]
 
 

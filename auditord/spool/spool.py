@@ -275,7 +275,7 @@ class Spool:
     async def quarantine_summaries(
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000
     ) -> Sequence[QuarantineEntry]:
-        """The same without the raw input, which may be large: ``raw`` is empty."""
+        """The entries of the quarantine without their raw input, which may be large: ``raw`` is empty."""
         return await self._read(quarantine.summaries, task, after, limit)
 
     async def quarantine_reasons(self, *, newest: int = 10_000, limit: int = 20) -> Sequence[values.QuarantineReason]:

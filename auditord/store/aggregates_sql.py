@@ -158,7 +158,7 @@ def _date(of_zone: str, dialect: Dialect) -> Sql:
 
 
 def _of_dates(cells: Sql, segment: Segment, scope: Scope, dialect: Dialect) -> Sql:
-    """Those of the dates of a segment."""
+    """The cells of the dates of a segment."""
     if scope.key is None or scope.key.of_zone is None:
         return cells
     date, conditions = _date(scope.key.of_zone, dialect), list[Sql]()

@@ -74,7 +74,7 @@ def compile_query(query: RecordQuery, dialect: Dialect, among: Sql | None = None
 
 
 def _sorted_by_number(query: RecordQuery, dialect: Dialect, by: LiteralString) -> Sql:
-    """The same where no index has the order: numbers of rows are sorted, and the documents fetched behind it."""
+    """The records in an order that no index has: numbers of rows are sorted, and the documents fetched behind that."""
     where = compile_condition(query.where, dialect, Columns.EITHER)
     return Sql(
         f"SELECT {dialect.document} FROM (SELECT seq AS number FROM {dialect.records} WHERE {where.sql}"  # noqa: S608 literals

@@ -122,7 +122,7 @@ class Dialect(ABC):
         )
 
     def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
-        """That a record lists a component of this name whose amount compares so."""
+        """The condition that a record lists a component of this name whose amount compares so."""
         likely = self.mentions(component)
         return Sql(
             f"({likely.sql} AND EXISTS (SELECT 1 FROM {self.components}"  # noqa: S608 literals
@@ -149,7 +149,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def has_key(self, key: str) -> Sql:
-        """That a record has a meta key; never NULL."""
+        """The condition that a record has a meta key; never NULL."""
 
     @abstractmethod
     def first_value(self, key: str) -> Sql:
@@ -157,18 +157,18 @@ class Dialect(ABC):
 
     @abstractmethod
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """That the list under a meta key has one of the values (at least one is given)."""
+        """The condition that the list under a meta key has one of the values (at least one is given)."""
 
     @abstractmethod
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
-        """That a column has one of the values."""
+        """The condition that a column has one of the values."""
 
     def dimension_contains(self, column: Sql, document: Sql, columns: Columns) -> Sql:
         """The better of both ways to say that a site, group or user is wanted, and an index finds few."""
         return column_or_document(columns, column, document)
 
     def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
-        """The same for one that is not wanted, or none at all."""
+        """The better of both ways to say that a site, group or user is not wanted, or none at all."""
         return column_or_document(columns, column, document)
 
     @abstractmethod

@@ -54,7 +54,7 @@ def compile_dimension(dimension: Dimension, stop: Sql, dialect: Dialect, columns
 
 
 def key_of_amount(dimension: ComponentAmount | ComponentPresent, amount: LiteralString, dialect: Dialect) -> Key:
-    """The same from the name of an amount that is summed up anyway."""
+    """The key of the name of an amount that is summed up anyway."""
     if isinstance(dimension, ComponentAmount):
         return Key(Sql(amount), dialect.text_of, over_amounts=amount)
     return Key(Sql(amount), dialect.text_of, over_amounts=f"CASE WHEN {amount} IS NULL THEN 0 ELSE 1 END")

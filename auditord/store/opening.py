@@ -75,7 +75,7 @@ async def open_store(
 
 @asynccontextmanager
 async def open_store_beside(section: StoreSection) -> AsyncGenerator[RecordStore, None]:
-    """The same beside a daemon that may be writing: to read, and for what plugins remember.
+    """Open a store beside a daemon that may be writing: to read, and for what plugins remember.
 
     Raises:
         ConfigurationError: the URL is none of those that this version can open.
@@ -93,7 +93,7 @@ async def open_store_beside(section: StoreSection) -> AsyncGenerator[RecordStore
 
 @asynccontextmanager
 async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[RecordStore, None]:
-    """The same beside a daemon that may be writing: reads work, everything else raises StoreUnavailable.
+    """Open a store beside a daemon that may be writing: reads work, everything else raises StoreUnavailable.
 
     Raises:
         ConfigurationError: the URL is none of those that this version can open.

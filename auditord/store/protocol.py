@@ -175,7 +175,7 @@ class RecordStore(Reads, LakeSource, Protocol):
         ...
 
     async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
-        """The same for former versions, also of deleted records, and for differences, which are forgotten.
+        """Redact former versions, also of deleted records, and differences, which are forgotten.
 
         Returns how many there were of records that ended before the instant.
         """

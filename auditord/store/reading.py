@@ -30,7 +30,7 @@ class StoredRecords:
         return await self._store.redact(record_ids, keys)
 
     async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
-        """The same for former versions and differences; see :meth:`RecordStore.redact_leftovers`."""
+        """Redact former versions and differences; see :meth:`RecordStore.redact_leftovers`."""
         return await self._store.redact_leftovers(before, keys)
 
 

@@ -106,7 +106,7 @@ def has_any(record: Record, keys: Collection[str]) -> bool:
 
 
 def _without_if_old(document: str, keys: Collection[str], before: datetime) -> Record | None:
-    """The same, but None for a record that ended later (an open one: started later)."""
+    """The redacted record, but None for a record that ended later (an open one: started later)."""
     after = _without(document, keys)
     return None if after is None or (after.stop_time or after.start_time) >= before else after
 

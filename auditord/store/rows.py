@@ -138,7 +138,7 @@ def make_many_pending(
     source: int,
     score_sets: Sequence[int | None],
 ) -> list[PendingRecord]:
-    """The same for many records, some of which are encoded together.
+    """Make many pending records, some of which are encoded together.
 
     Raises:
         InvalidRecord: see :func:`make_pending`; the text names one of them.

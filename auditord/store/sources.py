@@ -99,7 +99,7 @@ def scores_text(components: Sequence[Component]) -> str | None:
 
 
 def canonical(scores: str) -> str:
-    """The same of JSON that is written in another way, as PostgreSQL does."""
+    """The text of scores in JSON that is written in another way, as PostgreSQL does."""
     return _encoder.encode(_decoder.decode(scores)).decode()
 
 

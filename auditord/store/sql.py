@@ -52,12 +52,12 @@ def join(separator: LiteralString, pieces: Sequence[Sql]) -> Sql:
 
 
 def all_of(conditions: Sequence[Sql]) -> Sql:
-    """That each is true."""
+    """The condition that each is true."""
     return _in_brackets(join(" AND ", conditions)) if conditions else TRUE
 
 
 def any_of(conditions: Sequence[Sql]) -> Sql:
-    """That at least one is true."""
+    """The condition that at least one is true."""
     return _in_brackets(join(" OR ", conditions)) if conditions else FALSE
 
 
@@ -68,7 +68,7 @@ def case(condition: Sql, then: Sql, otherwise: Sql) -> Sql:
 
 
 def column_or_document(columns: Columns, column: Sql, document: Sql) -> Sql:
-    """The same, read from a column where it is complete, and from the document otherwise."""
+    """A column where it is complete, and the document otherwise."""
     match columns:
         case Columns.COMPLETE:
             return column

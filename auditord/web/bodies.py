@@ -158,11 +158,11 @@ class _Unpacking:
     """Hands on what is not packed, with the same methods as :class:`_Inflating`."""
 
     def feed(self, packed: bytes) -> Iterable[bytes]:
-        """The same."""
+        """The pieces that come in."""
         return (packed,)
 
     def end(self) -> None:
-        """Nothing is missing."""
+        """Return: nothing is missing."""
 
 
 def _unpacking(request: web.BaseRequest, limit: int) -> _Unpacking:

@@ -70,7 +70,7 @@ class Member(Protocol):
         ...
 
     def give_up(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         ...
 
 

@@ -160,7 +160,7 @@ class ArrayElements:
         self._enough = 2 * len(self._text) if len(self._text) > _LONG else 1
 
     def end(self) -> Iterator[bytes]:
-        """Nothing, once the array has been closed."""
+        """The rest: nothing, once the array has been closed."""
         self._enough = 1
         yield from self.feed(b"")
         if self._place != "end":
@@ -275,7 +275,7 @@ async def decoded(pieces: Iterable[bytes]) -> Decoded:
 
 
 async def decoded_body(body: bytes) -> Decoded:
-    """The same for an array that is there.
+    """The records of an array that is there.
 
     Raises:
         InvalidRecord, BodyTooLarge: see :func:`decoded`.

@@ -255,7 +255,7 @@ class _Listener:
 
 
 class _TlsListener(_Listener):
-    """The same with TLS."""
+    """A listener with TLS."""
 
     def __init__(self, bound: Bound, protocols: Protocols, tls: ListenTls) -> None:
         super().__init__(bound, protocols)

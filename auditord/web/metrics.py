@@ -94,7 +94,7 @@ class RouteMetrics:
         return counts
 
     def counted(self) -> Iterable[RequestCounts]:
-        """All of them, in the order of their first appearance."""
+        """The counts by status, in the order of their first appearance."""
         return list(self._by_status.values())
 
 

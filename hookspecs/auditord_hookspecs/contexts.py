@@ -37,7 +37,7 @@ class CommandOutput(Protocol):
 
     @property
     def stderr(self) -> bytes:
-        """Its last words on standard error so far."""
+        """The last words of the program on standard error so far."""
         ...
 
 

@@ -179,7 +179,7 @@ class HttpStream(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Its headers."""
+        """The headers of the answer."""
         ...
 
     def __aiter__(self) -> AsyncIterator[bytes]:

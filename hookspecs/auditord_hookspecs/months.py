@@ -57,12 +57,12 @@ class Month:
 
     @property
     def first_day(self) -> date:
-        """Its first day."""
+        """The first day of the month."""
         return date(self.year, self.month, 1)
 
     @property
     def start(self) -> datetime:
-        """Its first instant."""
+        """The first instant of the month."""
         return datetime(self.year, self.month, 1, tzinfo=UTC)
 
     @property

@@ -87,7 +87,7 @@ class Outcomes:
         checkpoint: Json | None = None,
         pending: Mapping[str, Json | None] | None = None,
     ) -> Batch:
-        """All of them, with what the collector remembers."""
+        """The batch of all outcomes, with what the collector remembers."""
         return Batch(self.records, self.quarantined, dict(+self.skipped), checkpoint, seen or {}, pending or {})
 
     def log_left_out(self, log: "logging.LoggerAdapter[logging.Logger]") -> None:

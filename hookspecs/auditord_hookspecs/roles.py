@@ -92,7 +92,7 @@ class Role:
         return AllOf(tuple(MetaContainsAny(key, values) for key, values in (self.rows or {}).items()))
 
     def shows(self, record: Record) -> bool:
-        """The same for one record that is at hand."""
+        """Tell if a role shows one record that is at hand."""
         meta = record.meta or {}
         return all(not set(values).isdisjoint(meta.get(key, ())) for key, values in (self.rows or {}).items())
 

@@ -67,7 +67,7 @@ def escaped(text: str) -> str:
 
 
 def escaped_lines(text: str) -> str:
-    """The same, but line breaks and tabs stay."""
+    """The text with all escaped but line breaks and tabs."""
     return "\n".join("\t".join(map(escaped, line.split("\t"))) for line in text.split("\n"))
 
 

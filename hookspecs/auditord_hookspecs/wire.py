@@ -147,7 +147,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def encode_records(records: Iterable[Record]) -> list[bytes]:
-    """The same of many, which costs half as much for each."""
+    """The wire texts of many records, which costs half as much for each."""
     lines = _safe(_encoder.encode_lines([_on_the_wire(record) for record in records]))
     return lines.split(b"\n")[:-1]  # JSON escapes line feeds
 

@@ -119,7 +119,7 @@ class PostgresDialect(Dialect):
     meta_is_long = False
 
     def mentions(self, text: str) -> Sql:
-        """That the document has it."""
+        """The condition that the document has a text."""
         return Sql("strpos(document, %s) > 0", (encoded(text),))
 
     def amounts_of(self, component: str) -> Sql:
@@ -148,7 +148,7 @@ class PostgresDialect(Dialect):
         return f"interval '1 second' * {literal(str(span // _SECOND))}"
 
     def has_key(self, key: str) -> Sql:
-        """That a record has a meta key."""
+        """The condition that a record has a meta key."""
         return Sql("coalesce(meta ? %s, FALSE)", (key,))
 
     def first_value(self, key: str) -> Sql:
@@ -156,12 +156,12 @@ class PostgresDialect(Dialect):
         return Sql("meta -> %s::text ->> 0", (key,))
 
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """That the list under a meta key has one of the values; an index on meta finds them."""
+        """The condition that the list under a meta key has one of the values; an index on meta finds them."""
         each = repeated("meta @> %s::jsonb", " OR ", len(values))
         return Sql(f"({each})", tuple([msgspec.json.encode({key: [value]}).decode() for value in values]))
 
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
-        """That a column has one of the values."""
+        """The condition that a column has one of the values."""
         return Sql(f"{column} = ANY (%s::text[])", (list(values),))
 
     def dimension_contains(self, column: Sql, document: Sql, columns: Columns) -> Sql:

@@ -68,7 +68,7 @@ class RolledKey:
 
     @property
     def of_zone(self) -> str | None:
-        """That of them which is of the dates of a zone; their months and years are of these dates."""
+        """The part that is of the dates of a zone; months and years of the cells are of these dates."""
         return self.parts[0] if is_of_zone(self.key) else None
 
     def level(self, level: Level) -> int:
@@ -174,7 +174,7 @@ class Cell:
                 found[3] += more[3]
 
     def rows(self, level: int, place: Place, labels: int) -> Iterator[CellRow]:
-        """Its rows; none for a component of which nothing changes."""
+        """The rows of a change; none for a component of which nothing changes."""
         period, _, score_set, has_cpu_time = place
         number = level if has_cpu_time else level + WITHOUT_CPU_TIME
         for component, (records, amount, high, low) in self.sums.items():

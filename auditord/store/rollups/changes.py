@@ -124,12 +124,12 @@ class Rolled(Protocol):
 
     @property
     def components(self) -> Sequence[Component]:
-        """Its components."""
+        """The components of the record."""
         ...
 
     @property
     def meta(self) -> Meta | None:
-        """Its labels."""
+        """The labels of the record."""
         ...
 
 

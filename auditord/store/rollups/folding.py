@@ -77,7 +77,7 @@ class _Columns(msgspec.Struct, gc=False):
 
 
 class _Rolled(msgspec.Struct, gc=False):
-    """Of a document, what the cells need."""
+    """The parts of a document that cells need."""
 
     components: tuple[Component, ...]
     meta: Meta | None = None

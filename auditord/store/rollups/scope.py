@@ -99,7 +99,7 @@ class Scope:
     key: RolledKey | None = None
 
     def up_to(self, day: int) -> "Scope | None":
-        """The same if the cells are complete up to a day; None if that leaves no day."""
+        """The scope if the cells are complete up to a day; None if that leaves no day."""
         end = min(self.end, day)
         return None if end <= self.begin else replace(self, end=end)
 
@@ -114,7 +114,7 @@ class Scope:
         return self.begin, self.end, None if self.key is None else self.key.key
 
     def within(self, begin: int, end: int) -> "Scope | None":
-        """The same of the days that have cells, with a bounded number of split days; None if that leaves no day.
+        """The scope of the days that have cells, with a bounded number of split days; None if that leaves no day.
 
         The records of all other days are read one by one: hardly any is there.
         """
@@ -318,7 +318,7 @@ def _on_day(day: int) -> Condition:
 
 
 def _between(begin: int | None, end: int | None) -> Condition:
-    """That a record stopped from one instant on, and before another."""
+    """The condition that a record stopped from one instant on, and before another."""
     bounds = ((Comparison.GTE, begin), (Comparison.LT, end))
     return AllOf(
         tuple(TimeCompares(TimeField.STOP, each, from_micros(micros)) for each, micros in bounds if micros is not None)

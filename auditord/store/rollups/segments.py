@@ -49,7 +49,7 @@ def segments(begin: int, end: int, sizes: Sequence[Size]) -> Sequence[Segment]:
 
 
 def segments_of_dates(begin: int, end: int, sizes: Sequence[Size]) -> Sequence[Segment]:
-    """The same where longer periods than days are of the dates of a zone, which are a day off from UTC at most."""
+    """The segments where longer periods than days are of the dates of a zone, which are a day off from UTC at most."""
     first, last = (begin if begin == FIRST_DAY else begin + 1), (end if end == END else end - 1)
     longer = [each for each in segments(first, max(first, last), sizes) if each.level != Level.DAY]
     return [*_around(begin, end, longer), *longer] if longer else segments(begin, end, sizes[:1])

@@ -96,7 +96,7 @@ class SqliteDialect(Dialect):
     meta_is_long = True
 
     def mentions(self, text: str) -> Sql:
-        """That the document has it."""
+        """The condition that the document has a text."""
         return Sql("instr(document, %s) > 0", (encoded(text),))
 
     def amounts_of(self, component: str) -> Sql:
@@ -119,7 +119,7 @@ class SqliteDialect(Dialect):
         return column if order in {None, SortField.RUNTIME, own} else f"+{column}"
 
     def has_key(self, key: str) -> Sql:
-        """That a record has a meta key."""
+        """The condition that a record has a meta key."""
         if _PLAIN_KEY.fullmatch(key):
             return Sql("(json_type(document, %s) IS NOT NULL)", (f'$.meta."{key}"',))
         return Sql("EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta WHERE meta.key = %s)", (key,))
@@ -132,7 +132,7 @@ class SqliteDialect(Dialect):
         return Sql(f"({first} WHERE meta.key = %s)", (key,))
 
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """That the list under a meta key has one of the values."""
+        """The condition that the list under a meta key has one of the values."""
         likely = repeated("instr(document, %s) > 0", " OR ", len(values))
         return Sql(
             f"(({likely}) AND EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta,"  # noqa: S608 literals only
@@ -141,7 +141,7 @@ class SqliteDialect(Dialect):
         )
 
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
-        """That a column has one of the values."""
+        """The condition that a column has one of the values."""
         return Sql(f"{column} {_is_one_of(values)}", tuple(values))
 
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:

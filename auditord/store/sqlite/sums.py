@@ -69,7 +69,7 @@ def product_sum(amount: Pieces, runtime: Pieces) -> tuple[Sequence[LiteralString
 
 
 def split_product_sum(amount: LiteralString, runtime: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
-    """The same for an amount of up to 63 bits and any runtime.
+    """Columns that sum up the product of an amount of up to 63 bits and any runtime.
 
     Runtimes have 59 bits at most (microseconds between the years 1 and 9999), products of halves 62 bits; those are
     split once more, so that what is summed up has 32 bits at most.

@@ -123,11 +123,11 @@ class EventLines:
         self._fraction = fraction
 
     def said(self, line: str) -> None:
-        """Keep it until the next heartbeat."""
+        """Keep a line until the next heartbeat."""
         self._said.append(RunEvent(said=line))
 
     def printed(self, text: str) -> None:
-        """Keep it until the next heartbeat."""
+        """Keep a text until the next heartbeat."""
         self._said.append(RunEvent(printed=text))
 
     async def keep_alive(self) -> None:

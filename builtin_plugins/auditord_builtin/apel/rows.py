@@ -71,7 +71,7 @@ class SummaryRow:
         return (*folded, *map(str, numbers))
 
     def withdrawn(self) -> "SummaryRow":
-        """The same key without usage: to be sent once the key is gone, or APEL would keep the old amounts."""
+        """The key without usage: to be sent once the key is gone, or APEL would keep the old amounts."""
         return replace(self, jobs=0, wall=0, cpu=0, normalised_wall=0, normalised_cpu=0, earliest=None, latest=None)
 
 

@@ -48,7 +48,7 @@ class Found:
 
     @property
     def digest(self) -> str:
-        """The same for the same rows, and for no others."""
+        """A digest of the rows and of nothing else."""
         content = [self.rows, sorted(row.key for row in self.held), [message.text for message in self.accelerators]]
         return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
 

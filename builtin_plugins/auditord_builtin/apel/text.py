@@ -32,7 +32,7 @@ def clean(text: str, longest: int = LONGEST) -> str:
 
 
 def clean_name(text: str, longest: int = LONGEST) -> str:
-    """The same for all fields but VO, VOGroup and VORole: in these APEL reads ``null`` and ``none`` as nothing."""
+    """Clean a field but VO, VOGroup and VORole: in all others APEL reads ``null`` and ``none`` as nothing."""
     name = clean(text, longest)
     return "None" if name.lower() in {"null", "none"} else name
 

@@ -87,7 +87,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return replace(batch or Batch(), checkpoint=msgspec.to_builtins(self))
 
     def with_schedd(self, name: str, position: Position) -> "Checkpoint":
-        """The same with another position."""
+        """The positions with another one for a schedd."""
         return msgspec.structs.replace(self, schedds={**self.schedds, name: position})
 
 

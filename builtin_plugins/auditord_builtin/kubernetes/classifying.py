@@ -43,7 +43,7 @@ class Draft:
         self._seen = dict[str, datetime]()
 
     def batch(self, checkpoint: Json = None) -> Batch:
-        """All of it, with the changes of the tracked pods."""
+        """The batch of all, with the changes of the tracked pods."""
         return self.outcomes.batch(self._seen, checkpoint, self._tracked.changes())
 
     def take(self, events: Iterable[tuple[Happening, Pod | InvalidRecord]], listed: datetime | None = None) -> None:
@@ -111,7 +111,7 @@ class Draft:
 
 
 def read_pods(happenings: Sequence[Happening]) -> Sequence[tuple[Happening, Pod | InvalidRecord]]:
-    """Each with its pod, or with the reason why it cannot be read."""
+    """The pods, each as it is or with the reason why it cannot be read."""
     return [(happening, _read(happening)) for happening in happenings]
 
 

@@ -19,7 +19,7 @@ Usage: TypeAlias = Mapping[str, Fraction]
 
 
 class StaleRecords(AuditordError):
-    """Nothing is known of the last time, which is not the same as: nothing happened.
+    """The records are not up to date: what is not known may have happened all the same.
 
     Remedy:
         see why no records come (`auditord status`); priorities stay as they are until they do.

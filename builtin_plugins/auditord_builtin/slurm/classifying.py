@@ -101,7 +101,7 @@ class Waiting:
         self._since = {key: datetime.fromisoformat(since) for key, since in known.items()}
 
     def settle(self, found: Found) -> Found:
-        """The same with the runs among those to account for that have waited for long enough."""
+        """The classification with the waiting runs among those to account for that have waited for long enough."""
         due = {
             key: run
             for key, run in found.endless.items()

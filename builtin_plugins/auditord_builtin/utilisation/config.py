@@ -62,7 +62,7 @@ class SizeUnit(Enum):
 
     @property
     def bytes(self) -> int:
-        """Its number of bytes."""
+        """The number of bytes of a unit."""
         return 1 << 10 * list(SizeUnit).index(self)
 
 

@@ -60,7 +60,7 @@ def read_intensity(options: GridIntensity) -> Intensity:
 
 
 def intensity_of(rows: Iterable[Mapping[str, str | None]], options: GridIntensity) -> Intensity:
-    """The same from the file's rows.
+    """The intensity of the file's rows.
 
     Raises:
         ValueError: a column is missing or has a value that is none.

@@ -95,7 +95,7 @@ class ReportedState:
         return [each for each in recipients if each not in {*progress.served, *waiting}]
 
     async def note_written(self, series: Series, period: Period) -> None:
-        """Its file has been written."""
+        """Note that the file of a report has been written."""
         self._opened(series, period).written = True
         await self._save()
 

@@ -44,7 +44,7 @@ def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
 
 
 def as_json(report: Report) -> str:
-    """The same, with what a reader must know; null is unknown."""
+    """The tables as JSON, with what a reader must know; null is unknown."""
     document = {
         "title": report.title,
         "period": report.period.name,

@@ -132,7 +132,7 @@ class _Lines:
         say_cells([*texts, stopped, f"{share.ticks / 1_000_000:g}", *amounts])
 
     def sum(self, explanation: Explanation, month: BillingMonth, as_of: datetime) -> None:
-        """All of them."""
+        """Print the sum of all shares."""
         amounts = ", ".join(f"{name} {each}" for name, each in explanation.rounded(self._config).items())
         until = f", running ones up to {self._local(as_of)}" if explanation.running else ""
         say(f"{month}: {counted(explanation.records, 'record')}{until}: {amounts}")
@@ -156,7 +156,7 @@ class _Document:
         self._shares.append({"record_id": record.record_id, "user": share.user or None, **times, "amounts": amounts})
 
     def sum(self, explanation: Explanation, month: BillingMonth, as_of: datetime) -> None:
-        """All of them."""
+        """Print the shares and their sum."""
         counts = {"records": explanation.records, "running": explanation.running, "as_of": as_of}
         amounts = {name: str(each) for name, each in explanation.rounded(self._config).items()}
         write_json({"month": str(month), "shares": self._shares, "sum": {**counts, "amounts": amounts}})

@@ -22,7 +22,7 @@ class BillingMonth(Month):
 
     @property
     def start(self) -> datetime:
-        """Its first instant, in UTC."""
+        """The first instant of the month, in UTC."""
         # A midnight that clocks leave out is the instant of the change, one that comes twice is the first of the two.
         return datetime(self.year, self.month, 1, tzinfo=self.zone).astimezone(UTC)
 

@@ -55,7 +55,7 @@ class Rules:
 
     @classmethod
     def of(cls, config: WaldurConfig, stale: str | None) -> "Rules":
-        """Those of the configuration."""
+        """The rules of a configuration."""
         return cls(stale, config.allow_decrease, config.omit_anomalous_usage_components)
 
 

@@ -50,7 +50,7 @@ class Request:
         return f"{self.method} {self.path}"
 
     def page(self, number: int) -> "Request":
-        """The same, one page of it."""
+        """One page of the request."""
         parameters = (*self.parameters, ("page", str(number)), ("page_size", str(PAGE_SIZE)))
         return Request(self.method, self.path, parameters)
 

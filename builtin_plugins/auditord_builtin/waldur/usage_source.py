@@ -13,7 +13,7 @@ from auditord_hookspecs.query import AllOf, Comparison, TimeCompares, TimeField
 
 
 class Source(Enum):
-    """Its name on the command line."""
+    """A source of usage, by its name on the command line."""
 
     STORE = "store"
     SACCT = "sacct"
