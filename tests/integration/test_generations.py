@@ -291,6 +291,21 @@ async def test_a_store_that_was_away_at_the_start_is_looked_at_before_anything_r
         assert (await store.counts()).total == 0
 
 
+def put_back(state: Path, copies: Path) -> None:
+    for path in (*state.glob("records.db*"), *state.glob("spool.db*")):
+        path.unlink()
+    shutil.copy(copies / "saved.db", state / "records.db")
+    shutil.copy(copies / "spool.db", state / "spool.db")
+
+
+async def require_refused(state: Path, copies: Path) -> None:
+    """Put a copy of the store beside one of the spool, which is newer; the pair is refused."""
+    put_back(state, copies)
+    with pytest.raises(StoreMismatch, match="older copy"):
+        async with storage(state, f"sqlite://{state / 'records.db'}"):
+            pytest.fail("opened")
+
+
 @pytest.mark.anyio
 async def test_a_store_copied_in_the_middle_of_a_delivery_is_an_older_copy(tmp_path: Path) -> None:
     """The copy lacks what the spool holds for delivered."""
@@ -312,13 +327,7 @@ async def test_a_store_copied_in_the_middle_of_a_delivery_is_an_older_copy(tmp_p
             assert not await sink.deliver([queued.entry])
         await opened.spool.settle("local", [queued.entry_id], {})
         await backup(state / "spool.db", tmp_path / "spool.db")  # as after a kill
-    for path in (*state.glob("records.db*"), *state.glob("spool.db*")):
-        path.unlink()
-    shutil.copy(tmp_path / "saved.db", state / "records.db")
-    shutil.copy(tmp_path / "spool.db", state / "spool.db")
-    with pytest.raises(StoreMismatch, match="older copy"):
-        async with storage(state, url):
-            pytest.fail("opened")
+    await require_refused(state, tmp_path)
 
 
 async def add_one(store: RecordStore) -> None:
@@ -365,13 +374,7 @@ async def test_a_store_copied_before_a_client_wrote_past_the_spool_is_an_older_c
         await write(opened.store)
         await beat_once(opened)
         await backup(state / "spool.db", tmp_path / "spool.db")  # as after a kill
-    for path in (*state.glob("records.db*"), *state.glob("spool.db*")):
-        path.unlink()
-    shutil.copy(tmp_path / "saved.db", state / "records.db")
-    shutil.copy(tmp_path / "spool.db", state / "spool.db")
-    with pytest.raises(StoreMismatch, match="older copy"):
-        async with storage(state, url):
-            pytest.fail("opened")
+    await require_refused(state, tmp_path)
 
 
 @pytest.mark.anyio

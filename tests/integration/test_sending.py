@@ -199,6 +199,16 @@ async def test_one_entry_that_breaks_every_batch_blocks_nobody(spool: Spool) -> 
         loop.drain()
 
 
+async def send_one(spool: Spool, destination: Destination, heard: RecordedCalls) -> None:
+    """Let a loop send one record until it has arrived."""
+    await spool.enqueue("slurm", records("a"), ["far"])
+    loop = make_loop(spool, destination, heard)
+    async with anyio.create_task_group() as group:
+        group.start_soon(loop.run)
+        await wait_until(lambda: destination.arrived == ["a"])
+        loop.drain()
+
+
 async def test_a_send_that_hangs_is_a_fault(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(senders, "SEND_TIMEOUT", 0.02)
     heard = RecordedCalls()
@@ -209,13 +219,7 @@ async def test_a_send_that_hangs_is_a_fault(spool: Spool, monkeypatch: pytest.Mo
                 await anyio.sleep_forever()
             await super().send(entries)
 
-    destination = Hanging()
-    await spool.enqueue("slurm", records("a"), ["far"])
-    loop = make_loop(spool, destination, heard)
-    async with anyio.create_task_group() as group:
-        group.start_soon(loop.run)
-        await wait_until(lambda: destination.arrived == ["a"])
-        loop.drain()
+    await send_one(spool, Hanging(), heard)
     assert heard.faults[0].startswith("TimeoutError")
 
 
@@ -230,13 +234,7 @@ async def test_a_destination_that_cannot_be_opened_is_a_fault(spool: Spool) -> N
             async with super().open(config, context) as sender:
                 yield sender
 
-    destination = Closed()
-    await spool.enqueue("slurm", records("a"), ["far"])
-    loop = make_loop(spool, destination, heard)
-    async with anyio.create_task_group() as group:
-        group.start_soon(loop.run)
-        await wait_until(lambda: destination.arrived == ["a"])
-        loop.drain()
+    await send_one(spool, Closed(), heard)
     assert heard.faults == ["OSError: no route to host"]
 
 

@@ -5,13 +5,12 @@ import os
 import random
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.kinds import HTCONDOR
 from auditord_hookspecs import CommandFailed
+from tests.auditord_process import stored_ids
 from tests.builtin.htcondor.history_player import EPOCH, Player
 from tests.builtin.htcondor.recordings import THRICE, in_history, recorded_ads
 from tests.real_context import RealContext
@@ -110,18 +110,6 @@ def is_ready(folder: Path) -> "re.Match[str] | None":
     return re.search(r"is ready: (\S+)", (folder / "log").read_text())
 
 
-def stored(folder: Path) -> list[str]:
-    """The ids in the record store; none while it is not there."""
-    file = folder / "state" / "records.db"
-    if not file.exists():
-        return []
-    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=30)) as connection:
-        try:
-            return [name for (name,) in connection.execute("SELECT record_id FROM records")]
-        except sqlite3.OperationalError:  # not migrated yet
-            return []
-
-
 @pytest.mark.slow
 def test_a_daemon_that_is_killed_again_and_again_loses_and_doubles_nothing(pool: Player) -> None:
     folder, chance = pool.folder, random.Random(4)  # noqa: S311 a test's dice
@@ -140,7 +128,7 @@ def test_a_daemon_that_is_killed_again_and_again_loses_and_doubles_nothing(pool:
             process.kill()
     pool.disturb()
     with daemon(folder) as process:
-        wait_until(lambda: is_ready(folder) and len(stored(folder)) >= len(expected), folder)
+        wait_until(lambda: is_ready(folder) and len(stored_ids(folder)) >= len(expected), folder)
         ready = is_ready(folder)
         assert ready is not None
         with urllib.request.urlopen(f"{ready[1]}/records", timeout=PATIENCE) as answer:  # noqa: S310 our own server
@@ -180,7 +168,7 @@ def test_the_difference_between_two_ads_of_a_job_is_listed(pool: Player) -> None
     (folder / "history").write_text(in_history(*reversed(recorded_ads(THRICE))))
     write_config(folder, history_paths=[str(folder / "history")], interval="1s")
     with daemon(folder) as process:
-        wait_until(lambda: len(stored(folder)) == 1, folder)
+        wait_until(lambda: len(stored_ids(folder)) == 1, folder)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, (folder / "log").read_text()
     listed = auditord(folder, "records", "--differences")

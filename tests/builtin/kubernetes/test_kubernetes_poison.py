@@ -3,11 +3,9 @@
 import json
 import os
 import random
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 from anyio import to_thread
 
 from auditord_builtin.kubernetes.kinds import KUBERNETES
+from tests.auditord_process import stored_ids
 from tests.builtin.kubernetes.conftest import Site
 from tests.builtin.kubernetes.pod_maker import NOW, make_pod, over, running
 
@@ -52,17 +51,6 @@ def daemon(folder: Path, *command: str) -> "subprocess.Popen[bytes]":
     with (folder / "log").open("ab") as log:
         program = [sys.executable, "-m", "auditord", *command, "--config", str(folder / "auditord.yml")]
         return subprocess.Popen(program, stdout=log, stderr=log, env=environment)
-
-
-def stored(folder: Path) -> list[str]:
-    file = folder / "state" / "records.db"
-    if not file.exists():
-        return []
-    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=30)) as connection:
-        try:
-            return [name for (name,) in connection.execute("SELECT record_id FROM records WHERE stop_time IS NOT NULL")]
-        except sqlite3.OperationalError:  # not migrated yet
-            return []
 
 
 def write(folder: Path, **options: Any) -> None:
@@ -104,13 +92,14 @@ async def test_a_real_daemon_is_killed_and_mended_and_counts_every_pod_once(site
     process = daemon(tmp_path, "run")
     try:
         deadline = time.monotonic() + PATIENCE
-        while len(stored(tmp_path)) <= len(names):
+        while len(stored_ids(tmp_path, finished=True)) <= len(names):
             assert time.monotonic() < deadline, log(tmp_path)
             await anyio.sleep(0.05)
     finally:
         process.kill()
         process.wait()
-    assert sorted(stored(tmp_path)) == sorted(f"-grid-{name}-uid-grid-{name}" for name in [*names, "poison"])
+    expected = sorted(f"-grid-{name}-uid-grid-{name}" for name in [*names, "poison"])
+    assert sorted(stored_ids(tmp_path, finished=True)) == expected
 
 
 def log(folder: Path) -> str:
