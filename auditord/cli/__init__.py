@@ -60,8 +60,6 @@ auditord accounts for computing resources: it collects jobs, keeps and serves th
 All commands: auditord --help. Options of one: auditord COMMAND --help.
 """
 
-VERSION_HELP = "Print the versions of auditord and of what it is made of."
-
 
 @click.group(
     cls=Commands,

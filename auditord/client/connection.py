@@ -37,10 +37,6 @@ class Tls:
     certificate: Path | None = None
     key: Path | None = None
 
-    def context(self) -> ssl.SSLContext:
-        """Read the files; see :func:`tls_context`."""
-        return tls_context(self)
-
 
 def tls_context(files: TlsPaths) -> ssl.SSLContext:
     """The settings of TLS connections; the files are read now.

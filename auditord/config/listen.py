@@ -29,11 +29,6 @@ class ListenTls(Section):
     minimum: Literal["1.2", "1.3"] = Field(default="1.2", description="The oldest version of TLS that is spoken.")
 
     @property
-    def asks_everybody(self) -> bool:
-        """True if clients must show a certificate."""
-        return self.client_ca is not None and self.client_certificate == "required"
-
-    @property
     def files(self) -> tuple[Path, ...]:
         """The files that it reads."""
         return tuple(file for file in (self.certificate, self.key, self.client_ca) if file is not None)

@@ -34,11 +34,6 @@ class Hooks:
     kinds: InstalledKinds
     event_timeout: timedelta = EVENT_TIMEOUT
 
-    @property
-    def relay(self) -> pluggy.HookRelay:
-        """The hooks as pluggy calls them: all implementations at once, faults without a name."""
-        return self.manager.hook
-
     def declarations(self, name: str, **arguments: object) -> Iterator[tuple[HookModule, Any]]:
         """The values that the implementations of a declaration yield, each with its module.
 

@@ -19,8 +19,6 @@ class Permission(msgspec.Struct, frozen=True):
     """A role of a user."""
 
     role_name: str = ""
-    scope_type: str | None = None
-    scope_name: str | None = None
     scope_uuid: UUID | None = None
 
 

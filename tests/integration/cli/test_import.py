@@ -106,7 +106,8 @@ def test_mutual_tls_comes_over_without_the_plain_port_beside_it(import_texts: Im
     listen = loaded(result).api.listen
     assert [str(address) for address in listen] == ["127.0.0.2:8443", "[::1]:8443"]
     assert [str(file) for file in listen[0].tls.files] == ["/host.pem", "/host.key", "/ca.pem"]
-    assert listen[0].tls.asks_everybody
+    assert listen[0].tls.client_ca is not None
+    assert listen[0].tls.client_certificate == "required"
 
 
 def test_a_short_server_file_has_auditors_defaults(import_texts: Import) -> None:

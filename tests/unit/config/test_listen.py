@@ -20,14 +20,14 @@ def test_a_section_names_the_files_of_tls() -> None:
     (address,) = listen(SECURE)
     tls = ListenTls(certificate=Path("/tls/host.pem"), key=Path("/tls/host.key"))
     assert address == TcpListen("0.0.0.0", 8443, tls=tls)  # noqa: S104 only parsed
-    assert not tls.asks_everybody
+    assert tls.client_ca is None
 
 
 def test_clients_are_asked_for_certificates_where_an_authority_is_named() -> None:
     (address,) = listen({"address": "[::]:8443", "tls": {**FILES, "client_ca": "/tls/ca.pem"}})
     assert isinstance(address, TcpListen)
     assert address.tls is not None
-    assert address.tls.asks_everybody
+    assert (address.tls.client_ca, address.tls.client_certificate) == (Path("/tls/ca.pem"), "required")
     assert len(address.tls.files) == 3
 
 
