@@ -46,10 +46,6 @@ def to_arrow(  # Any: a pyarrow.Table; the library ships no types
 ) -> Any:
     """The records as a table of Apache Arrow.
 
-    Args:
-        records: are read once.
-        explode: meta keys of which each value has a row of its own.
-
     Raises:
         MissingLibrary: install ``auditord[arrow]``.
     """
@@ -68,10 +64,6 @@ def to_arrow(  # Any: a pyarrow.Table; the library ships no types
 def to_pandas(records: Iterable[Record], *, explode: str | Collection[str] = ()) -> "pd.DataFrame":
     """The records as a data frame of pandas; integers are ``Int64``, which can be missing.
 
-    Args:
-        records: are read once.
-        explode: meta keys of which each value has a row of its own.
-
     Raises:
         MissingLibrary: install ``auditord[pandas]``.
     """
@@ -86,10 +78,6 @@ def to_pandas(records: Iterable[Record], *, explode: str | Collection[str] = ())
 
 def to_polars(records: Iterable[Record], *, explode: str | Collection[str] = ()) -> "pl.DataFrame":
     """The records as a data frame of polars.
-
-    Args:
-        records: are read once.
-        explode: meta keys of which each value has a row of its own.
 
     Raises:
         MissingLibrary: install ``auditord[polars]``.
