@@ -32,17 +32,14 @@ class ConfiguredArchive:
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
+        self.folder: Final = _folder(configuration)
+        """The folder of the table's files."""
 
     @cached_property
     def table(self) -> "ArchiveTable":
         """The table."""
         made: ArchiveTable = _module("table").ArchiveTable(catalog_url(self._configuration), self.folder.as_uri())
         return made
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the table's files."""
-        return _folder(self._configuration)
 
     async def find(self, state: ArchiveState, wanted: Collection[Removal]) -> Sequence[ArchivedRecord]:
         """See :class:`Archive`."""
@@ -92,7 +89,7 @@ def catalog_url(configuration: Configuration) -> str:
         return f"sqlite:///{file}"
     from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, where it is configured
 
-    parameters = {name: str(value) for name, value in address_of(store).parameters.items()}
+    parameters = {name: str(value) for name, value in address_of(store).parameters().items()}
     parameters["options"] = f"{parameters.get('options', '')} {_SCHEMA}".strip()
     return f"postgresql+psycopg://?{urlencode(parameters)}"
 

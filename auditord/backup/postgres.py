@@ -53,7 +53,7 @@ async def load_dump(address: Address, dumped: Path) -> None:
 
 def environment(address: Address) -> Mapping[str, str]:
     """The variables by which libpq finds a database: those of the configuration over those of this process."""
-    wanted, found = address.parameters, dict[str, str]()
+    wanted, found = address.parameters(), dict[str, str]()
     for option in Conninfo.get_defaults():
         value = wanted.get(option.keyword.decode()) or (option.val or b"").decode()
         if option.envvar is not None and value:

@@ -191,7 +191,9 @@ class ServerTarget(Target):
 
     async def _do(self, statement: LiteralString | sql.Composed, values: Sequence[object] = ()) -> int:
         with translated_server(self.address.where):
-            async with await psycopg.AsyncConnection.connect(autocommit=True, **self.address.parameters) as connection:
+            async with await psycopg.AsyncConnection.connect(
+                autocommit=True, **self.address.parameters()
+            ) as connection:
                 cursor = await connection.execute(statement, values)
                 return (await cursor.fetchone() or (0,))[0] if cursor.description else 0
 

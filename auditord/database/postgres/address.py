@@ -34,17 +34,12 @@ class Address:
     Args:
         where: server and database for messages, without secrets.
         connections: how many there may be for short statements, and again for long answers.
-        read: gives libpq's parameters; they may hold the password, and are never printed.
+        parameters: gives those of libpq, with a password that may have been rotated; they are never printed.
     """
 
     where: str
     connections: int
-    read: Callable[[], Mapping[str, Any]] = field(repr=False)  # Any: as psycopg types them
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:  # Any: as psycopg types them
-        """Parameters of libpq; a password that may have been rotated is read again."""
-        return self.read()
+    parameters: Callable[[], Mapping[str, Any]] = field(repr=False)  # Any: as psycopg types them
 
 
 def address_of(section: StoreSection) -> Address:

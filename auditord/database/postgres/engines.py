@@ -72,7 +72,7 @@ async def refuse_shared_sessions(connection: AsyncConnection[TupleRow], address:
     (pid,) = await _row(connection, "SELECT pg_backend_pid()")
     if pid == connection.info.backend_pid:
         return
-    async with await AsyncConnection.connect(autocommit=True, **address.parameters) as other:
+    async with await AsyncConnection.connect(autocommit=True, **address.parameters()) as other:
         pids = {pid, *[(await _row(each, "SELECT pg_backend_pid()"))[0] for each in [connection, other] * 3]}
     if len(pids) != 2:  # noqa: PLR2004 a process for each of the two
         raise SchemaMismatch(

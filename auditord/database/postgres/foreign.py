@@ -30,7 +30,7 @@ async def connected(address: Address) -> AsyncGenerator[AsyncConnection[TupleRow
         StoreUnavailable: the server does not answer, refuses the user, or is lost on the way.
     """
     with translated(address.where):
-        connection = await AsyncConnection.connect(autocommit=True, **address.parameters)
+        connection = await AsyncConnection.connect(autocommit=True, **address.parameters())
         async with connection:
             await connection.execute(_SETTINGS)
             yield connection

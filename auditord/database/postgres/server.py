@@ -203,7 +203,7 @@ class Server:
     async def own_connection(self) -> AsyncGenerator[Connection, None]:
         """A connection of one's own, for as long as one likes; it takes nobody's place in a pool."""
         with translated(self.where):
-            connection = await AsyncConnection.connect(autocommit=True, **self._address.parameters)
+            connection = await AsyncConnection.connect(autocommit=True, **self._address.parameters())
             try:
                 await self._greet(connection, _OWN)
                 yield connection
@@ -286,7 +286,7 @@ def _noting(note: Callable[[Exception | None], None], address: Address) -> type[
         @classmethod
         async def connect(cls, *arguments: Any, **options: Any) -> Any:  # Any: handed on as they are
             try:
-                connection = await super().connect(*arguments, **{**options, **address.parameters})
+                connection = await super().connect(*arguments, **{**options, **address.parameters()})
             except psycopg.Error as error:
                 note(error)
                 raise

@@ -61,7 +61,7 @@ async def postgres_target(address: Address, now: Callable[[], datetime]) -> Asyn
 @asynccontextmanager
 async def _connected(address: Address) -> AsyncGenerator[Connection, None]:
     with translated(address.where):
-        async with await AsyncConnection.connect(autocommit=True, **address.parameters) as connection:
+        async with await AsyncConnection.connect(autocommit=True, **address.parameters()) as connection:
             await connection.execute(_SETTINGS)
             yield connection
 

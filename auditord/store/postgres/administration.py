@@ -132,6 +132,6 @@ async def _only(connection: AsyncConnection[TupleRow], name: str) -> TupleRow:
 @asynccontextmanager
 async def _connected(address: Address) -> AsyncGenerator[AsyncConnection[TupleRow], None]:
     with translated(address.where):
-        connection = await AsyncConnection.connect(autocommit=True, **address.parameters)
+        connection = await AsyncConnection.connect(autocommit=True, **address.parameters())
         async with connection:
             yield connection

@@ -57,7 +57,7 @@ class Run:
         active: Collection[str] = self._config.scopes
         while active:
             for scope in active:
-                if self._version(scope) is None:
+                if self._checkpoint.version(scope, self._config.selector) is None:
                     async for batch in self._listed(scope):
                         yield batch
             stretches = await self._stretches([scope for scope in active if scope not in self._faults])
@@ -67,9 +67,6 @@ class Run:
             active = more if anyio.current_time() < deadline else ()
         if self._faults:
             raise AuditordError("; ".join(str(error) for error in self._faults.values()))
-
-    def _version(self, scope: str) -> str | None:
-        return self._checkpoint.version(scope, self._config.selector)
 
     def _forget_others(self) -> int:
         """Forget the pods of namespaces that are not collected any more."""
@@ -155,7 +152,7 @@ class Run:
 
         async with anyio.create_task_group() as group:
             for scope in scopes:
-                group.start_soon(read, scope, self._version(scope) or "")
+                group.start_soon(read, scope, self._checkpoint.version(scope, self._config.selector) or "")
         return found
 
     async def _taken(self, scope: str, stretch: Stretch) -> Batch:

@@ -69,11 +69,11 @@ class _Report:
             await step
         except DateIgnored as error:
             self._state.ignores_dates = (await self._client.version()).version
-            self._summary.problem(str(error))
+            self._summary.problems.append(str(error))
         except WaldurError as error:
             if isinstance(error, AccessDenied) and error.for_all:
                 raise
-            self._summary.problem(f"{month} was not reported any further: {error}")
+            self._summary.problems.append(f"{month} was not reported any further: {error}")
         finally:
             months = [str(each) for each in self._months]
             self._state.refused = self._refusals.as_json(months)
@@ -119,6 +119,6 @@ class _Report:
                 self._summary.lost(name, resource.lost)
             else:
                 for text in resource.problems:
-                    self._summary.problem(f"{name}: {text}")
+                    self._summary.problems.append(f"{name}: {text}")
                 if resource.tried and not resource.problems:
                     self._state.reported(str(month), resource.plan)

@@ -46,7 +46,8 @@ class Summary:
         self._config, self._context, self._now = config, context, now
         self._present = month_at(as_of, config.zone).first_day
         self._planned: list[PlannedMonth] = []
-        self._problems: list[str] = []
+        self.problems: list[str] = []
+        """Amounts that are not in Waldur, or why all of a month are not."""
         self._closed = 0
         self._taken: Sequence[str] = ()
 
@@ -77,10 +78,6 @@ class Summary:
             f"{counted(len(planned.held_back), 'resource')} held back"
         )
 
-    def problem(self, text: str) -> None:
-        """Remember an amount that is not in Waldur, or why all of a month are not."""
-        self._problems.append(text)
-
     def closed(self, count: int = 1) -> None:
         """Count resources and months of which Waldur takes nothing more."""
         self._closed += count
@@ -108,15 +105,15 @@ class Summary:
         self._names("user has usage and is no offering user", "users have usage and are no offering users", users)
         nothing = self._nothing_reported()
         if not self._context.dry_run:
-            task, problems = self._context.instance, len(self._problems)
+            task, problems = self._context.instance, len(self.problems)
             metrics.set_planned(task, self._present, self._config.backend_components, self._planned)
             metrics.PROBLEMS.labels(task).set(problems)
             metrics.CLOSED.labels(task).set(self._closed)
             if not problems and nothing is None:
                 metrics.LAST_SUCCESS.labels(task).set(self._now.timestamp())
-        if self._problems:
-            amounts = counted(len(self._problems), "amount is", "amounts are")
-            raise NotReported(f"{amounts} not in Waldur: {listed(self._problems, LISTED, '; ')}")
+        if self.problems:
+            amounts = counted(len(self.problems), "amount is", "amounts are")
+            raise NotReported(f"{amounts} not in Waldur: {listed(self.problems, LISTED, '; ')}")
         if nothing is not None:
             raise NothingReported(nothing)
 

@@ -33,7 +33,7 @@ def test_a_password_in_the_url_becomes_a_secret(url: str, kept: str) -> None:
 
 def test_the_option_wins_over_the_url() -> None:
     found = section(url="postgresql://me:one@db/auditord", password="two")  # noqa: S106 a test
-    assert "two" in address_of(found).parameters.values()
+    assert "two" in address_of(found).parameters().values()
 
 
 def test_a_fault_says_nothing_of_the_password() -> None:
@@ -66,6 +66,6 @@ def test_an_address_is_what_libpq_wants() -> None:
     address = address_of(section(url="postgresql://me:geheim@db:5433/auditord?connect_timeout=2", **tls, pool_size=3))
     assert (address.where, address.connections) == ("auditord at db:5433", 3)
     wanted = {"host": "db", "port": "5433", "user": "me", "dbname": "auditord", "password": "geheim", **tls}
-    assert wanted.items() <= address.parameters.items()
-    assert address.parameters["connect_timeout"] == "2"
+    assert wanted.items() <= address.parameters().items()
+    assert address.parameters()["connect_timeout"] == "2"
     assert "geheim" not in repr(address)
