@@ -1,4 +1,7 @@
-"""Markdown of the manual as a man page, in the macros of man(7)."""
+"""Markdown of the manual as a man page, in the macros of man(7).
+
+(Not click-man, which writes what ``--help`` says and knows no topics; markdown-it, which the page has, parses here.)
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
