@@ -13,7 +13,7 @@ import click
 from auditord_builtin.waldur.client import open_client
 from auditord_builtin.waldur.comparing import Difference, compare_month
 from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
-from auditord_builtin.waldur.diagnosis import Finding, Weight, diagnose
+from auditord_builtin.waldur.diagnosis import as_line, diagnose
 from auditord_builtin.waldur.errors import WaldurError
 from auditord_builtin.waldur.explaining import Explanation, Share, explain
 from auditord_builtin.waldur.months import BillingMonth, month_at
@@ -22,6 +22,7 @@ from auditord_builtin.waldur.sacct_usage import Tres, agent_query, exact_query
 from auditord_builtin.waldur.usage import folded
 from auditord_builtin.waldur.usage_source import Source
 from auditord_hookspecs import AuditordError, CommandContext, PluginContext, pass_context
+from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.months import Month
 from auditord_hookspecs.terminal import output_option, say, say_cells, write_json
 from auditord_hookspecs.wording import counted
@@ -250,10 +251,10 @@ def diagnose_command(context: CommandContext, instance: str | None, source: str,
                 async for finding in diagnose(config, plugin_context, client, sacct=source == Source.SACCT.value):
                     found.append(finding)
                     if output == "text":
-                        say(str(finding))
+                        say(as_line(finding))
         if output == "json":
             write_json(found)
-        if failed := sum(finding.verdict is Weight.FAIL for finding in found):
+        if failed := sum(finding.severity is Severity.FAILURE for finding in found):
             raise Unfit(f"{failed} of the above must be mended")
 
     context.run(look)

@@ -72,7 +72,8 @@ def test_where_all_is_well(site: Site) -> None:
 
 def test_as_json(site: Site) -> None:
     found = json.loads(site.diagnose("--output", "json").stdout)
-    lines = [f"{each['verdict']:4}  {each['subject']:10}  {each['text']}" for each in found]
+    words = {"ok": "ok", "warning": "note", "failure": "FAIL"}
+    lines = [f"{words[each['severity']]:4}  {each['subject']:10}  {each['text']}" for each in found]
     assert lines == site.lines()
 
 

@@ -10,11 +10,12 @@ from auditord_builtin.waldur.client import WaldurClient
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.diagnosis import offering as held_against
 from auditord_builtin.waldur.diagnosis import sources
-from auditord_builtin.waldur.diagnosis.findings import Finding, Weight, fail, note, ok
+from auditord_builtin.waldur.diagnosis.findings import as_line, fail, note, ok
 from auditord_builtin.waldur.errors import AccessDenied, InvalidAnswer, Unreachable, WaldurError
 from auditord_hookspecs import PluginContext
+from auditord_hookspecs.checks import Finding
 
-__all__ = ["Finding", "Weight", "diagnose"]
+__all__ = ["as_line", "diagnose"]
 
 
 async def diagnose(

@@ -1,40 +1,28 @@
 """The lines of a diagnosis."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
 from auditord_hookspecs import wording
+from auditord_hookspecs.checks import Finding, Severity
 
 NAMED: Final = 5
 """The number of names in a line."""
 
 
-class Weight(Enum):
-    """The weight of a finding: NOTE, amounts may lack something; FAIL, they will not be right, or not arrive."""
+_WORDS: Final[Mapping[Severity, str]] = {Severity.OK: "ok", Severity.WARNING: "note", Severity.FAILURE: "FAIL"}
 
-    OK = "ok"
-    NOTE = "note"
-    FAIL = "FAIL"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line: its weight, the part that was looked at, what was found and what to do."""
-
-    verdict: Weight
-    subject: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.verdict.value:4}  {self.subject:10}  {self.text}"
+ok = partial(Finding, Severity.OK)
+note = partial(Finding, Severity.WARNING)
+"""Amounts may lack something."""
+fail = partial(Finding, Severity.FAILURE)
+"""Amounts will not be right, or not arrive."""
 
 
-ok = partial(Finding, Weight.OK)
-note = partial(Finding, Weight.NOTE)
-fail = partial(Finding, Weight.FAIL)
+def as_line(finding: Finding) -> str:
+    """A finding for people: its weight, the part that was looked at, and what was found."""
+    return f"{_WORDS[finding.severity]:4}  {finding.subject:10}  {finding.text}"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -6,9 +6,10 @@ from typing import Final, TypeAlias
 
 from auditord_builtin.waldur.answers import Offering, OfferingUser, Resource, User
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.diagnosis.findings import Finding, fail, listed, note, ok
+from auditord_builtin.waldur.diagnosis.findings import fail, listed, note, ok
 from auditord_builtin.waldur.months import CLOCKS_APART
 from auditord_builtin.waldur.usage import folded
+from auditord_hookspecs.checks import Finding
 from auditord_hookspecs.wording import counted
 
 NOTICED: Final = timedelta(seconds=30)

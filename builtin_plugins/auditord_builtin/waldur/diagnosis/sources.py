@@ -5,13 +5,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.diagnosis.findings import Finding, Weight, fail, listed, note, ok
+from auditord_builtin.waldur.diagnosis.findings import fail, listed, note, ok
 from auditord_builtin.waldur.diagnosis.offering import Used
 from auditord_builtin.waldur.months import month_at, reported_months
 from auditord_builtin.waldur.sacct_usage import exact_query, sacct_month_usage, sacct_usage
 from auditord_builtin.waldur.usage import month_usage
 from auditord_builtin.waldur.usage_source import covered_since, staleness
 from auditord_hookspecs import AggregateQuery, AuditordError, ComponentUsage, PluginContext, Window
+from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.wording import counted
 
 ASK_FOR: Final = timedelta(seconds=30)
@@ -102,7 +103,7 @@ async def _cluster(config: WaldurConfig, context: PluginContext) -> Finding:
     asked = await _program(
         config, context, *("sacctmgr", "--parsable2", "--noheader", "list", "cluster", "format=cluster")
     )
-    if asked.verdict is Weight.FAIL:
+    if asked.severity is Severity.FAILURE:
         return asked
     clusters = asked.text.split()
     if config.slurm.cluster_name not in {None, *clusters}:
