@@ -1,6 +1,5 @@
 """Files, disks and addresses of this host."""
 
-import pwd
 import shutil
 import socket
 import stat
@@ -18,6 +17,7 @@ from auditord.doctor.records import growth_per_day
 from auditord.errors import ConfigurationError
 from auditord.web.tls import server_context
 from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_folder
+from auditord_hookspecs.folders import user_name
 from auditord_hookspecs.wording import counted
 
 LEAST_FREE: Final = 0.05
@@ -40,7 +40,7 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
         yield Finding(Severity.OK, str(folder), "not there yet: the daemon makes it")
         return
     found = folder.stat()
-    user = _name(found.st_uid)
+    user = user_name(found.st_uid)
     yield check_folder(folder, f"run this, and the daemon, as user {user}")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         text = f"others than {user} may write to it (mode {stat.S_IMODE(found.st_mode):04o})"
@@ -59,13 +59,6 @@ def _owner(path: Path) -> int | None:
         return path.lstat().st_uid
     except OSError:
         return None  # gone meanwhile
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 async def check_disk(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:

@@ -3,7 +3,6 @@
 import fcntl
 import logging
 import os
-import pwd
 import stat
 from collections.abc import Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -12,6 +11,7 @@ from typing import Final
 
 from auditord.database.memory import file_turn
 from auditord.errors import StateInUse
+from auditord_hookspecs.folders import user_name
 
 LOCK: Final = "auditord.lock"
 
@@ -76,16 +76,9 @@ def _refuse_roots_files(state_dir: Path) -> None:
     if os.geteuid() != 0 or uid == 0:
         return
     raise StateInUse(
-        f"the state folder {state_dir} is that of user {_name(uid)}, who could not use what root leaves there: run this"
-        f" as that user, such as runuser -u {_name(uid)} -- auditord …"
+        f"the state folder {state_dir} is that of user {user_name(uid)}, who could not use what root leaves there: run "
+        f"this as that user, such as runuser -u {user_name(uid)} -- auditord …"
     )
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _open(state_dir: Path) -> int:

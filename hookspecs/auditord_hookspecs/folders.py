@@ -306,15 +306,16 @@ def _made(around: SharedFolder, name: str) -> int:
 def _refuse_foreign(path: Path, status: os.stat_result, around: os.stat_result) -> None:
     if status.st_uid != os.geteuid():
         raise UnsafePath(
-            f"{path}: belongs to user {_user(status.st_uid)} and not to the daemon's: remove it, and the daemon makes "
-            "its own"
+            f"{path}: belongs to user {user_name(status.st_uid)} and not to the daemon's: remove it, and the daemon "
+            "makes its own"
         )
     out_of_reach = around.st_uid == os.geteuid() and not around.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     if status.st_mode & _OTHERS_WRITE and not out_of_reach:
         raise UnsafePath(f"{path}: others may write to it: chmod go-w {path}, after a look at what is in it")
 
 
-def _user(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """The name of a user, or the number where the system knows none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
