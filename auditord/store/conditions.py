@@ -58,13 +58,14 @@ def compile_query(query: RecordQuery, dialect: Dialect, among: Sql | None = None
         query: what is asked.
         dialect: of the database.
         among: what is true of the records that are asked about; None: all are.
-        few: whether an index finds few records, which are sorted; only where rows have numbers (``seq``).
+        few: whether an index finds few records, or few among those, which are sorted; only where rows have numbers
+            (``seq``).
     """
     by = _ORDERS[query.order.field, query.order.descending]
     if query.order.field is SortField.RUNTIME and dialect.runtime_in_index is not None:
         return _sorted_by_number(query, dialect, by.replace("runtime", dialect.runtime_in_index, 1))
     if few:
-        return _sorted_by_number(query, dialect, f"+{by}")  # the plus sign: not from the index that has the order
+        return _sorted_by_number(query, dialect, f"+{by}", among)  # the plus sign: not from the index of the order
     where = compile_condition(query.where, dialect, Columns.EITHER, query.order.field)
     where = where if among is None else all_of([among, where])
     sql: LiteralString = f"SELECT {dialect.document} FROM {dialect.records} WHERE {where.sql} ORDER BY {by}"  # noqa: S608 literals
@@ -73,9 +74,10 @@ def compile_query(query: RecordQuery, dialect: Dialect, among: Sql | None = None
     return Sql(f"{sql} LIMIT %s", (*where.parameters, query.limit))
 
 
-def _sorted_by_number(query: RecordQuery, dialect: Dialect, by: LiteralString) -> Sql:
+def _sorted_by_number(query: RecordQuery, dialect: Dialect, by: LiteralString, among: Sql | None = None) -> Sql:
     """The records in an order that no index has: numbers of rows are sorted, and the documents fetched behind that."""
     where = compile_condition(query.where, dialect, Columns.EITHER)
+    where = where if among is None else all_of([among, where])
     return Sql(
         f"SELECT {dialect.document} FROM (SELECT seq AS number FROM {dialect.records} WHERE {where.sql}"  # noqa: S608 literals
         f" ORDER BY {by} LIMIT %s) AS chosen CROSS JOIN {dialect.records} ON seq = number",

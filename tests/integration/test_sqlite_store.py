@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,9 +20,10 @@ from auditord.store import Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.amendments import Action, Amendment
 from auditord.store.conditions import compile_query
 from auditord.store.opening import open_store, open_store_for_reading
+from auditord.store.sql import Sql
 from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.sqlite.counting import BETWEEN_NOTES, has_none
-from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times
+from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, perhaps_of
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery, RecordUpdate
 from auditord_hookspecs.query import (
@@ -30,6 +31,7 @@ from auditord_hookspecs.query import (
     AnyOf,
     Comparison,
     ComponentCompares,
+    Condition,
     IdEquals,
     MetaContains,
     MetaContainsAny,
@@ -459,3 +461,60 @@ async def test_a_listing_by_user_is_the_same_with_and_without_counts(path: Path,
                 found.append([decode_record(each).record_id async for page in pages for each in page])
     assert found[0] == found[1]
     assert bool(found[0]) == (name != "nobody")
+
+
+BY_START = Order(SortField.START, descending=True)
+
+
+@pytest.mark.parametrize(
+    ("where", "limit"),
+    [
+        (user("u1"), None),
+        (user("u1"), 3),
+        (user("late"), None),
+        (user("nobody"), 10),
+        (MetaContainsAny("user_id", ("u2", "late", "nobody")), 20),
+        (AllOf((MetaContains("site_id", "S"), user("u1"), TimeCompares(TimeField.START, Comparison.LT, START))), 5),
+        (AnyOf((user("u1"), IdEquals("job-000003"))), None),
+    ],
+)
+async def test_few_records_of_a_user_are_found_by_another_index(
+    path: Path, where: Condition, limit: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sought = list[Sequence[str]]()
+
+    def seen(users: Sequence[str]) -> Sql:
+        sought.append(users)
+        return perhaps_of(users)
+
+    monkeypatch.setattr("auditord.store.sqlite.store.perhaps_of", seen)
+    found = list[list[str]]()
+    async with open_store(f"sqlite://{path}", counted_keys=()) as store:
+        await store.add_all([record(number) for number in range(40)], PROVENANCE, SAME_RUN, atomic=True)
+        await store.add(record(50, meta={"user_id": ("late", "u1")}), PROVENANCE, SAME_RUN)
+        await store.add(record(51, meta={"user": ("u1",)}, stop_time=None), PROVENANCE, SAME_RUN)
+        await store.add(record(52, stop_time=START - timedelta(days=1)), PROVENANCE, SAME_RUN)
+        for few in (10_000, -1):
+            monkeypatch.setattr("auditord.store.sqlite.store._FEW_TO_SORT", few)
+            async with store.stream(RecordQuery(where, BY_START, limit)) as pages:
+                found.append([decode_record(each).record_id async for page in pages for each in page])
+    assert found[0] == found[1]
+    assert len(sought) == (0 if isinstance(where, AnyOf) else 1)
+
+
+async def test_whose_records_are_many_is_known_by_the_roll_ups(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auditord.store.sqlite.store._PASSED_FOR_ONE", 1)
+    async with open_store(f"sqlite://{path}", counted_keys=()) as store:
+        assert isinstance(store, SqliteRecordStore)
+        await store.add_all([record(number) for number in range(40)], PROVENANCE, SAME_RUN, atomic=True)
+        await store.rollups.fold()
+
+        def pass_over(users: Sequence[str]) -> Sql:
+            raise AssertionError(users)
+
+        monkeypatch.setattr("auditord.store.sqlite.store.perhaps_of", pass_over)
+        async with store.stream(RecordQuery(user("u1"), BY_START, 5)) as pages:  # one of six
+            assert len([each async for page in pages for each in page]) == 5
+        with pytest.raises(AssertionError, match="u1"):
+            async with store.stream(RecordQuery(user("u1"), BY_START, 6)):
+                pytest.fail("all six are wanted")

@@ -13,12 +13,13 @@ from typing import Final, LiteralString
 
 from auditord.database.instants import to_micros
 from auditord.store.aggregates import Limbs, Row
+from auditord.store.conditions import can_be_there
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.rows import SMALL_AMOUNTS
 from auditord.store.sql import OPERATORS, Sql, encoded, join, repeated
 from auditord.store.sqlite.sums import Arithmetic, Overflow, pieces, product_sum, split_product_sum, sum_of, whole
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
-from auditord_hookspecs.query import Leaf, SortField, TimeCompares, TimeField, fold
+from auditord_hookspecs.query import Leaf, MetaContains, MetaContainsAny, SortField, TimeCompares, TimeField, fold
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_.:/ -]*")
 """Keys that read the same in a path as in a document; others are compared, since paths know no escapes."""
@@ -200,6 +201,33 @@ def other_times(query: RecordQuery) -> Sql | None:
         for each in compared
     ]
     return join(" AND ", conditions)
+
+
+def users_wanted(query: RecordQuery) -> Sequence[str]:
+    """The users of whom each record of an answer has one, if no index has its order and them; else none."""
+    if query.order.field is not SortField.START:
+        return ()
+    return [user for user in fold(query.where, _users, _first, lambda _: ()) if can_be_there(user)]
+
+
+def _users(leaf: Leaf) -> Sequence[str]:
+    match leaf:
+        case MetaContains("user_id", value):
+            return (value,)
+        case MetaContainsAny("user_id", values):
+            return values
+        case _:
+            return ()
+
+
+def _first(parts: Sequence[Sequence[str]]) -> Sequence[str]:
+    return next(filter(None, parts), ())
+
+
+def perhaps_of(users: Sequence[str]) -> Sql:
+    """The records of users, and those that only their documents tell, by a pass over an index that has the users."""
+    among: LiteralString = f"more IS NOT NULL OR user_name {_is_one_of(users)}"
+    return Sql(f"seq IN (SELECT seq FROM records INDEXED BY records_by_stop WHERE {among})", tuple(users))  # noqa: S608 literals
 
 
 def _compared_times(leaf: Leaf) -> Sequence[TimeCompares]:

@@ -80,6 +80,15 @@ FROM (
     SELECT max(day) FROM rollup_changes
 ) AS ends
 
+-- name: rolled_records_of_users
+-- How many records of users are in cells of years; nothing before all are.
+SELECT coalesce(sum(records), 0)
+FROM rollups
+WHERE
+    level IN (10, 14) AND component = '' AND period IN (SELECT value FROM json_each(:years))
+    AND labels IN (SELECT number FROM rollup_labels WHERE user_name IN (SELECT value FROM json_each(:users)))
+HAVING (SELECT filled_to = 2932897 FROM rollup_state)
+
 -- name: size_of_rollup_changes
 -- How many changes of cells wait.
 SELECT coalesce(sum(size), 0)

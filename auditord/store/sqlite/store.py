@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,14 +20,16 @@ from auditord.store.archiving import read_counted
 from auditord.store.conditions import compile_query
 from auditord.store.planning import Bulk, Outcome
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.rollups.cells import number_of
 from auditord.store.rollups.scope import Scope, require
 from auditord.store.rollups.upkeep import Pages
+from auditord.store.sql import Sql
 from auditord.store.sqlite.counting import QUERIES, has_none, read_counts, set_counted_keys
-from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, take_rows
+from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, perhaps_of, take_rows, users_wanted
 from auditord.store.sqlite.driver import Changes, change_in_bulk, run
 from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow
 from auditord.store.store import Recognise, SqlRecordStore, difference, refuse_unfinished_copy
-from auditord.store.work import Work
+from auditord.store.work import Work, as_json, ask
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.query import AnyOf
 
@@ -41,6 +44,12 @@ _ROWS_AT_ONCE: Final = 64
 
 _FEW_TO_SORT: Final = 10_000
 """Records that are found by another index and sorted in less time than a pass over the index of their order takes."""
+
+_PASSED_FOR_ONE: Final = 10
+"""Records of a user, for each that is wanted, from which on the pass is likely to end early."""
+
+_YEARS: Final = as_json([number_of(date(year, 1, 1)) for year in range(1970, 2100)])
+"""The cells of years that are looked up; more or fewer would only choose another way to the same answer."""
 
 
 class SqliteRecordStore(SqlRecordStore):
@@ -122,10 +131,24 @@ class SqliteRecordStore(SqlRecordStore):
         # With the archive, both would have to be of one moment: a record may come back from there in between.
         if not query.archived and await self._database.read(lambda connection: has_none(connection, query.where)):
             query = replace(query, where=AnyOf())
-        compiled = compile_query(query, SqliteDialect(), few=await self._leaves_few(query))
+        among = await self._few_of_users(query)
+        few = among is not None or await self._leaves_few(query)
+        compiled = compile_query(query, SqliteDialect(), among, few=few)
         first = look if query.archived else None
         async with self._database.stream(marked(compiled), compiled.parameters, _take_documents, first) as pages:
             yield pages, counted[0]
+
+    async def _few_of_users(self, query: RecordQuery) -> Sql | None:
+        """What finds the records of users who have few, by the roll-ups; None if they have many, or nobody knows.
+
+        A pass over the index of the order fetches every record to see whose it is. It ends with the limit, which those
+        who have many records reach soon.
+        """
+        if not (users := users_wanted(query)):
+            return None
+        most = _FEW_TO_SORT if query.limit is None else min(_FEW_TO_SORT, _PASSED_FOR_ONE * query.limit)
+        rows = await self._read(ask("rolled_records_of_users", users=as_json(users), years=_YEARS))
+        return perhaps_of(users) if rows and rows[0][0] <= most else None
 
     async def _leaves_few(self, query: RecordQuery) -> bool:
         """Return whether an index finds few records by the time that the answer is not ordered by."""
