@@ -90,6 +90,7 @@ def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:
 
 def _free_port(wanted: int | None) -> int:
     with closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the daemon does: the last demo's is free again
         try:
             probe.bind(("127.0.0.1", PORT if wanted is None else wanted))
         except OSError:
