@@ -10,7 +10,7 @@ import pytest
 
 SHAPES: Final[dict[str, dict[str, Any]]] = {  # Any: options of a browser's context
     "desktop": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
-    "phone": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light"},
+    "phone": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light", "has_touch": True, "is_mobile": True},
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
 }
 """Screens on which pages are looked at."""

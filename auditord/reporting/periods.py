@@ -47,6 +47,24 @@ def before(window: Window) -> Window:
     return Window(window.start - (window.stop - window.start), window.start)
 
 
+def year_before(window: Window) -> Window:
+    """The same days of the year before."""
+    return Window(_year_before(window.start), _year_before(window.stop))
+
+
+def _year_before(moment: datetime) -> datetime:
+    last_of_february = moment.month == 2 and moment.day == 29  # noqa: PLR2004 a day that few years have
+    return moment.replace(year=moment.year - 1, day=28 if last_of_february else moment.day)
+
+
+def as_far_as(window: Window, now: datetime, former: Window) -> Window:
+    """The days of a former period of which as many have begun in one that may still go on."""
+    begun = now.date() + timedelta(days=1) - window.start.date()
+    if now >= window.stop or begun <= timedelta(0):
+        return former
+    return Window(former.start, min(former.start + begun, former.stop))
+
+
 PERIODS: Final[Mapping[str, Callable[[datetime], Window]]] = {
     "7-days": lambda now: days_until(now, 7),
     "30-days": lambda now: days_until(now, 30),

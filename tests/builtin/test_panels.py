@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
@@ -68,6 +69,13 @@ async def test_slurm_shows_how_far_it_has_read_and_its_runs() -> None:
 
 
 @pytest.mark.anyio
+async def test_instants_are_in_the_zone_of_the_page() -> None:
+    saved = msgspec.to_builtins(Checkpoint(NOW, NOW, NOW))
+    shown = rows(drawn(await show_state(SavedContext(saved)), ZoneInfo("Europe/Berlin")))
+    assert [row[1] for row in shown[:3]] == ["2026-11-22 13:00:00"] * 3
+
+
+@pytest.mark.anyio
 async def test_kubernetes_shows_its_namespaces_and_pods() -> None:
     saved = msgspec.to_builtins(Positions(NOW, {"*": Position(NOW, "1"), "hep": Position(NOW, None)}))
     parts = drawn(await kubernetes.show_state(SavedContext(saved)))
@@ -83,7 +91,7 @@ async def test_apel_shows_its_months() -> None:
     }
     saved = msgspec.to_builtins(ReportedState(sites={"KIT": SiteState(months=months)}))
     chart, table, note = drawn(await show_months(SavedContext(saved)))
-    assert "KIT, 2026-09: 7 jobs" in chart.svg
+    assert "KIT, 2026-09: 7 jobs" in str(chart.svg)
     assert rows([table]) == [
         ["KIT", "2026-10", "9", "8", "0", "0", "\N{EN DASH}"],
         ["KIT", "2026-09", "7", "7", "7", "0", SHOWN],
@@ -103,11 +111,11 @@ async def test_priorities_are_shown_over_time() -> None:
     assert len(msgspec.json.encode(state)) < 20_000
     table, runs, days = drawn(await show_priorities(SavedContext(saved)))
     assert rows([table]) == [["atlas", "1,999"], ["belle", "99"]]
-    assert runs.svg.count("<circle") == 2 * 12
-    assert "atlas, 22 Nov 06:00: 1,999" in runs.svg
-    assert days.svg.count("<circle") == 2 * 364
-    assert "atlas, 11 Nov 2026" in days.svg
-    assert "atlas, 12 Nov 2026" not in days.svg
+    assert str(runs.svg).count("<circle") == 2 * 12
+    assert "atlas, 22 Nov 06:00: 1,999" in str(runs.svg)
+    assert str(days.svg).count("<circle") == 2 * 364
+    assert "atlas, 11 Nov 2026" in str(days.svg)
+    assert "atlas, 12 Nov 2026" not in str(days.svg)
 
 
 @pytest.mark.anyio
@@ -131,6 +139,7 @@ async def test_other_plugins_show_what_they_have_saved() -> None:
         "reports": {"reported_until": "2026-11-22T12:00:00Z", "open": {"2026-10": {}}},
         "users": {},
     }  # Any: JSON
+    assert [part.note for part in drawn(await show_reports(SavedContext()))] == ["No report was made yet."]
     assert rows(drawn(await show_reports(SavedContext(reported)))) == [
         ["reports", SHOWN, "1"],
         ["users", "\N{EN DASH}", "0"],

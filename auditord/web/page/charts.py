@@ -9,14 +9,17 @@ from typing import Final
 
 from markupsafe import escape
 
-from auditord.web.page.drawing import Mark, bar, fluid_picture, marked, picture, rectangle, text_at, ticks
+from auditord.web.page.drawing import WIDTH, Mark, Picture, bar, marked, rectangle, text_at, ticks
 from auditord.web.page.numbers import compact
 
 _HEIGHT: Final = 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 14, 896, 12, 286
+_LEFT, _RIGHT, _TOP, _BOTTOM = 14, 896, 26, 286
 _WIDE: Final = _RIGHT - _LEFT
 _HIGH: Final = _BOTTOM - _TOP
 _MOST_LABELS: Final = 12
+_CHARACTER, _LARGE_CHARACTER, _BETWEEN = 7.4, 10.0, 10
+"""The widths of a character of a label, also on phones, and of what is between two labels, about."""
+
 _FILLED: Final = 0.86
 """The part of a bin that its bar fills."""
 
@@ -46,44 +49,46 @@ class Axis:
         labels: one for each place.
         links: the page that a label leads to, closer to its place; none or one for each.
         days: the first day of each place and the one behind the last, for scripts that choose a range; or none.
+        unit: of the values; empty for counts.
     """
 
     labels: Sequence[str]
     links: Sequence[str] = ()
     days: Sequence[str] = ()
+    unit: str = ""
 
 
-def bars(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float | None] = ()) -> str:
+def bars(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float | None] = ()) -> Picture | None:
     """Stacked bars, and perhaps a stepped line above them; nothing without values."""
     return _stacked(title, axis, series, line, _bars_of)
 
 
-def areas(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float | None] = ()) -> str:
+def areas(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float | None] = ()) -> Picture | None:
     """Stacked areas, and perhaps a line; nothing without values."""
     return _stacked(title, axis, series, line, _area_of)
 
 
-def lines(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float | None] = ()) -> str:
+def lines(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float | None] = ()) -> Picture | None:
     """Lines with a dot for each value; nothing without values."""
     if not _has_values(series):
-        return ""
+        return None
     values = [mark.value for each in series for mark in each.marks if mark.value is not None]
     top = ticks(max(*values, *_amounts(line), 0))[-1]
     return _over_time(title, axis, top, [*(_group(each, _dots_of(each, top)) for each in series), _pledge(line, top)])
 
 
-def ranking(title: str, rows: Sequence[tuple[str, str, Mark]]) -> str:
+def ranking(title: str, rows: Sequence[tuple[str, str, Mark]]) -> Picture | None:
     """Bars behind names and values, in the order of the rows, as wide as there is room; nothing without values."""
     largest = max((mark.value or 0 for _, _, mark in rows), default=0)
     if not largest:
-        return ""
+        return None
     parts: list[str] = []
     for at, (name, value, mark) in enumerate(rows):
-        middle = _ROW * at + _ROW / 2
+        base = _ROW * at + _ROW / 2 + 5
         parts.append(marked(bar(_ROW * at + 2, max(100 * (mark.value or 0) / largest, 0.5), _ROW - 4), mark))
-        parts.append(text_at(8, middle, name, css="begin"))
-        parts.append(text_at("99%", middle, value, css="end"))
-    return fluid_picture(title, _ROW * len(rows), [f'<g class="series colour-0">{"".join(parts)}</g>'])
+        parts.append(text_at(8, base, name, css="begin"))
+        parts.append(text_at("99%", base, value, css="end"))
+    return Picture(title, _ROW * len(rows), f'<g class="series colour-0">{"".join(parts)}</g>', is_fluid=True)
 
 
 def _stacked(
@@ -92,9 +97,9 @@ def _stacked(
     series: Sequence[Series],
     line: Sequence[float | None],
     shapes: Callable[[Series, Sequence[Series], float], Iterator[str]],
-) -> str:
+) -> Picture | None:
     if not _has_values(series):
-        return ""
+        return None
     top = ticks(max(*_sums(axis, series), *_amounts(line), 0))[-1]
     parts = [_group(each, shapes(each, series[:at], top)) for at, each in enumerate(series)]
     return _over_time(title, axis, top, [*parts, _pledge(line, top)])
@@ -177,13 +182,15 @@ def _pledge(values: Sequence[float | None], top: float) -> str:
     return f'<path class="pledge" d="{" ".join(steps)}"/>' if steps else ""
 
 
-def _over_time(title: str, axis: Axis, top: float, parts: Sequence[str]) -> str:
-    places = len(axis.labels)
-    data = {"data-days": " ".join(axis.days), "data-plot": f"{_LEFT} {_WIDE} {_TOP} {_HIGH}"} if axis.days else None
-    return picture(title, _HEIGHT, [*_grid(top), *parts, *_labels(axis, places)], data)
+def _over_time(title: str, axis: Axis, top: float, parts: Sequence[str]) -> Picture:
+    data = {"data-days": " ".join(axis.days), "data-plot": f"{_LEFT} {_WIDE} {_TOP} {_HIGH}"} if axis.days else {}
+    content = [*_grid(top, axis.unit), *parts, *_labels(axis, len(axis.labels))]
+    return Picture(title, _HEIGHT, "".join(content), data)
 
 
-def _grid(top: float) -> Iterator[str]:
+def _grid(top: float, unit: str) -> Iterator[str]:
+    if unit:
+        yield text_at(WIDTH, _TOP - 12, unit, css="end")
     for tick in ticks(top):
         y = _y(tick, top)
         yield f'<path class="{"guide" if tick else "base"}" d="M{_LEFT} {y:.1f} h{_WIDE}"/>'
@@ -191,6 +198,13 @@ def _grid(top: float) -> Iterator[str]:
 
 
 def _labels(axis: Axis, places: int) -> Iterator[str]:
-    for at in range(0, places, max(1, -(-places // _MOST_LABELS))):
+    """As many as there is room for; phones, which write them larger, leave each second one out if these are close."""
+    characters = max(map(len, axis.labels))
+    most = min(_MOST_LABELS, int(_WIDE / (_CHARACTER * characters + _BETWEEN)))
+    step = -(-places // most)
+    is_close = _WIDE * step / places < _LARGE_CHARACTER * characters + _BETWEEN
+    for number, at in enumerate(range(0, places, step)):
         link = axis.links[at] if axis.links else None
-        yield text_at(_x(at + 0.5, places), _BOTTOM + 20, axis.labels[at], link)
+        css = "second" if is_close and number % 2 else ""
+        x = max(_x(at + 0.5, places), _CHARACTER * len(axis.labels[at]) / 2)  # the first one is not cut off
+        yield text_at(x, _BOTTOM + 20, axis.labels[at], link, css)

@@ -1,11 +1,11 @@
-"""Parts of pictures in SVG: marks with titles and links, texts, grids.
+"""Pictures in SVG, and their parts: marks with titles and links, texts, grids.
 
 Colours and fonts come from the page's style sheet, by class; a picture that is downloaded brings the same rules with
 it. The browser shows the title of a mark that is pointed at, and screen readers read it.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
@@ -32,26 +32,36 @@ class Mark:
     link: str | None = None
 
 
-def picture(title: str, height: int, parts: Iterable[str], data: Mapping[str, str] | None = None) -> str:
-    """A whole picture.
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A whole picture; its text is SVG.
 
     Args:
         title: for screen readers.
-        height: in its own units, of which the width has 960.
-        parts: elements.
+        height: in units of which the width has 960.
+        content: elements.
         data: for scripts, by names that begin with ``data-``.
+        is_fluid: whether it is as wide as there is room: its height is in pixels then, its widths are in per cent.
     """
-    more = "".join(f' {name}="{escape(value)}"' for name, value in (data or {}).items())
-    begin = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" class="chart" role="group"'
-    return f'{begin} aria-label="{escape(title)}"{more}>{"".join(parts)}</svg>'
 
+    title: str
+    height: int
+    content: str
+    data: Mapping[str, str] = field(default_factory=dict[str, str])
+    is_fluid: bool = False
 
-def fluid_picture(title: str, height: int, parts: Iterable[str]) -> str:
-    """A picture of texts and bars that is as wide as there is room: its height is in pixels, its widths in per cent."""
-    begin = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" class="chart fluid" role="group"'
-    )
-    return f'{begin} aria-label="{escape(title)}">{"".join(parts)}</svg>'
+    @property
+    def css(self) -> str:
+        """The classes of its rules in the style sheet."""
+        return "chart fluid" if self.is_fluid else "chart"
+
+    def __html__(self) -> str:
+        size = f'width="{WIDTH}" height="{self.height}"' if self.is_fluid else f'viewBox="0 0 {WIDTH} {self.height}"'
+        data = "".join(f' {name}="{escape(value)}"' for name, value in self.data.items())
+        named = f'role="group" aria-label="{escape(self.title)}"{data}'
+        return f'<svg xmlns="http://www.w3.org/2000/svg" {size} class="{self.css}" {named}>{self.content}</svg>'
+
+    __str__ = __html__
 
 
 def marked(shape: str, mark: Mark) -> str:

@@ -10,13 +10,14 @@ from typing import Final
 from aiohttp import web
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
+from auditord.reporting.periods import as_far_as, before, year_before
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.report import condensed, following, make_report
 from auditord.web.api.lake_source import LAKE, LakeSource
 from auditord.web.limits import Shares, reading_slot
 from auditord.web.page.charts import Series
 from auditord.web.page.drawing import Mark
-from auditord.web.page.numbers import begin_of_bin, shown
+from auditord.web.page.numbers import begin_of_bin, shown, signed, with_unit
 from auditord.web.requests import RecordsFor, holder
 from auditord_hookspecs.aggregates import AggregateQuery, Aggregates
 from auditord_hookspecs.query import Window
@@ -95,6 +96,25 @@ class Figures:
         totals = await self.report(request, replace(question, by=None))  # last: it has all that the others have
         return rows, condensed(rows, chosen, totals, most)
 
+    async def former(self, request: web.BaseRequest, question: Question) -> Sequence[tuple[str, Report]]:
+        """Reports of the period before and of the year before, as far as the period of a question has come by now.
+
+        Each has the name of its text. They have no groups and no bins; a year before without records is left out.
+        """
+        if (window := question.window) is None:
+            return ()
+        now, year = self.now(question.zone), year_before(window)
+        windows = {"former": before(window), "year": year}
+        if windows["former"] == year:
+            del windows["former"]
+        found: list[tuple[str, Report]] = []
+        for name, former in windows.items():
+            part = as_far_as(window, now, former)
+            report = await self.report(request, replace(question, by=None, bin=None, window=part))
+            if name == "former" or report.rows:
+                found.append((name if part == former else f"{name}_so_far", report))
+        return found
+
     @property
     def measures(self) -> Sequence[Measure]:
         """The measures that can be shown."""
@@ -168,6 +188,18 @@ def series(
             marks.append(Mark(float(value), title, None if link is None else link(begin)))
         made.append(Series(name, colour, marks))
     return made
+
+
+def compared(
+    report: Report, former: Sequence[tuple[str, Report]], text: Callable[..., str], at: int = 0
+) -> list[tuple[str, str | None]]:
+    """The figures of former reports beside one of a report's measures: texts, and by how much it has changed."""
+    measure, found = report.question.measures[at], list[tuple[str, str | None]]()
+    for name, each in former:
+        figure = with_unit(shown(each.total[at], measure.unit), measure.unit)
+        difference = None if measure.ratio else signed(change(report.total[at], each.total[at]))
+        found.append((text(f"usage.{name}", value=figure), difference))
+    return found
 
 
 def change(present: Figure, former: Figure) -> Fraction | None:

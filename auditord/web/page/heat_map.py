@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Final
 
-from auditord.web.page.drawing import WIDTH, Mark, marked, picture, rectangle, text_at
+from auditord.web.page.drawing import WIDTH, Mark, Picture, marked, rectangle, text_at
 from auditord.web.page.numbers import compact
 
 SHADES: Final = 5
@@ -19,18 +19,19 @@ _WEEKDAYS: Final = (0, 2, 4)
 _A_MONDAY: Final = date(2024, 1, 1)
 
 
-def heat_map(title: str, days: Mapping[date, Mark]) -> str:
+def heat_map(title: str, days: Mapping[date, Mark], unit: str = "") -> Picture | None:
     """A square for each day, the darker the larger its value; nothing without values."""
     largest = max((mark.value or 0 for mark in days.values()), default=0)
     if not largest:
-        return ""
+        return None
     first = min(days)
     monday = first - timedelta(days=first.weekday())
     squares = [part for day in sorted(days) for part in _square(day, days[day], largest, (day - monday).days // 7)]
     foot = ((max(days) - monday).days // 7 // _WEEKS + 1) * _BLOCK
     names = [part for top in range(0, foot, _BLOCK) for part in _names(top)]
     months = _months(sorted(days), monday)
-    return picture(title, round(foot + _STEP + 8), [*names, *months, *squares, *_key(largest, foot)])
+    key = _key(f"{compact(largest)} {unit}".rstrip(), foot)
+    return Picture(title, round(foot + _STEP + 8), "".join([*names, *months, *squares, *key]))
 
 
 def shade(value: float | None, largest: float) -> int:
@@ -63,10 +64,10 @@ def _square(day: date, mark: Mark, largest: float, week: int) -> Iterator[str]:
     yield marked(rectangle(x, top + _TOP + day.weekday() * _STEP, _SIZE, _SIZE, css), mark)
 
 
-def _key(largest: float, top: float) -> Iterator[str]:
+def _key(largest: str, top: float) -> Iterator[str]:
     """The shades, from nothing to the largest value."""
-    x = WIDTH - 80 - (SHADES + 1) * _STEP
+    x = WIDTH - 140 - (SHADES + 1) * _STEP
     yield text_at(x - 8, top + 0.7 * _STEP, "0", css="end")
     for at in range(SHADES + 1):
         yield rectangle(x + at * _STEP, top, _SIZE, _SIZE, f"heat-{at}")
-    yield text_at(x + (SHADES + 1) * _STEP + 4, top + 0.7 * _STEP, compact(largest), css="begin")
+    yield text_at(x + (SHADES + 1) * _STEP + 4, top + 0.7 * _STEP, largest, css="begin")

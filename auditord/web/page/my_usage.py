@@ -11,12 +11,12 @@ from auditord.reporting import MEASURES, Figure, Report
 from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK
 from auditord.reporting.periods import PERIODS
 from auditord.web.page.charts import Axis, bars
-from auditord.web.page.figures import Figures, axis, change
+from auditord.web.page.drawing import Picture
+from auditord.web.page.figures import Figures, axis, compared
 from auditord.web.page.jobs import amount, job_row
-from auditord.web.page.numbers import NOTHING, begin_of_bin, shown, signed
+from auditord.web.page.numbers import NOTHING, begin_of_bin, shown
 from auditord.web.page.query_string import View, read_view
 from auditord.web.page.rendering import Renderer
-from auditord.web.page.usage import former_question
 from auditord.web.page.usage_charts import Charts
 from auditord.web.page.visitors import Visitors
 from auditord.web.requests import principal_of, read_target
@@ -63,13 +63,13 @@ class MyPage:
             measures=tuple(MEASURES[name] for name in _SHOWN),
         )
         report = await self.figures.report(request, question)
-        former = await self.figures.report(request, former_question(question))
+        former = await self.figures.former(request, question)
         records = await self._latest(request, question.where())
         values = {
             "user": principal.user,
             "view": view,
             "periods": PERIODS,
-            "cards": _cards(report, former),
+            "cards": self._cards(report, former),
             "chart": self._chart(report, view),
             "worst": self._worst(records),
             "looked_at": LOOKED_AT,
@@ -82,13 +82,24 @@ class MyPage:
         async with self.figures.records(request).stream(query) as pages:
             return [decode_record(document) async for page in pages for document in page]
 
-    def _chart(self, report: Report, view: View) -> str:
+    def _chart(self, report: Report, view: View) -> Picture | None:
         unit = report.question.bin
         if unit is None:
-            return ""
+            return None
         bins = axis(report, self.figures.now())
-        labels = [begin_of_bin(begin, unit) for begin in bins]
-        return bars(self.renderer.text("my.chart"), Axis(labels), self.charts.series(report, view, bins))
+        axis_of_time = Axis([begin_of_bin(begin, unit) for begin in bins], unit=report.question.measures[0].unit)
+        return bars(self.renderer.text("my.chart"), axis_of_time, self.charts.series(report, view, bins))
+
+    def _cards(self, report: Report, former: Sequence[tuple[str, Report]]) -> list[dict[str, Any]]:  # Any: see below
+        return [
+            {
+                "title": measure.title,
+                "unit": measure.unit,
+                "value": shown(report.total[at], measure.unit),
+                "compared": compared(report, former, self.renderer.text, at),
+            }
+            for at, measure in enumerate(report.question.measures)
+        ]
 
     def _worst(self, records: Sequence[Record]) -> list[dict[str, Any]]:  # Any: shown by the template
         """The jobs that left most core hours unused."""
@@ -98,22 +109,6 @@ class MyPage:
             {**job_row(record, self.figures.keys), "idle": shown(Figure(idle), "core h"), "memory": _memory(record)}
             for idle, record in found[:_WORST]
         ]
-
-
-def _cards(report: Report, former: Report) -> list[dict[str, Any]]:  # Any: shown by the template
-    cards: list[dict[str, Any]] = []  # Any: see above
-    for at, measure in enumerate(report.question.measures):
-        present, before = report.total[at], former.total[at]
-        cards.append(
-            {
-                "title": measure.title,
-                "unit": measure.unit,
-                "value": shown(present, measure.unit),
-                "former": shown(before, measure.unit),
-                "change": None if measure.ratio else signed(change(present, before)),
-            }
-        )
-    return cards
 
 
 def _idle(record: Record) -> Fraction | None:

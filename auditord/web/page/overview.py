@@ -14,6 +14,7 @@ from auditord.reporting.periods import PERIODS, month_of
 from auditord.reporting.report import Cell, zero
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.charts import Axis, bars
+from auditord.web.page.drawing import Picture
 from auditord.web.page.figures import Figures, axis, change
 from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
 from auditord.web.page.query_string import View
@@ -96,10 +97,11 @@ class OverviewPage:
         shared = {"last": before, "change": None, "note": note}
         return {"title": measure.title, "unit": measure.unit, "value": value, **shared}
 
-    def _chart(self, report: Report) -> str:
+    def _chart(self, report: Report) -> Picture | None:
         bins = axis(report, self.figures.now())
         labels = [begin_of_bin(begin, CalendarUnit.DAY) for begin in bins]
-        return bars(self.renderer.text("overview.chart"), Axis(labels), self.charts.series(report, View(), bins))
+        axis_of_days = Axis(labels, unit=report.question.measures[0].unit)
+        return bars(self.renderer.text("overview.chart"), axis_of_days, self.charts.series(report, View(), bins))
 
 
 def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> list[dict[str, Any]]:  # Any: shown

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
@@ -10,7 +10,7 @@ from typing import Any, Final
 from auditord.reporting.writing import text
 from auditord.web.page.charts import Axis, bars, lines
 from auditord.web.page.charts import Series as Drawn
-from auditord.web.page.drawing import Mark
+from auditord.web.page.drawing import Mark, Picture
 from auditord.web.page.numbers import NOTHING, digits_of, instant
 from auditord_hookspecs import CellValue, Chart, Column, PanelPart, Series, Table
 
@@ -41,12 +41,12 @@ class DrawnPart:
     columns: Sequence[tuple[str, str, bool]] = ()
     rows: Sequence[Sequence[str]] = ()
     left_out: int = 0
-    svg: str = ""
+    svg: Picture | None = None
     keys: Sequence[tuple[str, None, int]] = ()
 
 
-def drawn(parts: Sequence[PanelPart]) -> list[DrawnPart]:
-    """The parts as they are shown.
+def drawn(parts: Sequence[PanelPart], zone: tzinfo = UTC) -> list[DrawnPart]:
+    """The parts as they are shown, instants in a time zone.
 
     Raises:
         ValueError: a part is not as the contract has it.
@@ -54,22 +54,22 @@ def drawn(parts: Sequence[PanelPart]) -> list[DrawnPart]:
     given: Any = parts  # Any: a hook module made it
     if not isinstance(given, list | tuple) or len(parts) > _MOST_PARTS:
         raise ValueError(f"a panel is a list of up to {_MOST_PARTS} tables, charts and notes")
-    return [_part(each) for each in parts]
+    return [_part(each, zone) for each in parts]
 
 
-def _part(part: PanelPart) -> DrawnPart:
+def _part(part: PanelPart, zone: tzinfo) -> DrawnPart:
     match part:
         case str():
             return DrawnPart(note=part[:_LONGEST])
         case Table():
-            return _table(part)
+            return _table(part, zone)
         case Chart():
             return _chart(part)
         case _:
             raise ValueError(f"{part!r} is no table, no chart and no note")
 
 
-def _table(table: Table) -> DrawnPart:
+def _table(table: Table, zone: tzinfo) -> DrawnPart:
     columns, rows = table.columns, table.rows[:MOST_ROWS]
     if not 0 < len(columns) <= _MOST_COLUMNS:
         raise ValueError(f"a table has 1 to {_MOST_COLUMNS} columns, not {len(columns)}")
@@ -80,7 +80,7 @@ def _table(table: Table) -> DrawnPart:
     return DrawnPart(
         title=table.title,
         columns=[(each.title, each.unit, is_number) for each, is_number in zip(columns, numbers, strict=True)],
-        rows=[[_cell(value, column) for value, column in zip(row, columns, strict=True)] for row in rows],
+        rows=[[_cell(value, column, zone) for value, column in zip(row, columns, strict=True)] for row in rows],
         left_out=len(table.rows) - len(rows),
     )
 
@@ -89,7 +89,7 @@ def _is_number(value: CellValue) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
-def _cell(value: CellValue, column: Column) -> str:
+def _cell(value: CellValue, column: Column, zone: tzinfo) -> str:
     match value:
         case None:
             return NOTHING
@@ -98,7 +98,7 @@ def _cell(value: CellValue, column: Column) -> str:
         case datetime():
             if value.tzinfo is None:
                 raise ValueError(f"an instant in the column '{column.title}' has no time zone")
-            return instant(value)
+            return instant(value, zone)
         case int():
             return f"{value:,}"
         case float() | Decimal():
@@ -122,7 +122,7 @@ def _chart(chart: Chart) -> DrawnPart:
     draw = lines if chart.lines else bars
     return DrawnPart(
         title=chart.title,
-        svg=draw(chart.title, Axis(chart.labels), series),
+        svg=draw(chart.title, Axis(chart.labels, unit=chart.unit), series),
         keys=[(each.name, None, each.colour) for each in series],
     )
 

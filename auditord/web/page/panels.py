@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import timedelta, tzinfo
 from typing import Final
 
 from aiohttp import web
@@ -17,6 +17,7 @@ from auditord.web.page.rendering import Renderer
 from auditord.web.page.visitors import Visitors, may
 from auditord.web.requests import holder, principal_of
 from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, Panel, PanelPart, Permission
+from auditord_hookspecs.zones import zone_named
 
 log: Final = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class PanelsPage:
         try:
             async with asyncio.timeout(self.longest.total_seconds()):
                 parts = await panel.show(self._context(request, panel, instance))
-            return ShownPanel(panel.title, name, _drawn(parts))
+            return ShownPanel(panel.title, name, _drawn(parts, zone_named(self.figures.zone)))
         except _Misshapen as error:
             log.warning(
                 "panel %s (%s) of %s has a wrong shape: %s; its author has to mend what it shows: "
@@ -114,9 +115,9 @@ class _Misshapen(Exception):
     """The parts of a panel are not as the contract has them."""
 
 
-def _drawn(parts: Sequence[PanelPart]) -> Sequence[DrawnPart]:
+def _drawn(parts: Sequence[PanelPart], zone: tzinfo) -> Sequence[DrawnPart]:
     try:
-        return drawn(parts)
+        return drawn(parts, zone)
     except (ValueError, TypeError, AttributeError) as error:
         raise _Misshapen(str(error)) from error
 

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from auditord.config.ui import UiSection
 from auditord.web.page import numbers
 from auditord.web.page.assets import Assets
+from auditord.web.page.sheet import Sheet, without_variables
 from auditord_hookspecs.zones import zone_named
 
 if TYPE_CHECKING:
@@ -108,10 +109,10 @@ class Renderer:
         """A path of ours as the sender of a request reaches it."""
         return f"{request.scheme}://{request.headers.get('Host', 'localhost')}{self.path(path)}"
 
-    def picture(self, chart: str) -> str:
-        """A chart as a picture of its own, with the rules of its style sheet in it."""
-        begin, _, rest = chart.partition(">")
-        return f"{begin}><style>{self._assets.content('chart.css')}</style>{rest}"
+    def sheet(self, title: str, lines: Sequence[str], keys: Sequence[tuple[str, int]]) -> Sheet:
+        """A sheet for a chart, whose first line begins with the name of the page that it is from."""
+        named = [f"{self._ui.title} · {lines[0]}", *lines[1:]]
+        return Sheet(title, named, keys, without_variables(self._assets.content("chart.css")))
 
     def path(self, path: str) -> str:
         """A path of ours as a browser asks for it, which a proxy may have put below another one."""
@@ -144,7 +145,6 @@ class Renderer:
             "instant": partial(numbers.instant, zone=zone_named(self._ui.timezone)),
             "duration": numbers.duration,
             "with_unit": numbers.with_unit,
-            "svg": Markup,  # made by our own code, see charts
             "html": Markup,  # of the manual, see auditord.manual.html
             "ago": self._ago,
         }

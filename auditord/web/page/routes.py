@@ -51,9 +51,10 @@ from auditord.web.page.panels import PATH as PANELS
 from auditord.web.page.panels import PanelsPage
 from auditord.web.page.record_changes import RECORD_ACT, ChangingPages
 from auditord.web.page.rendering import Renderer
-from auditord.web.page.usage import FORMS, UsagePage
 from auditord.web.page.usage import PATH as USAGE
+from auditord.web.page.usage import UsagePage
 from auditord.web.page.usage_charts import Charts
+from auditord.web.page.usage_files import FORMS, UsageFiles
 from auditord.web.page.visitors import Visitors
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
@@ -121,7 +122,8 @@ def page_routes(
     figures = Figures(records, slots, parts.keys, parts.pledges, now, parts.ui.timezone, intensity, lake)
     guard = _Guard(renderer, visitors)
     charts = Charts(renderer.text, renderer.path)
-    usage = UsagePage(figures, renderer, visitors, charts, parts.ui.labels)
+    files = UsageFiles(figures, renderer, charts)
+    usage = UsagePage(figures, renderer, visitors, files, parts.ui.labels)
     jobs = JobsPages(figures, records, store, renderer, visitors)
     overview = OverviewPage(figures, renderer, visitors, parts.status, charts)
     operations = OperationsPage(figures, renderer, visitors, parts.status, parts.spool, parts.site_reports)
@@ -132,7 +134,7 @@ def page_routes(
     pages = (
         Route("GET", OVERVIEW, for_browsers(guard.with_frame(overview.show, OVERVIEW), elsewhere), Permission.READ),
         Route("GET", USAGE, guard.with_frame(usage.show, USAGE), Permission.READ),
-        *(Route("GET", f"{USAGE}.{form}", guard.around(usage.export), Permission.READ) for form in FORMS),
+        *(Route("GET", f"{USAGE}.{form}", guard.around(files.export), Permission.READ) for form in FORMS),
         Route("GET", JOBS, guard.with_frame(jobs.browse, JOBS), Permission.READ),
         Route("GET", f"{JOBS}/{{record_id}}", guard.around(jobs.show), Permission.READ),
         Route("GET", MY, guard.with_frame(MyPage(figures, renderer, visitors, charts).show, MY), Permission.READ),

@@ -1,46 +1,32 @@
-"""The page ``/usage``, and the same figures as files: any measure by any label over any period."""
+"""The page ``/usage``: any measure by any label over any period."""
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from fractions import Fraction
-from importlib.util import find_spec
 from shlex import quote
 from typing import Any, Final
 
 from aiohttp import web
 
 from auditord.client.aggregates import target
-from auditord.reporting import Figure, Question, Report, Row, writing
-from auditord.reporting.periods import PERIODS, before
+from auditord.reporting import Question, Report, Row
+from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import SIZE
-from auditord.reporting.workbook import as_xlsx
 from auditord.web.api.lake_source import LAKE
-from auditord.web.page.figures import Figures, axis, bins_of, change
+from auditord.web.page.figures import Figures, axis, bins_of, compared
 from auditord.web.page.late import FRAME, Frame
-from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
+from auditord.web.page.numbers import begin_of_bin, percent, shown
 from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
 from auditord.web.page.rendering import Renderer
-from auditord.web.page.usage_charts import Charts, moves
+from auditord.web.page.usage_charts import moves
+from auditord.web.page.usage_files import OFFERED, UsageFiles
 from auditord.web.page.visitors import Visitors
 from auditord.web.requests import read_target
 from auditord_hookspecs.aggregates import CalendarUnit, LakeSnapshot
 from auditord_hookspecs.zones import UTC_NAME, clock_changes, zone_name
 
 PATH: Final = "/usage"
-FORMS: Final = ("csv", "xlsx", "json", "parquet", "svg")
-
-_OFFERED: Final = [form for form in FORMS if form != "parquet" or find_spec("pyarrow") is not None]
-"""Those that can be written here."""
-
-_TYPES: Final = {
-    "csv": "text/csv; charset=utf-8",
-    "json": "application/json",
-    "parquet": "application/vnd.apache.parquet",
-    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    "svg": "image/svg+xml",
-}
 _ROWS: Final = 50
 _MOST_COLUMNS: Final = 62
 _MANY_COLUMNS: Final = 31
@@ -55,14 +41,14 @@ class UsagePage:
         figures: answers questions.
         renderer: makes pages.
         visitors: knows who sees what.
-        charts: draws reports.
+        files: draws charts, and writes files.
         labels: other meta keys to group by.
     """
 
     figures: Figures
     renderer: Renderer
     visitors: Visitors
-    charts: Charts
+    files: UsageFiles
     labels: Sequence[str] = ()
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -75,8 +61,7 @@ class UsagePage:
             "view": view,
             "zones": list(dict.fromkeys([self.figures.zone, UTC_NAME, question.zone])),
             "zone": question.zone,
-            "first": f"{window.start:%-d %b %Y}",
-            "last": f"{window.stop - timedelta(days=1):%-d %b %Y}",
+            "window": self.files.days(window),
             "measure": view.measure,
             "measures": self.figures.measures,
             "periods": PERIODS,
@@ -88,52 +73,27 @@ class UsagePage:
         navigation = self.visitors.navigation(request, PATH)
         request[FRAME] = Frame(lambda: self.renderer.answer("usage.html", {**form, "is_frame": True}, navigation))
         report, drawn = await self._reports(request, view, figures, question)
-        former = await figures.report(request, former_question(question))
-        pledge = self.figures.pledge(question, window)
+        former = await figures.former(request, question)
         return self.renderer.answer(
             "usage.html",
             {
                 **form,
                 "total": shown(report.total[0], view.measure.unit),
-                "former": shown(former.total[0], view.measure.unit),
-                "change": None if view.measure.ratio else signed(change(report.total[0], former.total[0])),
-                "pledge": None if pledge is None else shown(Figure(pledge), view.measure.unit),
-                "used": None if pledge is None else _share(report.total[0], pledge),
-                "chart": self.chart(drawn, view),
-                "legend": [] if view.chart == DAYS else self.charts.rows(drawn),
+                "compared": compared(report, former, self.renderer.text),
+                "pledge": self.files.pledged(report),
+                "chart": self.files.chart(drawn, view),
+                "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
                 "has_bins": view.chart != DAYS and drawn.question.bin is not None,
                 "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
                 "table": self._table(report, view),
-                "forms": [(self.renderer.text(f"usage.form.{form}"), view.url(f"{PATH}.{form}")) for form in _OFFERED],
+                "forms": [(self.renderer.text(f"usage.form.{form}"), view.url(f"{PATH}.{form}")) for form in OFFERED],
+                "picture": view.url(f"{PATH}.svg"),
                 "snapshot": None if report.snapshot is None else _state(report.snapshot),
                 "curl": f"curl -g {quote(self.renderer.url(request, target(question.query(), view.source)))}",
                 "command": command(view, now, self.figures.zone),
             },
             navigation,
         )
-
-    async def export(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The same figures as a file, or the chart as a picture."""
-        asked = read_target(request.raw_path)
-        form = asked.path.rpartition(".")[2]
-        view = read_view(asked.query)
-        question = view.question(self.figures.now(view.zone), self.figures.keys)
-        report = await self.figures.of(view.source).report(request, question)
-        written: Callable[[], bytes] = {
-            "csv": lambda: writing.as_csv(report).encode(),
-            "json": lambda: writing.as_json(report).encode(),
-            "parquet": lambda: writing.as_parquet(report),
-            "xlsx": lambda: as_xlsx(report),
-            "svg": lambda: self.renderer.picture(self.chart(report, view)).encode(),
-        }[form]
-        body = await asyncio.to_thread(written)  # of thousands of groups it takes seconds
-        headers = {
-            "Content-Type": _TYPES[form],
-            "Content-Disposition": f'attachment; filename="usage.{form}"',
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-store",
-        }
-        return web.Response(body=body, headers=headers)
 
     async def _reports(
         self, request: web.BaseRequest, view: View, figures: Figures, question: Question
@@ -151,17 +111,12 @@ class UsagePage:
         report = await figures.report(request, question)
         return report, report
 
-    def chart(self, report: Report, view: View) -> str:
-        """The chart of a report."""
-        bins = axis(report, self.figures.now())
-        return self.charts.chart(report, view, bins, self.figures.pledge_line(report, bins))
-
     def _table(self, report: Report, view: View) -> Mapping[str, Any]:  # Any: shown by the template
         unit, measure = report.question.bin, report.question.measures[0]
         every_bin = axis(report, self.figures.now())
         bins = every_bin if len(every_bin) <= _MOST_COLUMNS else ()
         rows, rest, count = report.largest(int(view.given.get("top", _ROWS)))
-        named = [(self.charts.name(row, report), row, _link(row, view)) for row in rows]
+        named = [(self.files.charts.name(row, report), row, _link(row, view)) for row in rows]
         named += (
             []
             if rest is None
@@ -203,12 +158,6 @@ def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
     return " ".join(map(quote, words))
 
 
-def former_question(question: Question) -> Question:
-    """The question about the period before, without groups and bins."""
-    window = question.window
-    return question if window is None else replace(question, by=None, bin=None, window=before(window))
-
-
 def _link(row: Row, view: View) -> str | None:
     """The view of one row alone, by what comes below it."""
     if row.label is None or view.by in {"size", "none"}:
@@ -220,7 +169,3 @@ def _link(row: Row, view: View) -> str | None:
 def _state(snapshot: LakeSnapshot) -> Mapping[str, Any]:  # Any: shown by the template
     committed_at = f"{snapshot.committed_at:%-d %b %Y %H:%M} UTC"
     return {"number": snapshot.number, "committed_at": committed_at, "is_complete": snapshot.is_complete}
-
-
-def _share(figure: Figure, of: Fraction) -> str:
-    return f"{percent(100 * (figure.value or Fraction(0)) / of)} %"

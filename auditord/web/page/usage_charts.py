@@ -10,7 +10,7 @@ from auditord.reporting.report import following
 from auditord.web.api.lake_source import LAKE
 from auditord.web.page import charts
 from auditord.web.page.charts import Axis, Series
-from auditord.web.page.drawing import Mark
+from auditord.web.page.drawing import Mark, Picture
 from auditord.web.page.figures import MOST_COLOURS, OTHERS, series
 from auditord.web.page.heat_map import heat_map
 from auditord.web.page.numbers import begin_of_bin, shown
@@ -36,18 +36,20 @@ class Charts:
     text: Text
     path: Callable[[str], str]
 
-    def chart(self, report: Report, view: View, bins: Sequence[date], pledge: Sequence[float | None] = ()) -> str:
+    def chart(
+        self, report: Report, view: View, bins: Sequence[date], pledge: Sequence[float | None] = ()
+    ) -> Picture | None:
         """The chart that the view asks for; without bins, a ranking of the rows."""
         unit, measure = report.question.bin, report.question.measures[0]
         if unit is None:
             return charts.ranking(measure.title, self._ranked(report, view))
         if view.chart == "days":
-            return heat_map(measure.title, self._days(report, view, bins))
+            return heat_map(measure.title, self._days(report, view, bins), measure.unit)
         usual = charts.lines if measure.ratio else charts.bars
         draw = {"areas": charts.areas, "lines": charts.lines, "bars": charts.bars}.get(view.chart, usual)
         if measure.ratio:  # ratios do not add up
             draw = charts.lines
-        return draw(measure.title, self._axis(view, bins, unit), self.series(report, view, bins), pledge)
+        return draw(measure.title, self._axis(view, bins, unit, measure.unit), self.series(report, view, bins), pledge)
 
     def rows(self, report: Report) -> list[tuple[str, Row, int]]:
         """The rows that have a colour, with their names; all others are one row."""
@@ -103,7 +105,7 @@ class Charts:
             )
         return found
 
-    def _axis(self, view: View, bins: Sequence[date], unit: CalendarUnit) -> Axis:
+    def _axis(self, view: View, bins: Sequence[date], unit: CalendarUnit, of_values: str) -> Axis:
         """The axis of time, whose labels lead closer to their bins."""
         ends = [following(begin, unit) for begin in bins]
         links = (
@@ -112,7 +114,7 @@ class Charts:
             else [self.path(zoomed(view, *span)) for span in zip(bins, ends, strict=True)]
         )
         days = [begin.isoformat() for begin in (*bins, *ends[-1:])]
-        return Axis([begin_of_bin(begin, unit) for begin in bins], links, days)
+        return Axis([begin_of_bin(begin, unit) for begin in bins], links, days, of_values)
 
 
 def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:

@@ -155,6 +155,8 @@ async def show_reports(context: PanelContext) -> Sequence[PanelPart]:
     rows = [
         (name, _instant(series.get("reported_until")), len(series.get("open", {}))) for name, series in state.items()
     ]
+    if not rows:
+        return ["No report was made yet."]
     return [Table([Column("Series"), Column("Reported until"), Column("Open periods")], rows)]
 
 

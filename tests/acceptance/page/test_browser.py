@@ -10,9 +10,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 from anyio.from_thread import start_blocking_portal
 
@@ -22,6 +24,7 @@ from auditord.store import Provenance
 from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
 from auditord.web.page.figures import Figures
+from auditord_builtin.priority.history import PriorityState
 from auditord_hookspecs import Record
 from tests.chromium import SHAPES
 
@@ -77,6 +80,17 @@ async def fill(path: Path) -> None:
         for first in range(0, len(records), 5_000):
             some = records[first : first + 5_000]
             await store.add_all(some, Provenance(now - timedelta(days=1)), Duplicates.SAME_RUN, atomic=False)
+        async with store.memory("fair_share", None) as memory:
+            await memory.save(msgspec.to_builtins(earlier_priorities(now)), now)
+
+
+def earlier_priorities(now: datetime) -> PriorityState:
+    """The state of the plugin after a run on each of some days."""
+    state = PriorityState()
+    for day in range(40, 0, -1):
+        groups = {"climate": 400 + day * day % 70, "materials": 330 - day, "particle-physics": 250 + 3 * day}
+        state = state.followed_by({name: Fraction(each) for name, each in groups.items()}, now - timedelta(days=day))
+    return state
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +150,8 @@ def test_nothing_is_refused_and_nothing_comes_from_elsewhere(browser: Any, url: 
 def test_the_legend_hides_a_series_and_a_heading_sorts(browser: Any, url: str) -> None:  # Any: see above
     page = browser.new_page()
     page.goto(url + PAGES["usage"])
+    fills = "marks => [...new Set(marks.map(mark => getComputedStyle(mark).fill))]"
+    assert len(page.eval_on_selector_all(".series .mark", fills)) == 5  # groups
     page.click('[data-toggle="climate"]')
     assert page.locator('.series[data-series="climate"].off').count() > 0
     page.click("th .sorter >> nth=0")
@@ -166,6 +182,48 @@ def test_dragging_over_a_chart_leads_to_the_days_that_were_chosen(browser: Any, 
     assert "period=" not in page.url
     page.click("text=Zoom out")
     assert page.locator("svg.chart[data-days]").count() == 1
+    page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_chart_is_a_picture_for_programs_that_read_no_svg(browser: Any, url: str, scheme: str) -> None:  # Any: same
+    page = browser.new_context(color_scheme=scheme).new_page()
+    page.goto(url + PAGES["usage"])
+    with page.expect_download() as download:
+        page.click("[data-picture]")
+    content = Path(download.value.path()).read_bytes()
+    assert download.value.suggested_filename == "usage.png"
+    assert content.startswith(b"\x89PNG")
+    width, height = (int.from_bytes(content[at : at + 4]) for at in (16, 20))
+    assert (width, height > 800) == (2 * 1_008, True)
+    colours = page.evaluate(
+        """async (content) => {
+            const picture = await createImageBitmap(new Blob([Uint8Array.from(content)]));
+            const canvas = new OffscreenCanvas(picture.width, picture.height);
+            const context = canvas.getContext("2d");
+            context.drawImage(picture, 0, 0);
+            const { data } = context.getImageData(0, 0, picture.width, picture.height);
+            const found = new Set();
+            for (let at = 0; at < data.length; at += 4) found.add(data.slice(at, at + 3).join());
+            return [data.slice(0, 3).join(), found.has("0,114,178"), found.has("230,159,0")];
+        }""",
+        list(content),
+    )
+    assert colours == ["255,255,255", True, True]  # white paper, and the first two groups, in the dark as well
+    page.context.close()
+
+
+@pytest.mark.parametrize("path", [PAGES["usage"], "/usage?period=12-months&measure=jobs", PAGES["ranking"], "/"])
+def test_paper_has_every_column(browser: Any, url: str, path: str) -> None:  # Any: same
+    page = browser.new_page(viewport={"width": 1_009, "height": 700})  # A4 across, less the margins
+    page.goto(url + path)
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1_009
+    assert page.locator(".controls").is_hidden()
+    for table in page.locator("table").all():
+        box, headings = table.bounding_box(), table.locator("thead th").count()
+        assert box["x"] + box["width"] <= 1_009
+        assert headings == table.locator("thead th >> visible=true").count()
     page.context.close()
 
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from auditord.reporting import MEASURES, Question, Report
-from auditord.reporting.periods import PERIODS, before, month_of
+from auditord.reporting.periods import PERIODS, as_far_as, before, month_of, year_before, year_of
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.questions import UnknownIntensity
 from auditord.reporting.report import condensed, following, make_report
@@ -132,6 +132,29 @@ def test_periods_end_behind_the_present() -> None:
     assert PERIODS["last-month"](now) == Window(datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
     assert before(month_of(now)) == PERIODS["last-month"](now)
     assert before(PERIODS["7-days"](now)).start == datetime(2026, 3, 18, tzinfo=UTC)
+
+
+def test_a_period_that_goes_on_is_compared_with_as_many_days() -> None:
+    now = datetime(2026, 3, 31, 23, 30, tzinfo=UTC)
+    year, february = year_of(now), before(month_of(now))
+    assert as_far_as(year, now, before(year)) == Window(
+        datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 4, 1, tzinfo=UTC)
+    )
+    assert as_far_as(month_of(now), now, february) == february  # it has not as many days
+    week = PERIODS["7-days"](now)
+    assert as_far_as(week, now, before(week)) == before(week)
+    assert as_far_as(february, now, before(february)) == before(february)
+    assert as_far_as(Window(week.stop, week.stop + timedelta(days=7)), now, week) == week
+
+
+def test_a_year_before_has_the_same_days() -> None:
+    now = datetime(2024, 3, 1, 12, tzinfo=UTC)
+    assert year_before(Window(datetime(2024, 2, 29, tzinfo=UTC), datetime(2024, 3, 2, tzinfo=UTC))) == Window(
+        datetime(2023, 2, 28, tzinfo=UTC), datetime(2023, 3, 2, tzinfo=UTC)
+    )
+    assert year_before(PERIODS["12-months"](now)) == before(PERIODS["12-months"](now))
+    summer = month_of(datetime(2026, 7, 3, tzinfo=BERLIN))
+    assert year_before(summer).start.astimezone(UTC) == datetime(2025, 6, 30, 22, tzinfo=UTC)
 
 
 BERLIN = ZoneInfo("Europe/Berlin")

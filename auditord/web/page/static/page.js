@@ -26,6 +26,27 @@ async function copyLine(button) {
 }
 
 /**
+ * Download a picture of ours as PNG, for programs that read no SVG; twice as large, for print.
+ * @param {HTMLButtonElement} button
+ * @returns {Promise<void>}
+ */
+async function savePicture(button) {
+  const image = new Image();
+  image.src = button.dataset.picture ?? "";
+  await image.decode();
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [2 * image.naturalWidth, 2 * image.naturalHeight];
+  canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
+  canvas.toBlob((content) => {
+    if (content === null) return;
+    const link = document.createElement("a");
+    [link.href, link.download] = [URL.createObjectURL(content), "usage.png"];
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  });
+}
+
+/**
  * The value by which a cell is sorted: a number where it is one.
  * @param {HTMLTableRowElement} row
  * @param {number} column
@@ -125,6 +146,10 @@ for (const button of /** @type {NodeListOf<HTMLButtonElement>} */ (document.quer
     button.hidden = false;
     button.addEventListener("click", () => void copyLine(button));
   }
+}
+for (const button of /** @type {NodeListOf<HTMLButtonElement>} */ (document.querySelectorAll("[data-picture]"))) {
+  button.hidden = false;
+  button.addEventListener("click", () => void savePicture(button));
 }
 for (const table of /** @type {NodeListOf<HTMLTableElement>} */ (document.querySelectorAll("table.sortable"))) {
   for (const heading of table.tHead?.rows[0].cells ?? []) {

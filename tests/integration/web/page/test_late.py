@@ -92,7 +92,7 @@ def test_the_form_is_there_before_the_figures(daemon: TestDaemon, monkeypatch: p
     with asked(daemon, "/usage?by=user") as answer:
         frame = read_frame(answer)
         assert '<option value="user" selected>' in frame
-        assert "summary" not in frame
+        assert 'class="summary"' not in frame
         go_on.set()
         assert "summary" in answer.read().decode()
 

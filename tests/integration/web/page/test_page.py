@@ -206,6 +206,41 @@ def test_each_figure_is_the_sum_of_the_api(open_site: Visitor) -> None:
     assert sum(each["core-hours"] for each in document["bins"].values()) == sum(expected.values())
 
 
+def test_each_figure_of_the_overview_is_the_sum_of_the_api(open_site: Visitor) -> None:
+    month = f"&stop_time[gte]={NOW:%Y-%m}-01T00:00:00Z"
+    expected = sums(open_site, month)
+    page = unescape(open_site.get("/").text)
+    (total,) = re.findall(r'<h2>Core hours</h2>\s*<p class="figure">([\d.,]+) ', page)
+    assert float(total.replace(",", "")) == sum(expected.values())
+    (jobs,) = re.findall(r'<h2>Jobs</h2>\s*<p class="figure">([\d,]+)<', page)
+    groups = open_site.json(f"/api/v1/aggregates?by=meta:group_id{month}")["groups"]
+    assert int(jobs) == sum(each["records"] for each in groups)
+    rows = re.findall(
+        r'<a href="/usage\?period=this-month&group=[^"]*">(.+?)</a></th><td class="number">([\d.,]+)<', page
+    )
+    assert {name: float(value) for name, value in rows} == expected
+
+
+def test_a_view_is_compared_with_the_period_and_the_year_before(tmp_path: Path) -> None:
+    def stopped(days: int) -> Record:
+        stop = NOW - timedelta(days=days)
+        return Record(f"job/{days}", stop - timedelta(hours=1), (), stop, {"group_id": ("g",)})
+
+    first, last, next_week = (f"{NOW - timedelta(days=each):%Y-%m-%d}" for each in (40, 20, -7))
+    with running_daemon(tmp_path, {}) as daemon:
+        visitor = Visitor(daemon.url)
+        Client(daemon.url).add_all(map(stopped, (30, 31, 55, 55 + 365)))
+        page = visitor.get(f"/usage?from={first}&to={last}&measure=jobs").text
+        assert "Period before: 1 · <strong>+100 %</strong>" in page
+        assert "year before" not in page  # no record is known of it
+        Client(daemon.url).add(stopped(30 + 365))
+        page = visitor.get(f"/usage?from={first}&to={last}&measure=jobs").text
+        assert "A year before: 1 · <strong>+100 %</strong>" in page
+        page = visitor.get(f"/usage?from={first}&to={next_week}&measure=jobs").text  # 41 of 48 days
+        assert "Same days of the period before: 1 ·" in page
+        assert "Same days a year before: 1 ·" in page
+
+
 def test_a_heat_map_has_the_days_of_all_and_the_table_the_rows(open_site: Visitor) -> None:
     page = open_site.get("/usage?chart=days&measure=jobs&period=90-days").text
     days = re.findall(r"<title>\w{3} \d+ \w{3} \d{4}: (\d+)</title>", page)
@@ -285,6 +320,18 @@ def test_views_are_files_as_well(open_site: Visitor, form: str, begin: bytes) ->
     got = open_site.get(f"/usage.{form}")
     assert (got.status, got.body[: len(begin)]) == (200, begin)
     assert got.headers["Content-Disposition"] == f'attachment; filename="usage.{form}"'
+
+
+def test_a_picture_says_what_it_is_of(open_site: Visitor) -> None:
+    picture = open_site.get("/usage.svg?period=30-days&by=user&site=KIT&measure=score-hours").text
+    texts = [unescape(each) for each in re.findall(r"<text[^>]*>([^<]+)</text>", picture)]
+    assert texts[0] == "Score-weighted hours (HEPscore23) by user per day"
+    assert re.fullmatch(r"Site & Sons · \d+ \w{3} \d{4} to \d+ \w{3} \d{4} · UTC", texts[1])
+    assert re.fullmatch(r"[\d,]+ score h · site: KIT", texts[2])
+    assert {"alice", "=mallory", "score h"} <= set(texts)
+    empty = open_site.get("/usage.svg?from=2001-01-01&to=2001-01-02").text
+    assert "No record stopped in this period." in empty
+    assert "of the pledge of" in open_site.get("/usage.svg").text
 
 
 def test_jobs_come_in_pages_that_hold_each_record_once(open_site: Visitor) -> None:
@@ -398,7 +445,8 @@ def test_rows_are_restricted_in_every_figure_list_and_file(guarded_site: Mapping
     restricted, expected = guarded_site["own_group"], sums(guarded_site["administrator"])["belle"]
     document = restricted.json("/usage.json?period=90-days")
     assert [(row["label"], row["total"]["core-hours"]) for row in document["rows"]] == [("belle", expected)]
-    for path in ("/", "/usage?period=90-days", "/usage?by=user", "/usage.csv", "/usage.svg", "/jobs"):
+    paths = ("/", "/usage?period=90-days", "/usage?by=user", "/usage.csv", "/usage.svg", "/jobs", "/panels")
+    for path in paths:
         got = restricted.get(path)
         assert (got.status, "atlas" in got.text, "bob" in got.text) == (200, False, False), path
     assert restricted.get("/jobs/job%2F100").status == 404

@@ -15,10 +15,11 @@ import pytest
 from auditord.reporting import Figure, LabelKeys
 from auditord.reporting.periods import PERIODS
 from auditord.web.page.charts import Axis, Series, areas, bars, lines, ranking
-from auditord.web.page.drawing import Mark, ticks
+from auditord.web.page.drawing import Mark, Picture, ticks
 from auditord.web.page.heat_map import heat_map, shade
 from auditord.web.page.numbers import NOTHING, ago, begin_of_bin, compact, duration, shown, signed, with_unit
 from auditord.web.page.query_string import View, read_view
+from auditord.web.page.sheet import Sheet, without_variables
 from auditord.web.page.usage import command
 from auditord.web.page.usage_charts import moves, zoomed
 from auditord.web.record_query import InvalidQuery
@@ -152,8 +153,8 @@ SERIES = [
 
 
 @pytest.mark.parametrize("draw", [bars, areas, lines])
-def test_charts_hold_titles_links_and_nothing_that_acts(draw: Callable[..., str]) -> None:
-    text = draw("Core <hours>", LABELS, SERIES)
+def test_charts_hold_titles_links_and_nothing_that_acts(draw: Callable[..., Picture | None]) -> None:
+    text = str(draw("Core <hours>", LABELS, SERIES))
     picture = fromstring(text)  # noqa: S314 our own
     tags = {each.tag.rpartition("}")[2] for each in picture.iter()}
     assert not tags & {"script", "style", "desc", "foreignObject"}
@@ -166,12 +167,13 @@ def test_charts_hold_titles_links_and_nothing_that_acts(draw: Callable[..., str]
 
 
 @pytest.mark.parametrize("draw", [bars, areas, lines])
-def test_nothing_makes_no_picture(draw: Callable[..., str]) -> None:
-    assert draw("x", Axis([]), []) == draw("x", Axis(["a"]), [Series("y", 0, [Mark(None, "")])]) == ""
+def test_nothing_makes_no_picture(draw: Callable[..., Picture | None]) -> None:
+    assert draw("x", Axis([]), []) is None
+    assert draw("x", Axis(["a"]), [Series("y", 0, [Mark(None, "")])]) is None
 
 
 def test_a_pledge_is_a_line_at_its_height() -> None:
-    text = bars("x", LABELS, [SERIES[1]], [15.0] * 30)
+    text = str(bars("x", LABELS, [SERIES[1]], [15.0] * 30))
     heights = re.findall(r"M[\d.]+ ([\d.]+) H", text)
     assert len(heights) == 30
     assert len(set(heights)) == 1
@@ -180,7 +182,7 @@ def test_a_pledge_is_a_line_at_its_height() -> None:
 
 def test_bars_stand_on_each_other_and_are_as_high_as_their_values() -> None:
     marks = [Series(name, at, [Mark(value, name)]) for at, (name, value) in enumerate([("a", 10.0), ("b", 30.0)])]
-    found = re.findall(r'y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', bars("x", Axis(["1"]), marks))
+    found = re.findall(r'y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', str(bars("x", Axis(["1"]), marks)))
     (low, small), (high, large) = ((float(y), float(height)) for y, height in found)
     assert large == pytest.approx(3 * small, abs=0.2)
     assert high + large == pytest.approx(low, abs=0.2)
@@ -191,7 +193,7 @@ def test_no_value_has_no_unit() -> None:
 
 
 def test_a_ranking_names_each_row_and_its_value() -> None:
-    text = ranking("x", [(HOSTILE, "1,234", Mark(1_234.0, HOSTILE)), ("b", "0", Mark(0.0, "b"))])
+    text = str(ranking("x", [(HOSTILE, "1,234", Mark(1_234.0, HOSTILE)), ("b", "0", Mark(0.0, "b"))]))
     texts = [each.text for each in fromstring(text).iter() if each.tag.endswith("text")]  # noqa: S314 our own
     assert texts == [HOSTILE, "1,234", "b", "0"]
     assert re.findall(r'<rect[^>]* width="([^"]+)"', text) == ["100.00%", "0.50%"]  # as wide as a phone, or a screen
@@ -200,8 +202,7 @@ def test_a_ranking_names_each_row_and_its_value() -> None:
 
 def test_a_heat_map_has_each_day_in_its_week_and_shade() -> None:
     days = {date(2025, 12, 30) + timedelta(days=at): Mark(float(at), f"day {at}", "/jobs") for at in range(10)}
-    text = heat_map("x", days)
-    picture = fromstring(text)  # noqa: S314 our own
+    picture = fromstring(str(heat_map("x", days)))  # noqa: S314 our own
     squares = {
         link[0].text: (link[1].get("class"), float(link[1].get("x", "")), float(link[1].get("y", "")))
         for link in picture
@@ -213,6 +214,29 @@ def test_a_heat_map_has_each_day_in_its_week_and_shade() -> None:
     assert squares["day 2"][2] > squares["day 1"][2]  # a Thursday below a Wednesday
     assert [shade(each, 10) for each in (None, 0, 0.1, 2, 10)] == [0, 0, 1, 2, 5]
     assert not heat_map("x", {date(2026, 1, 1): Mark(None, "")})
+
+
+def test_a_sheet_has_all_that_a_reader_needs_and_every_renderer_knows() -> None:
+    style = without_variables(PAGE.joinpath("static/chart.css").read_text())
+    assert "var(" not in style
+    assert "#e69f00" in style
+    sheet = Sheet("Core <hours>", [HOSTILE, "1 to 30 Nov"], [(f"group number {at}", at) for at in range(9)], style)
+    picture = fromstring(sheet.around(bars("x", LABELS, SERIES)))  # noqa: S314 our own
+    texts = [each.text for each in picture if each.tag.endswith("}text")]
+    assert texts == ["Core <hours>", HOSTILE, "1 to 30 Nov", *(f"group number {at}" for at in range(9))]
+    swatches = [each for each in picture if each.get("class", "").startswith("swatch")]
+    assert [each.get("class") for each in swatches] == [f"swatch colour-{at}" for at in range(9)]
+    places = [(float(each.get("x", "")), float(each.get("y", ""))) for each in swatches]
+    assert places == sorted(places, key=lambda each: (each[1], each[0]))
+    assert len({y for _, y in places}) == 2  # they do not fit one row
+    assert max(x for x, _ in places) < 900
+    assert float(picture.get("height", "")) > max(y for _, y in places) + 12
+    assert [each.get("class") for each in picture if each.tag.endswith("}svg")] == ["chart"]
+
+
+def test_a_sheet_without_a_chart_has_its_texts() -> None:
+    picture = fromstring(Sheet("Core hours", ["nothing"], [], "").around(None))  # noqa: S314 our own
+    assert [each.text for each in picture if each.tag.endswith("}text")] == ["Core hours", "nothing"]
 
 
 def test_views_lead_closer_and_to_the_times_beside_them() -> None:

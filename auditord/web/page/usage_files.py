@@ -1,0 +1,126 @@
+"""A view of usage as a file: its figures in several forms, and its chart on a sheet of its own."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
+from importlib.util import find_spec
+from typing import Final
+
+from aiohttp import web
+
+from auditord.reporting import Figure, Report, writing
+from auditord.reporting.workbook import as_xlsx
+from auditord.web.page.drawing import Picture
+from auditord.web.page.figures import Figures, axis
+from auditord.web.page.numbers import percent, shown, with_unit
+from auditord.web.page.query_string import DAYS, GROUPS, View, read_view
+from auditord.web.page.rendering import Renderer
+from auditord.web.page.usage_charts import Charts
+from auditord.web.requests import read_target
+from auditord_hookspecs.query import Window
+
+FORMS: Final = ("csv", "xlsx", "json", "parquet", "svg")
+
+OFFERED: Final = [form for form in FORMS if form != "parquet" or find_spec("pyarrow") is not None]
+"""Those that can be written here."""
+
+_TYPES: Final = {
+    "csv": "text/csv; charset=utf-8",
+    "json": "application/json",
+    "parquet": "application/vnd.apache.parquet",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFiles:
+    """Files of usage, and their chart.
+
+    Args:
+        figures: answers questions.
+        renderer: has the texts and the style of sheets.
+        charts: draws reports.
+    """
+
+    figures: Figures
+    renderer: Renderer
+    charts: Charts
+
+    async def export(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The figures of a view as a file, or its chart as a picture."""
+        asked = read_target(request.raw_path)
+        form = asked.path.rpartition(".")[2]
+        view = read_view(asked.query)
+        question = view.question(self.figures.now(view.zone), self.figures.keys)
+        report = await self.figures.of(view.source).report(request, question)
+        written: Callable[[], bytes] = {
+            "csv": lambda: writing.as_csv(report).encode(),
+            "json": lambda: writing.as_json(report).encode(),
+            "parquet": lambda: writing.as_parquet(report),
+            "xlsx": lambda: as_xlsx(report),
+            "svg": lambda: self._sheet(report, view).encode(),
+        }[form]
+        body = await asyncio.to_thread(written)  # of thousands of groups it takes seconds
+        headers = {
+            "Content-Type": _TYPES[form],
+            "Content-Disposition": f'attachment; filename="usage.{form}"',
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        }
+        return web.Response(body=body, headers=headers)
+
+    def chart(self, report: Report, view: View) -> Picture | None:
+        """The chart of a report."""
+        bins = axis(report, self.figures.now())
+        return self.charts.chart(report, view, bins, self.figures.pledge_line(report, bins))
+
+    def days(self, window: Window) -> str:
+        """The days of a window."""
+        last = window.stop - timedelta(days=1)
+        return self.renderer.text("usage.window", start=f"{window.start:%-d %b %Y}", stop=f"{last:%-d %b %Y}")
+
+    def pledged(self, report: Report) -> str | None:
+        """The share of the pledge that was used; None without a pledge."""
+        question, window = report.question, report.question.window
+        pledge = None if window is None else self.figures.pledge(question, window)
+        if pledge is None:
+            return None
+        unit, used = question.measures[0].unit, 100 * (report.total[0].value or Fraction(0)) / pledge
+        value = with_unit(shown(Figure(pledge), unit), unit)
+        return self.renderer.text("usage.of_pledge", share=f"{percent(used)} %", value=value)
+
+    def _sheet(self, report: Report, view: View) -> str:
+        """The chart with all that a reader has to know where the page is not around it."""
+        chart, unit = self.chart(report, view), report.question.bin
+        has_legend = unit is not None and view.chart != DAYS and len(report.rows) > 1
+        keys = [(name, colour) for name, _, colour in self.charts.rows(report)] if has_legend else []
+        lines = [self._when(report), self._what(report, view)]
+        if chart is None:
+            lines.append(self.renderer.text("usage.nothing"))
+        return self.renderer.sheet(self._title(report, view), lines, keys).around(chart)
+
+    def _title(self, report: Report, view: View) -> str:
+        text, unit = self.renderer.text, report.question.bin
+        parts = [f"{view.measure.title} ({view.score})" if view.measure.scored else view.measure.title]
+        if view.by != "none" and view.chart != DAYS:  # a heat map has all together
+            parts.append(text("usage.sheet.by", label=text(f"by.{view.by}") if view.by in GROUPS else view.by))
+        if unit is not None:
+            parts.append(text("usage.sheet.per", bin=text(f"bin.{unit.value}")))
+        return " ".join(parts)
+
+    def _when(self, report: Report) -> str:
+        window = report.question.window
+        return _joined([] if window is None else [self.days(window), report.question.zone])
+
+    def _what(self, report: Report, view: View) -> str:
+        unit, pledged = view.measure.unit, self.pledged(report)
+        total = with_unit(shown(report.total[0], unit), unit)
+        filters = [f"{name}: {value}" for name, value in view.filters]
+        return _joined([total, *filters, *([] if pledged is None else [pledged])])
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return " · ".join(parts)
