@@ -1,6 +1,7 @@
 """Charts over time and rankings, as SVG made on the server.
 
-A library (pygal) took 1.1 s for a year of days with nine series, of the 0.3 s that a page has; this takes 13 ms.
+A page has 0.3 s. Of a year of days with nine series, libraries that draw without a browser's scripts take more than that
+alone: pygal 0.34 s of CPU, Vega-Lite (vl-convert) 0.37 s and 84 MB on the disk. This takes 12 ms.
 """
 
 from collections.abc import Callable, Iterator, Sequence
