@@ -1,6 +1,6 @@
 """Charts over time and rankings, as SVG made on the server.
 
-A page has 0.3 s. Of a year of days with nine series, libraries that draw without a browser's scripts take more than that
+A page has 0.3 s. Of a year of days with nine series, libraries that draw without scripts in a browser take more
 alone: pygal 0.34 s of CPU, Vega-Lite (vl-convert) 0.37 s and 84 MB on the disk. This takes 12 ms.
 """
 

@@ -210,7 +210,7 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: shown by
     known = cpu is not None and bool(core_seconds)
     return {
         "id": record.record_id,
-        "link": f"{PATH}/{quote(record.record_id, safe='')}",
+        "link": job_link(record.record_id),
         **{name: _first(record, keys.key(name)) for name in FILTERS},
         "start": record.start_time,
         "stop": record.stop_time,
@@ -220,6 +220,11 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: shown by
         "core_hours": NOTHING if hours is None else shown(hours, "core h"),
         "efficiency": shown(Figure(Fraction(100 * (cpu or 0)), Fraction(core_seconds or 0)), "%") if known else NOTHING,
     }
+
+
+def job_link(record_id: str) -> str:
+    """The path of a record's page."""
+    return f"{PATH}/{quote(record_id, safe='')}"
 
 
 def amount(record: Record, name: str) -> int | None:

@@ -10,13 +10,15 @@ from aiohttp import web
 from auditord.audit.site_reports import Reporter, SiteReports
 from auditord.errors import StoreUnavailable
 from auditord.spool import QuarantineReason, Spool
+from auditord.store import RecordStore
 from auditord.web.api.shapes import Instance
 from auditord.web.api.status import StatusHandlers
 from auditord.web.limits import reading_slot
 from auditord.web.page.figures import Figures
+from auditord.web.page.jobs import job_link
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.visitors import Visitors
-from auditord.web.requests import holder
+from auditord.web.requests import holder, principal_of
 from auditord_hookspecs.aggregates import AggregateQuery, Group, MetaValue
 from auditord_hookspecs.query import AllOf, Comparison, IsOpen, TimeCompares, TimeField
 from auditord_hookspecs.wire import parse_time
@@ -25,6 +27,7 @@ PATH: Final = "/operations"
 
 _RECENT: Final = timedelta(days=30)
 _LATE: Final = timedelta(days=1)
+_NEWEST: Final = 10
 _CLOCK_OFF: Final = timedelta(seconds=10)
 
 
@@ -39,6 +42,7 @@ class OperationsPage:
         status: of the daemon.
         spool: has the quarantine.
         site_reports: of daemons that forward their records here.
+        store: has the differences.
     """
 
     figures: Figures
@@ -47,6 +51,7 @@ class OperationsPage:
     status: StatusHandlers
     spool: Spool
     site_reports: SiteReports
+    store: RecordStore
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """The page."""
@@ -56,6 +61,7 @@ class OperationsPage:
             "health": health,
             "open": sum(each.records for each in await self._groups(request, open_records)),
             "reasons": await self._reasons(),
+            "differing": await self._differing(request),
             "reporters": [_reporter(each) for each in self.site_reports.reporters],
             "instances": [_instance(each) for each in instances if each.section != "senders"],
             "senders": [_instance(each) for each in instances if each.section == "senders"],
@@ -81,6 +87,18 @@ class OperationsPage:
     async def _groups(self, request: web.BaseRequest, query: AggregateQuery) -> Sequence[Group]:
         async with reading_slot(self.figures.slots, holder(request)):
             return (await self.figures.records(request).aggregate(query)).groups
+
+    async def _differing(self, request: web.BaseRequest) -> Sequence[dict[str, Any]]:  # Any: see above
+        """The newest differences, for those who see them on the pages of records."""
+        found: list[dict[str, Any]] = []  # Any: see above
+        if principal_of(request) is None:
+            return found
+        async with self.store.differences() as newest:
+            async for each in newest:
+                found.append({"id": each.record_id, "link": job_link(each.record_id), "seen": each.seen_at})
+                if len(found) == _NEWEST:
+                    break
+        return found
 
     async def _reasons(self) -> Sequence[QuarantineReason]:
         try:

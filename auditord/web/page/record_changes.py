@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
@@ -13,7 +12,7 @@ from aiohttp import web
 from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.web.api.amending import note_of
 from auditord.web.page.forms import Form, Forms
-from auditord.web.page.jobs import PATH
+from auditord.web.page.jobs import PATH, job_link
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.visitors import Visitors
 from auditord.web.problems import Refused
@@ -67,7 +66,7 @@ class ChangingPages:
         if outcome.outcome not in _GOOD:
             text = self.renderer.text(f"change.{outcome.outcome}", detail=outcome.detail or "")
             return self._form(request, act, record, fields, text, status=HTTPStatus.CONFLICT)
-        link = PATH if act == "delete" else f"{PATH}/{quote(record.record_id, safe='')}"
+        link = PATH if act == "delete" else job_link(record.record_id)
         values = {"title": self.renderer.text("act.done"), "text": self.renderer.text(f"change.{act}.done")}
         more: dict[str, object] = {"listed": [], "button": None, "action": None, "back": link, "fields": {}}
         return self.renderer.answer("confirm.html", {**values, **more}, self.visitors.navigation(request, PATH))
@@ -111,7 +110,7 @@ class ChangingPages:
         values = {
             "act": act,
             "record": record,
-            "link": f"{PATH}/{quote(record.record_id, safe='')}",
+            "link": job_link(record.record_id),
             "given": {"reason": "", "stop": "", "record": "", "seen": "", **fields},
             "error": error,
             "differences": differences,

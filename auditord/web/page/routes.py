@@ -126,7 +126,7 @@ def page_routes(
     usage = UsagePage(figures, renderer, visitors, files, parts.ui.labels)
     jobs = JobsPages(figures, records, store, renderer, visitors)
     overview = OverviewPage(figures, renderer, visitors, parts.status, charts)
-    operations = OperationsPage(figures, renderer, visitors, parts.status, parts.spool, parts.site_reports)
+    operations = OperationsPage(figures, renderer, visitors, parts.status, parts.spool, parts.site_reports, store)
     panels = PanelsPage(parts.panels, figures, renderer, visitors)
     manual = ManualPages(renderer, visitors)
     login = LoginPage(authorisation, renderer, visitors, forms)

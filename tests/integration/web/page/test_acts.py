@@ -162,6 +162,7 @@ def test_operators_see_where_a_record_came_from_and_what_came_again(people: dict
     assert ("Where it came from" in page, "task:jobs" in page) == (True, True)
     assert ("Came again with other content" in page, "&#34;amount&#34;:64" in page) == (True, True)
     assert "Where it came from" not in people["reader"].get("/jobs/job-1").text
+    assert '<a href="/jobs/job-1">job-1</a>' in people["operator"].get("/operations").text
 
 
 def test_a_record_is_corrected_once_what_changes_was_looked_at(people: dict[str, Browser]) -> None:
