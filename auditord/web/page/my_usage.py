@@ -93,7 +93,7 @@ class MyPage:
     def _cards(self, report: Report, former: Sequence[tuple[str, Report]]) -> list[dict[str, Any]]:  # Any: see below
         return [
             {
-                "title": measure.title,
+                "measure": measure.name,
                 "unit": measure.unit,
                 "value": shown(report.total[at], measure.unit),
                 "compared": compared(report, former, self.renderer.text, at),

@@ -87,17 +87,16 @@ def begin_of_bin(begin: date, unit: CalendarUnit) -> str:
             return str(begin.year)
 
 
-def ago(moment: datetime | None, now: datetime) -> str:
+def ago(moment: datetime | None, now: datetime, past: str = "{distance} ago", future: str = "in {distance}") -> str:
     """An instant in relation to the present: 5 min ago, in 3 h."""
     if moment is None:
         return NOTHING
     distance = now - moment
+    words = past if distance >= timedelta(0) else future
     for least, size, letters in _AGES:
         if abs(distance) >= least:
-            count = abs(distance) // size
-            return f"{count} {letters} ago" if distance > timedelta(0) else f"in {count} {letters}"
-    seconds = int(abs(distance).total_seconds())
-    return f"{seconds} s ago" if distance >= timedelta(0) else f"in {seconds} s"
+            return words.format(distance=f"{abs(distance) // size} {letters}")
+    return words.format(distance=f"{int(abs(distance).total_seconds())} s")
 
 
 def instant(moment: datetime | None, zone: tzinfo = UTC) -> str:

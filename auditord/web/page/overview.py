@@ -95,7 +95,7 @@ class OverviewPage:
         measure, note = report.question.measures[0], self.renderer.text("overview.known")
         value, before = (shown(_ratio(report.totals.get(month)), measure.unit) for month in (this, last))
         shared = {"last": before, "change": None, "note": note}
-        return {"title": measure.title, "unit": measure.unit, "value": value, **shared}
+        return {"measure": measure.name, "unit": measure.unit, "value": value, **shared}
 
     def _chart(self, report: Report) -> Picture | None:
         bins = axis(report, self.figures.now())
@@ -115,7 +115,7 @@ def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> li
         difference = change(present[at], as_far[at])
         cards.append(
             {
-                "title": measure.title,
+                "measure": measure.name,
                 "unit": measure.unit,
                 "value": shown(present[at], measure.unit),
                 "last": shown(whole[at], measure.unit),

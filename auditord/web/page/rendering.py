@@ -82,6 +82,7 @@ class Renderer:
         """A page."""
         everything = {
             "is_frame": False,
+            "language": _LANGUAGE,
             "t": self.text,
             "ui": self._ui,
             "nav": navigation,
@@ -122,7 +123,7 @@ class Renderer:
         return self.path(self._assets.names[name])
 
     def _ago(self, moment: datetime | None) -> str:
-        return numbers.ago(moment, self._now())
+        return numbers.ago(moment, self._now(), self._texts["time.past"], self._texts["time.future"])
 
     @cached_property
     def _texts(self) -> Mapping[str, str]:

@@ -41,15 +41,16 @@ class Charts:
     ) -> Picture | None:
         """The chart that the view asks for; without bins, a ranking of the rows."""
         unit, measure = report.question.bin, report.question.measures[0]
+        title = self.text(f"measure.{measure.name}")
         if unit is None:
-            return charts.ranking(measure.title, self._ranked(report, view))
+            return charts.ranking(title, self._ranked(report, view))
         if view.chart == "days":
-            return heat_map(measure.title, self._days(report, view, bins), measure.unit)
+            return heat_map(title, self._days(report, view, bins), measure.unit)
         usual = charts.lines if measure.ratio else charts.bars
         draw = {"areas": charts.areas, "lines": charts.lines, "bars": charts.bars}.get(view.chart, usual)
         if measure.ratio:  # ratios do not add up
             draw = charts.lines
-        return draw(measure.title, self._axis(view, bins, unit, measure.unit), self.series(report, view, bins), pledge)
+        return draw(title, self._axis(view, bins, unit, measure.unit), self.series(report, view, bins), pledge)
 
     def rows(self, report: Report) -> list[tuple[str, Row, int]]:
         """The rows that have a colour, with their names; all others are one row."""

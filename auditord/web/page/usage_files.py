@@ -104,7 +104,8 @@ class UsageFiles:
 
     def _title(self, report: Report, view: View) -> str:
         text, unit = self.renderer.text, report.question.bin
-        parts = [f"{view.measure.title} ({view.score})" if view.measure.scored else view.measure.title]
+        name = text(f"measure.{view.measure.name}")
+        parts = [f"{name} ({view.score})" if view.measure.scored else name]
         if view.by != "none" and view.chart != DAYS:  # a heat map has all together
             parts.append(text("usage.sheet.by", label=text(f"by.{view.by}") if view.by in GROUPS else view.by))
         if unit is not None:

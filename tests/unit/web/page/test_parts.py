@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from auditord.reporting import Figure, LabelKeys
+from auditord.reporting import MEASURES, Figure, LabelKeys
 from auditord.reporting.periods import PERIODS
 from auditord.web.page.charts import Axis, Series, areas, bars, lines, ranking
 from auditord.web.page.drawing import Mark, Picture, ticks
@@ -268,6 +268,7 @@ def test_every_text_is_there_and_every_text_is_used() -> None:
     sources += [each.read_text() for each in PAGE.iterdir() if each.name.endswith(".py")]
     named = {key for text in sources for key in re.findall(r"""["']([a-z_]+(?:\.[a-z_0-9-]+)+)["']""", text)}
     families = (
+        "measure.",
         "by.",
         "bin.",
         "row.",
@@ -285,3 +286,6 @@ def test_every_text_is_there_and_every_text_is_used() -> None:
     assert {key for key in texts if key not in named and not key.startswith(families)} == set()
     assert {f"period.{name}" for name in PERIODS} <= texts.keys()
     assert {f"bin.{unit.value}" for unit in CalendarUnit} <= texts.keys()
+    assert {key: text for key, text in texts.items() if key.startswith("measure.")} == {
+        f"measure.{name}": measure.title for name, measure in MEASURES.items()
+    }  # as the command line calls them
