@@ -109,7 +109,8 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
             "filters",
             multiple=True,
             metavar="LABEL=VALUE",
-            help="Only records with this site, group, user or value of a meta key; repeated: with all of them.",
+            help="Only records with this site, group, user or value of a meta key, or without one (LABEL=); "
+            "repeated: with all of them.",
         ),
         click.option("--score", default=DEFAULT_SCORE, show_default=True, help="The benchmark of score-hours."),
         click.option(
@@ -153,7 +154,7 @@ def _local(moment: datetime, zone: tzinfo | None) -> datetime:
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not (name and equals and value):
+    if not (name and equals):
         raise click.BadParameter(f"'{text}' is not LABEL=VALUE", param_hint="--filter")
     return name, value
 

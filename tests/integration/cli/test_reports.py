@@ -67,6 +67,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         ("report", "usage", *SPAN),
         ("report", "usage", *SPAN, "--by", "site", "--bin", "none", "--measure", "jobs", "--measure", "cpu-efficiency"),
         ("report", "usage", *SPAN, "--by", "none", "--filter", "group=belle"),
+        ("report", "usage", *SPAN, "--by", "user", "--filter", "group=", "--filter", "VO="),
         ("report", "usage", *SPAN, *ZONED),
         ("report", "efficiency", *SPAN),
         ("top", "users", *SPAN),
@@ -86,6 +87,8 @@ def test_usage_is_the_sum_of_the_records(site: Site) -> None:
     rows = list(csv.reader(io.StringIO(site.run("report", "usage", *SPAN, "--output", "csv").stdout)))
     assert rows[0] == ["month", "group", "core-hours"]
     assert ["2026-04-01", "'=cms", "4"] in rows
+    without = site.run("report", "usage", *SPAN, "--filter", "group=atlas", "--filter", "VO=", "--output", "json")
+    assert json.loads(without.stdout)["total"]["core-hours"] == 16
     far_east = json.loads(site.run("report", "usage", *SPAN, *ZONED, "--output", "json").stdout)
     assert (far_east["timezone"], far_east["from"]) == ("Pacific/Kiritimati", "2026-03-01T00:00:00+14:00")
     assert far_east["bins"] == {
