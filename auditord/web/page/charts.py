@@ -14,7 +14,7 @@ from auditord.web.page.drawing import WIDTH, Mark, Picture, bar, marked, rectang
 from auditord.web.page.numbers import compact
 
 _HEIGHT: Final = 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 14, 896, 26, 286
+_LEFT, _RIGHT, _TOP, _BOTTOM = 14, 896, 30, 286
 _WIDE: Final = _RIGHT - _LEFT
 _HIGH: Final = _BOTTOM - _TOP
 _MOST_LABELS: Final = 12
@@ -191,7 +191,7 @@ def _over_time(title: str, axis: Axis, top: float, parts: Sequence[str]) -> Pict
 
 def _grid(top: float, unit: str) -> Iterator[str]:
     if unit:
-        yield text_at(WIDTH, _TOP - 12, unit, css="end")
+        yield text_at(WIDTH, _TOP - 16, unit, css="end")
     for tick in ticks(top):
         y = _y(tick, top)
         yield f'<path class="{"guide" if tick else "base"}" d="M{_LEFT} {y:.1f} h{_WIDE}"/>'
