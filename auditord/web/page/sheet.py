@@ -18,7 +18,7 @@ _TITLE: Final = 42
 _LINE: Final = 20
 _SWATCH: Final = 12
 _CHARACTER: Final = 7.4
-"""The width of an average one, about: what is drawn is measured nowhere."""
+"""Its width on average, about: nothing measures what is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
