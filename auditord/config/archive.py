@@ -1,12 +1,11 @@
 """The section of the configuration about the archive."""
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, field_validator
 
 from auditord_hookspecs import RunConfig
-from auditord_hookspecs.config import Section
+from auditord_hookspecs.config import AbsolutePath, Section
 
 
 class SiteAge(Section):
@@ -28,7 +27,7 @@ class ArchiveSection(RunConfig):
         default_factory=dict[str, SiteAge],
         description="Other ages by site (the first value of site_id, or else of site): {KIT: {months: 60}}.",
     )
-    folder: Path | None = Field(
+    folder: AbsolutePath | None = Field(
         default=None, description="Where the table's files are; null: archive in state_dir. Several daemons share it."
     )
     catalog: str | None = Field(
@@ -37,13 +36,6 @@ class ArchiveSection(RunConfig):
         "postgresql://user@host/database; null: catalog.db in the folder where that is there or the record store is in "
         "SQLite, otherwise the record store's database.",
     )
-
-    @field_validator("folder")
-    @classmethod
-    def _absolute(cls, folder: Path | None) -> Path | None:
-        if folder is not None and not folder.is_absolute():
-            raise ValueError(f"{folder} depends on where the daemon is started: write an absolute path")
-        return folder
 
     @field_validator("catalog")
     @classmethod

@@ -25,6 +25,7 @@ from auditord.config.ui import UiSection
 from auditord.config.watching import AuditSection, MetricsSection
 from auditord.duplicates import Duplicates
 from auditord_hookspecs import Duration, InstanceConfig, Secret, Section
+from auditord_hookspecs.config import AbsolutePath
 
 SenderSource: TypeAlias = Literal["collectors", "api", "all"]
 """The source of a sender (the option ``from`` of every sender)."""
@@ -259,7 +260,7 @@ class ShutdownSection(Section):
 class Configuration(Section):
     """The whole configuration, after every source has been merged."""
 
-    state_dir: Path = Field(
+    state_dir: AbsolutePath = Field(
         description="Where the daemon keeps its files: $STATE_DIRECTORY, else /var/lib/auditord for root, else "
         "$XDG_STATE_HOME/auditord or ~/.local/state/auditord."
     )
@@ -295,13 +296,6 @@ class Configuration(Section):
         if not is_section(store) or "url" in store:
             return values
         return values | {"store": {**store, "url": sqlite_url(Path(str(values["state_dir"]), "records.db"))}}
-
-    @field_validator("state_dir")
-    @classmethod
-    def _absolute(cls, state_dir: Path) -> Path:
-        if not state_dir.is_absolute():
-            raise ValueError(f"'{state_dir}' is relative: write an absolute path, as the daemon may start anywhere")
-        return state_dir
 
 
 def kind_of(instance: InstanceConfig) -> str:

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from auditord_hookspecs import PluginConfig, PluginContext, PluginKind, hookimpl
+from auditord_hookspecs.config import AbsolutePath
 
 
 class BackupConfig(PluginConfig):
     """Backs up the record store and the spool while the daemon runs."""
 
-    folder: Path = Field(description="Each backup is a folder in it; on another disk, best on another host.")
+    folder: AbsolutePath = Field(description="Each backup is a folder in it; on another disk, best on another host.")
     keep: int = Field(default=14, ge=1, description="Once a new one is complete, all but so many of the newest go.")
     rate: int | None = Field(
         default=None, ge=1, description="Bytes per second that are read of SQLite files at most; by default any number."
@@ -22,13 +22,6 @@ class BackupConfig(PluginConfig):
         default=True,
         description="Whether pg_dump writes a record store in PostgreSQL into it; one daemon of a database is enough.",
     )
-
-    @field_validator("folder")
-    @classmethod
-    def _absolute(cls, folder: Path) -> Path:
-        if not folder.is_absolute():
-            raise ValueError(f"{folder} depends on where the daemon is started: write an absolute path")
-        return folder
 
 
 async def back_up(config: BackupConfig, context: PluginContext) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
@@ -64,6 +65,16 @@ def _refuse_negative(period: timedelta) -> timedelta:
 
 NonNegativeDuration = Annotated[Duration, AfterValidator(_refuse_negative)]
 """A :data:`Duration` of ``0s`` or longer."""
+
+
+def _refuse_relative(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError(f"'{path}' is relative: write an absolute path, as the daemon may start anywhere")
+    return path
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_refuse_relative)]
+"""A path that does not depend on where the daemon is started."""
 
 
 def _listed(value: Any) -> Any:  # Any: whatever stood in the file
