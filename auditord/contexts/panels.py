@@ -74,14 +74,14 @@ class HostPanelContext:
         panel: whose context it is.
         of: the instance, of a panel that belongs to a kind.
         sums: over the records that the visitor may see.
-        clock: the clock.
+        now: the present instant.
         memories: what instances have saved.
     """
 
     panel: Panel
     of: PanelInstance | None
     sums: Aggregate
-    clock: Callable[[], datetime]
+    now: Callable[[], datetime]
     memories: Memories
 
     @property
@@ -93,10 +93,6 @@ class HostPanelContext:
     def config(self) -> Any:  # Any: the kind's own model
         """The instance's section."""
         return None if self.of is None else self.of.config
-
-    def now(self) -> datetime:
-        """The present instant."""
-        return self.clock()
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         """Sums over what the visitor may see."""
