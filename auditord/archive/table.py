@@ -17,7 +17,7 @@ from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsEr
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, In, LessThan
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import DataScan, Table
+from pyiceberg.table import DataScan, FileScanTask, Table
 
 from auditord.archive.catalog import NAMESPACE, TABLE_PROPERTIES, CatalogTable, NoTable
 from auditord.archive.cleaning import Leftovers, delete_unused, forget_snapshots, leftovers_of
@@ -226,7 +226,12 @@ class ArchiveTable(CatalogTable):
             scan = table.scan(where, selected_fields=RECORD_COLUMNS, snapshot_id=snapshot_id)
             reader = _reader(table, scan)
             for bound, task in by_bounds(table, scan.plan_files(), order):
-                yield bound, (copy for batch in reader.to_record_batches([task]) for copy in records_of(batch))
+                yield bound, self._records_of(reader, task)
+
+    def _records_of(self, reader: ArrowScan, task: FileScanTask) -> Iterator[ArchivedRecord]:
+        with self.faults():  # read lazily, where records_by is no longer on the stack
+            for batch in reader.to_record_batches([task]):
+                yield from records_of(batch)
 
     def find(self, snapshot_id: int, wanted: Collection[Removal]) -> Sequence[ArchivedRecord]:
         """Single rows of a snapshot."""

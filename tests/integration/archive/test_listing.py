@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode, urlsplit
 
 import msgspec
 import pytest
@@ -170,6 +170,20 @@ async def test_without_the_archive_it_is_an_error_and_the_store_alone_is_not(sto
         with pytest.raises(StoreUnavailable, match="are in the archive"):
             await listed(store, RecordQuery(archived=True))
         assert 0 < len(await listed(store, RecordQuery())) < len(RECORDS)
+
+
+def remove_files(table: ArchiveTable, snapshot_id: int) -> None:
+    for file in table.files(snapshot_id):
+        Path(unquote(urlsplit(file.path).path)).unlink()
+
+
+async def test_a_file_that_is_gone_by_the_time_it_is_read_is_an_outage(stores: Stores, tmp_path: Path) -> None:
+    """As where an archive run forgets, meanwhile, the snapshot that is read."""
+    async with stores(tmp_path) as (store, table):
+        await fill(store, Archiver(store, table))
+        remove_files(table, (await store.archive_state()).snapshot_id)
+        with pytest.raises(StoreUnavailable, match="is not available"):
+            await listed(store, RecordQuery(archived=True))
 
 
 async def test_a_first_page_opens_few_files(stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
