@@ -7,7 +7,7 @@ types is read back: what a collector should not have made is set aside alone, an
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
@@ -52,8 +52,7 @@ Operation: TypeAlias = Literal["insert", "replace"]
 """The change that an entry makes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """An entry as the queue keeps it."""
 
     record_id: str
@@ -157,7 +156,8 @@ def entry_row(entry: Entry, received_at: datetime, transform: Transform | None =
             limits, text = _limits_json(entry.limits), entry.text
             if text is not None and transform is None:
                 return Row(record.record_id, "insert", text, alternate_id, provenance, limits)
-            return replace(record_row("insert", Produced(record, alternate_id), provenance, transform), limits=limits)
+            row = record_row("insert", Produced(record, alternate_id), provenance, transform)
+            return msgspec.structs.replace(row, limits=limits)
         case Close(record_id, stop_time):
             check_name(record_id)
             stop = format_time(stop_time).encode()
@@ -244,15 +244,21 @@ def _is_component(component: Component) -> bool:
         and type(component.name) is str
         and type(component.amount) is int
         and type(component.scores) is tuple
-        and all(
-            type(each) is Score and type(each.name) is str and type(each.value) is float for each in component.scores
-        )
+        and (not component.scores or all(map(_is_score, component.scores)))
     )
+
+
+def _is_score(score: Score) -> bool:
+    return type(score) is Score and type(score.name) is str and type(score.value) is float
 
 
 def _is_label(label: tuple[str, tuple[str, ...]]) -> bool:
     key, values = label
-    return type(key) is str and type(values) is tuple and all(type(value) is str for value in values)
+    return type(key) is str and type(values) is tuple and all(map(_is_text, values))
+
+
+def _is_text(value: object) -> bool:
+    return type(value) is str
 
 
 def _record_row(task: str, produced: Produced, error: Exception) -> SetAside:

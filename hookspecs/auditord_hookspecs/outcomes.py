@@ -72,14 +72,14 @@ class Outcomes:
 
     def add(self, outcome: Outcome) -> None:
         """Add one job's."""
-        match outcome:
-            case Converted(produced, left_out):
-                self.records.append(produced)
-                self.left_out += [f"{outcome.record.record_id}: {reason}" for reason in left_out]
-            case Skipped(reason):
-                self.skipped[reason] += 1
-            case Quarantined():
-                self.quarantined.append(outcome)
+        if isinstance(outcome, Converted):
+            self.records.append(outcome.produced)
+            if outcome.left_out:
+                self.left_out += [f"{outcome.record.record_id}: {reason}" for reason in outcome.left_out]
+        elif isinstance(outcome, Skipped):
+            self.skipped[outcome.reason] += 1
+        else:
+            self.quarantined.append(outcome)
 
     def batch(
         self,

@@ -13,7 +13,6 @@ to texts::
 
 from auditord_hookspecs.mapping.building import (
     Labels,
-    Row,
     build_components,
     build_meta,
     build_owners,
@@ -23,6 +22,7 @@ from auditord_hookspecs.mapping.building import (
 )
 from auditord_hookspecs.mapping.documents import parse_labels
 from auditord_hookspecs.mapping.quantities import (
+    Row,
     is_missing,
     parse_duration,
     parse_energy,

@@ -1,13 +1,30 @@
-"""Numbers and times from the texts that batch systems print: a text is missing, or a value, or a fault with a reason.
+"""The values that rules find in a row: numbers and times from the texts that batch systems print.
 
-The forms are those of Slurm's ``sacct`` (``man sacct``, *Job Accounting Fields*) and of AUDITOR's ``key_type``.
+A text is missing, or a value, or a fault with a reason. The forms are those of Slurm's ``sacct`` (``man sacct``, *Job
+Accounting Fields*) and of AUDITOR's ``key_type``. Nearly all texts are plain digits, several of every job, so these are
+read without a regular expression.
 """
 
 import re
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
+from typing import Final, TypeAlias
 
 from auditord_hookspecs.errors import InvalidRecord
+from auditord_hookspecs.mapping.rules import (
+    PLACEHOLDER,
+    ComponentRule,
+    KeyType,
+    MetaRule,
+    ScoreRule,
+    SiteRule,
+    ValueRule,
+)
+from auditord_hookspecs.records import MAX_AMOUNT
+
+Row: TypeAlias = Mapping[str, str]
+"""The texts of one job by column name."""
 
 _SENTINELS = frozenset(
     {"", "Unknown", "None", "INVALID", "UNLIMITED", "Partition_Limit", "N/A", "(null)", "undefined", "Not Set"}
@@ -20,14 +37,24 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?")
 _SIZE = re.compile(r"([+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?)(?:([KMGTPE])(?:iB|i|B)?)?", re.IGNORECASE)
 _ENERGY = re.compile(r"([+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?)([KMGTPE]?)J?", re.IGNORECASE)
 _CLOCK = re.compile(r"(?:(?:([0-9]{1,6})-)?([0-9]{1,6}):)?([0-9]{1,2}):([0-9]{1,2}(?:\.[0-9]{1,9})?)")
-_EPOCH = re.compile(r"[0-9]{1,11}")
+_MOST_SECONDS: Final = 11
+"""Digits of seconds since 1970; more are no time."""
+
+_MOST_DIGITS: Final = 30
 _PREFIXES = "KMGTPE"
 
 
 def is_missing(text: str) -> bool:
     """Tell a text that stands for "nothing known": empty, ``Unknown``, ``INVALID``, ``16?``, NO_VAL and the like."""
+    if text.isdigit():
+        return text in _SENTINELS
     stripped = text.strip()
     return stripped in _SENTINELS or (stripped.endswith("?") and _UNKNOWN_CODE.fullmatch(stripped) is not None)
+
+
+def _is_plain(text: str) -> bool:
+    """Tell a text of digits alone, as :data:`_NUMBER` takes them."""
+    return text.isdigit() and text.isascii() and len(text) <= _MOST_DIGITS
 
 
 def parse_number(text: str) -> Decimal:
@@ -36,9 +63,10 @@ def parse_number(text: str) -> Decimal:
     Raises:
         InvalidRecord: the text is something else.
     """
-    if _NUMBER.fullmatch(text.strip()) is None:
+    stripped = text.strip()
+    if not _is_plain(stripped) and _NUMBER.fullmatch(stripped) is None:
         raise InvalidRecord(f"{text[:60]!r} is not a number")
-    return Decimal(text.strip())
+    return Decimal(stripped)
 
 
 def parse_size(text: str) -> Decimal:
@@ -47,7 +75,10 @@ def parse_size(text: str) -> Decimal:
     Raises:
         InvalidRecord: the text is something else.
     """
-    return _scaled(_SIZE.fullmatch(text.strip()), 1_024, text, "a size such as 2000M or 1.5G")
+    stripped = text.strip()
+    if _is_plain(stripped):
+        return Decimal(stripped)
+    return _scaled(_SIZE.fullmatch(stripped), 1_024, text, "a size such as 2000M or 1.5G")
 
 
 def parse_energy(text: str) -> Decimal:
@@ -73,13 +104,13 @@ def parse_duration(text: str) -> Decimal:
         InvalidRecord: the text is something else.
     """
     stripped = text.strip()
-    if _NUMBER.fullmatch(stripped) is not None:
+    if _is_plain(stripped) or _NUMBER.fullmatch(stripped) is not None:
         return Decimal(stripped)
     match = _CLOCK.fullmatch(stripped)
     if match is None:
         raise InvalidRecord(f"{text[:60]!r} is not a duration such as 1-02:03:04.567 or 03:04.567")
-    days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
-    return ((days * 24 + hours) * 60 + minutes) * 60 + Decimal(match[4])
+    days, hours, minutes, seconds = match.groups("0")
+    return ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + Decimal(seconds)
 
 
 def parse_instant(text: str) -> datetime:
@@ -90,7 +121,7 @@ def parse_instant(text: str) -> datetime:
     """
     stripped = text.strip()
     try:
-        if _EPOCH.fullmatch(stripped) is not None:
+        if stripped.isdigit() and len(stripped) <= _MOST_SECONDS and stripped.isascii():
             return datetime.fromtimestamp(int(stripped), UTC)
         moment = datetime.fromisoformat(stripped)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
@@ -104,8 +135,89 @@ def sub_value(text: str, key: str) -> str:
     A typed resource is listed twice, as ``gres/gpu:a100`` and within ``gres/gpu``; where only typed entries are there,
     their sum is the value. So ``gres/gpu`` counts each GPU once.
     """
+    if key not in text:
+        return ""
+    listed = f",{text},"
+    begin = listed.rfind(f",{key}=")
+    if begin >= 0:
+        value = begin + len(key) + 2
+        return listed[value : listed.index(",", value)]
     pairs = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
-    if key in pairs:
-        return pairs[key]
     typed = [parse_number(value) for name, value in pairs.items() if name.startswith(f"{key}:")]
     return f"{sum(typed):f}" if typed else ""
+
+
+_MEBIBYTE: Final = 1_024**2
+_ONE: Final = Decimal(1)
+
+_PARSERS: Final[Mapping[KeyType, Callable[[str], Decimal]]] = {
+    KeyType.INTEGER: parse_number,
+    KeyType.INTEGER_MEGA: lambda text: parse_size(text) / _MEBIBYTE,
+    KeyType.SIZE: parse_size,
+    KeyType.TIME: parse_duration,
+    KeyType.ENERGY: parse_energy,
+}
+_ROUNDING: Final = {KeyType.TIME: ROUND_DOWN}
+_OF_DIGITS: Final = _PARSERS.keys() - {KeyType.INTEGER_MEGA}
+"""The types of which plain digits are the value itself."""
+
+
+def read_number(rule: ValueRule, text: str, factor: Decimal = _ONE) -> int:
+    """A text as the rule's numeric type, multiplied, then rounded once: half up, a time down.
+
+    Raises:
+        InvalidRecord: the text is not of the type.
+    """
+    if text.isdigit() and factor == _ONE and rule.key_type in _OF_DIGITS and _is_plain(text):
+        return int(text)
+    number = _PARSERS[rule.key_type](text) * factor
+    return int(number.to_integral_value(_ROUNDING.get(rule.key_type, ROUND_HALF_UP)))
+
+
+def read_amount(rule: ComponentRule, row: Row) -> int | None:
+    """The amount of a component; None if it is missing and the rule allows that.
+
+    Raises:
+        InvalidRecord: it is missing and must not be, or it is no amount.
+    """
+    if rule.value is not None:
+        return rule.value
+    text = read_text(rule, row)
+    if is_missing(text):
+        if rule.default_value is None and not rule.optional and not (rule.key_allow_empty and not text):
+            raise InvalidRecord(f"no value ({text!r}); give it a default_value or make it optional")
+        return rule.default_value
+    amount = read_number(rule, text, rule.factor)
+    if not 0 <= amount <= MAX_AMOUNT:
+        raise InvalidRecord(f"{amount} is not between 0 and {MAX_AMOUNT}")
+    return amount
+
+
+def read_text(rule: ValueRule, row: Row) -> str:
+    """The text that a rule finds in the row; empty if nothing.
+
+    Raises:
+        InvalidRecord: a list of pairs cannot be read.
+    """
+    if isinstance(rule, MetaRule) and rule.template is not None:
+        return _filled(rule.template, row)
+    text = row.get(rule.key or "", "")
+    if rule.sub_key is not None:
+        text = sub_value(text, rule.sub_key)
+    return text if rule.matches is None else cut_out(rule, text)
+
+
+def cut_out(rule: ValueRule | ScoreRule | SiteRule, text: str) -> str:
+    """The part of the text that ``matches`` finds: its first group, or all of it; without ``matches`` the text."""
+    if rule.matches is None:
+        return text
+    found = rule.matches.search(text)
+    if found is None:
+        return ""
+    return (found[1] or "") if found.re.groups else found[0]
+
+
+def _filled(template: str, row: Row) -> str:
+    if not all(row.get(key) for key in PLACEHOLDER.findall(template)):
+        return ""
+    return PLACEHOLDER.sub(lambda match: row[match[1]], template)

@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from enum import Enum
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from auditord_hookspecs.config import Section
-from auditord_hookspecs.records import MAX_AMOUNT, check_name
+from auditord_hookspecs.records import MAX_AMOUNT, Score, check_name
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 """A column's name in a template."""
@@ -49,6 +50,8 @@ class KeyType(Enum):
     """The text before the first parenthesis: ``alice(1000)`` is ``alice``."""
     JSON = "Json"
     """An object whose members become labels of their own."""
+
+    __hash__ = object.__hash__  # an Enum's own one is written in Python, and amounts ask for it
 
     @property
     def numeric(self) -> bool:
@@ -147,6 +150,14 @@ class ComponentRule(ValueRule):
     default_value: Annotated[int, Field(ge=0, le=MAX_AMOUNT)] | None = None
     optional: bool = False
     scores: tuple[ScoreRule, ...] = ()
+
+    @cached_property
+    def known_scores(self) -> tuple[Score, ...] | None:
+        """The scores of every job, if no column says anything about them; as a rule the same few for all jobs."""
+        if any(score.only_if for score in self.scores):
+            return None
+        known = tuple(Score(score.name, score.value) for score in self.scores if score.value is not None)
+        return known if len(known) == len(self.scores) else None
 
     @model_validator(mode="after")
     def _an_amount(self) -> "ComponentRule":
