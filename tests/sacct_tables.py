@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from auditord_builtin.slurm.query import Table, TableReader
+from auditord_builtin.slurm.query import TableReader
+from auditord_builtin.slurm.runs import Table
 
 
 def parse_table(printed: bytes, columns: Sequence[str], delimiter: str) -> Table:

@@ -11,9 +11,10 @@ from typing import Final, TypeVar
 import pytest
 
 from auditord.spool.encoding import prepare
-from auditord_builtin.slurm.classifying import convert_all, find_runs
+from auditord_builtin.slurm.collecting import convert_all
 from auditord_builtin.slurm.config import SlurmConfig
-from auditord_builtin.slurm.query import Query, Table, TableReader, build_argv, wanted_columns
+from auditord_builtin.slurm.query import Query, TableReader, build_argv, wanted_columns
+from auditord_builtin.slurm.runs import Table, find_runs
 from auditord_hookspecs import Window
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ MOST_MICROSECONDS: Final = 60
 CONFIG: Final = SlurmConfig.model_validate(
     {
         "sites": [{"name": "A"}],
-        "meta": [{"name": "partition", "key": "Partition"}],
+        "meta": [{"name": "partition", "key": "Partition", "key_type": "String"}],
         "components": [
             {"name": "Cores", "key": "NCPUS", "scores": [{"name": "HEPscore23", "value": 18.5}]},
             {"name": "Memory", "key": "MaxRSS", "key_type": "Size"},

@@ -12,14 +12,14 @@ from auditord_builtin.htcondor.evaluation import literals
 from auditord_builtin.htcondor.history_output import cut_json, cut_json_lines, parse_separated
 from auditord_builtin.htcondor.identity import ad_name, since
 from auditord_builtin.htcondor.query import wanted_columns
-from auditord_builtin.slurm.classifying import find_runs
 from auditord_builtin.slurm.config import SlurmConfig
-from auditord_builtin.slurm.conversion import convert_run
+from auditord_builtin.slurm.conversion import Converter
 from auditord_builtin.slurm.epilog.notes import JobNote, read_folder
 from auditord_builtin.slurm.epilog.rows import COLUMNS
 from auditord_builtin.slurm.epilog.scontrol import parse_job
-from auditord_builtin.slurm.query import Table, TableReader
+from auditord_builtin.slurm.query import TableReader
 from auditord_builtin.slurm.query import wanted_columns as wanted_of_sacct
+from auditord_builtin.slurm.runs import Table, find_runs
 from auditord_hookspecs import CommandFailed, InvalidRecord, Quarantined, Window
 from tests.fuzz.mutation import mutated
 from tests.fuzz.running import Parser
@@ -58,7 +58,7 @@ def _parse_sacct(text: bytes) -> None:
     assert _in_pieces(text) == whole
     found = find_runs(whole, _EVER)
     for run in [*found.runs.values(), *found.endless.values()]:
-        classified = convert_run(_SACCT, run)
+        classified = Converter(_SACCT).convert(run)
         assert not (isinstance(classified, Quarantined) and _unforeseen.match(classified.reason)), classified
 
 

@@ -1,37 +1,32 @@
-"""The collector's run: parts of accounting, of which the last batch moves the checkpoint.
-
-A period is read part by part and piece by piece: memory holds one piece, whatever a part holds. A part is longer while
-sacct's answers are small, and shorter where one of its limits is met.
-"""
+"""The collector's run: what is due since the checkpoint, piece by piece, to batches of which each moves it."""
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from anyio import to_thread
 from msgspec import structs
 
-from auditord_builtin.slurm.classifying import Found, Waiting, classify, classify_new, find_runs
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
-from auditord_builtin.slurm.conversion import reads_steps
-from auditord_builtin.slurm.query import Query, stream_query
-from auditord_builtin.slurm.runs import RUNNING
+from auditord_builtin.slurm.conversion import Converter, reads_steps
+from auditord_builtin.slurm.query import Piece, Query, read_period, stream_query
+from auditord_builtin.slurm.runs import RUNNING, Found, find_runs
 from auditord_hookspecs import (
     AuditordError,
     Batch,
     CollectorContext,
     Column,
-    CommandFailed,
     JobChoice,
     PanelContext,
     PanelPart,
     Table,
     Window,
 )
-from auditord_hookspecs.outcomes import restore
+from auditord_hookspecs.outcomes import Outcomes, restore
 from auditord_hookspecs.panels import table_of_runs
 
 JOBS_AT_ONCE: Final = 200
@@ -42,18 +37,6 @@ _EPOCH: Final = datetime(1970, 1, 2, tzinfo=UTC)  # a start of 0 would mean none
 _MARGIN: Final = timedelta(days=1)
 _OPEN_REMEMBERED: Final = timedelta(days=30)
 """The memory of a running job that has its open record; after that it is sent again, which changes nothing."""
-
-_LONGEST: Final = timedelta(days=32)
-"""So seven years without a job are some ninety calls, and no answer is that of a whole year."""
-
-_SHORTEST: Final = timedelta(seconds=1)
-_FEW: Final = 1_000
-_MANY: Final = 20_000
-_AFTER_TIMEOUT: Final = 8
-"""Each attempt that runs into the time limit takes minutes, so there must not be many."""
-
-_CAREFUL: Final = 30
-"""So many parts after a limit was met are no longer than the one that was not too long."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -71,10 +54,6 @@ class Checkpoint(msgspec.Struct, frozen=True):
     rescanned: datetime
     rescan_from: datetime | None = None
 
-    def batch(self, batch: Batch | None = None) -> Batch:
-        """The batch with this checkpoint."""
-        return replace(batch or Batch(), checkpoint=msgspec.to_builtins(self))
-
     def begin(self, config: SlurmConfig, now: datetime, until: datetime) -> "Checkpoint":
         """Start a look far back if one is due and none is under way; what is stored decides, not the clock."""
         if not config.rescan_window or self.rescan_from or now - self.rescanned < config.rescan_every:
@@ -82,210 +61,181 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return structs.replace(self, rescan_from=max(until - config.rescan_window, self.earliest))
 
 
-async def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
+def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
     """Account for the jobs that ended since the last run, or within the window that is to be collected again.
 
     Raises:
         CommandFailed: sacct did not do what it should; what was not read is read by the next run.
     """
     if context.job is not None or context.window is not None:
-        batches = collect_again(config, context)
-    else:
-        batches = _collect_new(config, context)
-    async with aclosing(batches):
-        async for batch in batches:
-            yield batch
+        return collect_again(config, context)
+    return _NewJobs(config, context).batches()
 
 
-async def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
+def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
     """Account for the context's jobs or for those that ended within its window, seen before or not; no checkpoint.
 
     Raises:
         AuditordError: these are no ids of jobs.
         CommandFailed: sacct did not do what it should.
     """
-    if context.window is None:
-        batches = _collect_jobs(config, context, context.job or JobChoice(""))
-    else:
-        batches = _collect_window(config, context, context.window)
-    async with aclosing(batches):
-        async for batch in batches:
-            yield batch
+    if context.window is not None:
+        return _collect_window(config, context, context.window)
+    return _collect_jobs(config, context, context.job or JobChoice(""))
 
 
 async def _collect_window(config: JobsConfig, context: CollectorContext, period: Window) -> AsyncGenerator[Batch, None]:
-    async with aclosing(_read_period(config, context, period, config.sacct_states)) as pieces:
+    remember = context.now() + config.memory + _MARGIN
+    async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
         async for piece in pieces:
-            yield await classify(config, context, piece.found, _remembered(config, context))
-            _report(context, period, piece.until)
+            yield await account_for(config, context, piece.found, remember)
+            _report(context, period, piece)
 
 
 async def _collect_jobs(
     config: JobsConfig, context: CollectorContext, choice: JobChoice
 ) -> AsyncGenerator[Batch, None]:
     """All finished runs of jobs, separated by commas."""
-    jobs = choice.job_id.split(",")
+    jobs, now = choice.job_id.split(","), context.now()
     if not all(map(_JOB_ID.fullmatch, jobs)):
         raise AuditordError(f"{choice.job_id!r} is no job: write its id, such as 42, 42_7 or 42+1; several with commas")
-    ever = Window(_EPOCH, context.now() + timedelta(seconds=1))
-    asked = Query(ever, (), reads_steps(config), jobs)
-    async with aclosing(stream_query(config, context, asked)) as tables:
-        async for table in tables:
-            yield await classify(config, context, find_runs(table, ever), _remembered(config, context))
-
-
-async def _collect_new(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
-    now = context.now().replace(microsecond=0)
-    until = (now - config.lag).replace(microsecond=0)
-    if context.checkpoint is None:  # the first run fixes the beginning, even if nothing can be read yet
-        earliest = config.earliest_datetime or now
-        checkpoint = Checkpoint(earliest, earliest, now)
-        yield checkpoint.batch()
-    else:
-        checkpoint = restore(context.checkpoint, Checkpoint)
-    checkpoint = checkpoint.begin(config, now, until)
-    async with aclosing(_read_new(config, context, checkpoint, until)) as batches:
-        async for batch, checkpoint in batches:
-            yield checkpoint.batch(batch)
-    async with aclosing(_read_far_back(config, context, checkpoint, now, until)) as batches:
-        async for batch, checkpoint in batches:
-            yield checkpoint.batch(batch)
-    if config.open_records:
-        async with aclosing(_read_running(config, context, now)) as running:
-            async for batch in running:
-                yield batch
-    context.report_progress(1.0)
-
-
-async def _read_new(
-    config: SlurmConfig, context: CollectorContext, checkpoint: Checkpoint, until: datetime
-) -> AsyncGenerator[tuple[Batch, Checkpoint], None]:
-    """From the last end, less the overlap, until now, less the lag; each batch with the checkpoint after it."""
-    period = Window(max(checkpoint.until - config.overlap, checkpoint.earliest), until)
-    async with aclosing(_read_period(config, context, period, config.sacct_states)) as pieces:
-        async for piece in pieces:
-            if piece.until is not None:
-                checkpoint = structs.replace(checkpoint, until=max(checkpoint.until, piece.until))
-            yield await classify_new(config, context, piece.found, _remembered(config, context)), checkpoint
-            _report(context, period, piece.until)
-
-
-async def _read_far_back(
-    config: SlurmConfig, context: CollectorContext, checkpoint: Checkpoint, now: datetime, until: datetime
-) -> AsyncGenerator[tuple[Batch, Checkpoint], None]:
-    """The look far back, if one is under way: for jobs that reached the database very late, in whatever state."""
-    if checkpoint.rescan_from is None:
-        return
-    waiting = Waiting(config, context.now(), await context.pending())
-    period = Window(checkpoint.rescan_from, until)
-    async with aclosing(_read_period(config, context, period, ())) as pieces:
-        async for piece in pieces:
-            if piece.until is not None:
-                over = piece.until >= until
-                checkpoint = structs.replace(checkpoint, rescan_from=None if over else piece.until)
-                checkpoint = structs.replace(checkpoint, rescanned=now) if over else checkpoint
-            batch = await classify_new(config, context, waiting.settle(piece.found), _remembered(config, context))
-            yield replace(batch, pending=waiting.pending(piece.found)), checkpoint
-
-
-async def _read_running(config: SlurmConfig, context: CollectorContext, now: datetime) -> AsyncGenerator[Batch, None]:
-    # The steps of a running job are not asked for: what they measure is not final.
-    asked = Query(Window(now - timedelta(seconds=1), now), tuple(RUNNING), steps=False)
-    async with aclosing(stream_query(config, context, asked)) as tables:
-        async for table in tables:
-            yield await classify_new(config, context, find_runs(table, None), now + _OPEN_REMEMBERED)
-
-
-def _remembered(config: JobsConfig, context: CollectorContext) -> datetime:
-    """The instant until which a run that is found now may be found again, and must be known then."""
-    return context.now() + config.memory + _MARGIN
-
-
-def _report(context: CollectorContext, period: Window, read: datetime | None) -> None:
-    if read is not None:
-        context.report_progress((read - period.start) / (period.stop - period.start))
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A piece of a period's accounting; ``until`` the period has been read with it, None in the middle of a part."""
-
-    found: Found
-    until: datetime | None
-
-
-async def _read_period(
-    config: JobsConfig, context: CollectorContext, period: Window, states: Sequence[str]
-) -> AsyncGenerator[_Piece, None]:
-    """Read what ended within a period, the oldest part first; where a limit is met, go on with shorter parts.
-
-    Nothing is read of an empty or reversed period; without states, jobs of all states are read, also of unknown ones.
-
-    Raises:
-        CommandFailed: sacct did not do what it should, and would not for a shorter part.
-    """
-    pace, start = _Pace(config.slice), period.start
-    while start < period.stop:
-        part = Window(start, min(start + pace.length, period.stop))
-        try:
-            async with aclosing(_read_part(config, context, Query(part, states, reads_steps(config)), pace)) as pieces:
-                async for piece in pieces:
-                    yield piece
-        except CommandFailed as error:
-            pace.failed(part, error)
-            context.log.warning("%s; from %s on sacct is asked for %s at a time", error, part.start, pace.length)
-        else:
-            start = part.stop
-
-
-async def _read_part(
-    config: JobsConfig, context: CollectorContext, query: Query, pace: "_Pace"
-) -> AsyncGenerator[_Piece, None]:
-    """The pieces of a part; the last one, which ends it, only when the whole answer is there."""
-    rows, last = 0, None
+    query = Query(Window(_EPOCH, now + timedelta(seconds=1)), (), reads_steps(config), jobs)
     async with aclosing(stream_query(config, context, query)) as tables:
         async for table in tables:
-            if last is not None:
-                yield _Piece(last, None)
-            rows += len(table.rows)
-            last = find_runs(table, query.window)
-    pace.went_well(rows)
-    yield _Piece(last or Found({}), query.window.stop)
+            yield await account_for(config, context, find_runs(table, query.window), now + config.memory + _MARGIN)
 
 
-class _Pace:
-    """Chooses the next part's length, ``usual`` at first."""
+class _NewJobs:
+    """One run since the checkpoint; what is found is remembered for as long as it may be found again."""
 
-    def __init__(self, usual: timedelta) -> None:
-        self._usual = usual
-        self._longest = max(usual, _LONGEST)
-        self._careful = 0
-        self.length = usual
+    def __init__(self, config: SlurmConfig, context: CollectorContext) -> None:
+        self._config = config
+        self._context = context
+        self._now = now = context.now().replace(microsecond=0)
+        self._until = (now - config.lag).replace(microsecond=0)
+        self._remember = now + config.memory + _MARGIN
+        earliest = config.earliest_datetime or now
+        self._is_first = context.checkpoint is None
+        self._checkpoint: Checkpoint = (
+            Checkpoint(earliest, earliest, now) if self._is_first else restore(context.checkpoint, Checkpoint)
+        )
 
-    def went_well(self, rows: int) -> None:
-        """Note how many rows the last answer had."""
-        self._careful = max(self._careful - 1, 0)
-        if rows <= _FEW and not self._careful:
-            self.length = min(self.length * 2, self._longest)
-        elif rows > _MANY and self.length > self._usual:
-            self.length = max(self.length / 2, self._usual)
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """Those of the new jobs, of the look far back if one is due, and of the running jobs."""
+        if self._is_first:  # the first run fixes the beginning, even if nothing can be read yet
+            yield self._at_checkpoint(Batch())
+        self._checkpoint = self._checkpoint.begin(self._config, self._now, self._until)
+        for read in (self._read_new, self._read_far_back, self._read_running):
+            async with aclosing(read()) as batches:
+                async for batch in batches:
+                    yield batch
+        self._context.report_progress(1.0)
 
-    def failed(self, part: Window, error: CommandFailed) -> None:
-        """Take a shorter part next, which begins where this one did.
+    async def _read_new(self) -> AsyncGenerator[Batch, None]:
+        """From the last end, less the overlap, until now, less the lag."""
+        config, context, known = self._config, self._context, self._checkpoint
+        period = Window(max(known.until - config.overlap, known.earliest), self._until)
+        async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
+            async for piece in pieces:
+                if piece.until is not None:
+                    self._checkpoint = structs.replace(known, until=max(known.until, piece.until))
+                yield self._at_checkpoint(await self._account_for(piece.found))
+                _report(context, period, piece)
 
-        Raises:
-            CommandFailed: a shorter one would not help.
-        """
-        length, limited = part.stop - part.start, error.timed_out or error.printed_too_much
-        if length > self._usual:  # we made it that long, and a slurmdbd may refuse long periods (MaxQueryTimeRange)
-            self._longest = self._longest if limited else self._usual
-            self.length = self._usual
-        elif limited and length > _SHORTEST:
-            self._careful = _CAREFUL
-            shorter = length / (_AFTER_TIMEOUT if error.timed_out else 2)
-            self.length = max(timedelta(seconds=shorter // _SHORTEST), _SHORTEST)  # Slurm's times have no fractions
-        else:
-            raise error
+    async def _read_far_back(self) -> AsyncGenerator[Batch, None]:
+        """The look far back, if one is under way: for jobs that reached the database very late, in whatever state."""
+        config, context, known = self._config, self._context, self._checkpoint
+        if known.rescan_from is None:
+            return
+        waiting = Waiting(config, self._now, await context.pending())
+        period = Window(known.rescan_from, self._until)
+        async with aclosing(read_period(config, context, period, ())) as pieces:
+            async for piece in pieces:
+                if piece.until is not None and piece.until >= self._until:
+                    self._checkpoint = structs.replace(known, rescan_from=None, rescanned=self._now)
+                elif piece.until is not None:
+                    self._checkpoint = structs.replace(known, rescan_from=piece.until)
+                batch = await self._account_for(waiting.settle(piece.found))
+                yield self._at_checkpoint(replace(batch, pending=waiting.pending(piece.found)))
+
+    async def _read_running(self) -> AsyncGenerator[Batch, None]:
+        # The steps of a running job are not asked for: what they measure is not final.
+        if not self._config.open_records:
+            return
+        asked = Query(Window(self._now - timedelta(seconds=1), self._now), tuple(RUNNING), steps=False)
+        self._remember = self._now + _OPEN_REMEMBERED
+        async with aclosing(stream_query(self._config, self._context, asked)) as tables:
+            async for table in tables:
+                yield await self._account_for(find_runs(table, None))
+
+    async def _account_for(self, found: Found) -> Batch:
+        """A batch of what no earlier one has dealt with."""
+        known = await self._context.seen([*found.runs, *found.quarantined])
+        return await account_for(self._config, self._context, found, self._remember, known)
+
+    def _at_checkpoint(self, batch: Batch) -> Batch:
+        return replace(batch, checkpoint=msgspec.to_builtins(self._checkpoint))
+
+
+def _report(context: CollectorContext, period: Window, piece: Piece) -> None:
+    if piece.until is not None:
+        context.report_progress((piece.until - period.start) / (period.stop - period.start))
+
+
+async def account_for(
+    config: JobsConfig, context: CollectorContext, found: Found, remember: datetime, known: Collection[str] = ()
+) -> Batch:
+    """A batch without a checkpoint, of all whose keys are not ``known``; keys are remembered until ``remember``.
+
+    Labels that were left out go to the log.
+    """
+    # In a thread: a page of a large cluster takes seconds, in which the daemon has requests to answer.
+    outcomes = await to_thread.run_sync(convert_all, config, found, known)
+    outcomes.log_left_out(context.log)
+    return outcomes.batch(seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember))
+
+
+def convert_all(config: JobsConfig, found: Found, known: Collection[str]) -> Outcomes:
+    """The outcomes of all whose keys are not ``known``; this takes time."""
+    outcomes, converter = Outcomes(), Converter(config)
+    for key, run in found.runs.items():
+        if key not in known:
+            outcomes.add(converter.convert(run))
+    outcomes.quarantined += [each for key, each in found.quarantined.items() if key not in known]
+    outcomes.skipped["not over yet"] += found.unfinished
+    outcomes.skipped["over, but its end is not known yet"] += len(found.endless)
+    return outcomes
+
+
+class Waiting:
+    """Runs that are over, but whose end the database does not know: they wait for it.
+
+    After an outage of slurmdbd, slurmctld delivers all starts before the ends; for a while sacct says COMPLETED and
+    names no end (seen with Slurm 22.05). A run whose end never comes is a runaway job, for the administrator. ``known``
+    has the first sighting of each, as ISO text (``context.pending``).
+    """
+
+    def __init__(self, config: SlurmConfig, now: datetime, known: Mapping[str, Any]) -> None:  # Any: JSON
+        self._config = config
+        self._now = now
+        self._since = {key: datetime.fromisoformat(since) for key, since in known.items()}
+
+    def settle(self, found: Found) -> Found:
+        """The same with the runs among those to account for that have waited for long enough."""
+        due = {
+            key: run
+            for key, run in found.endless.items()
+            if self._now - self._since.get(run.source_id, self._now) >= self._config.patience
+        }
+        endless = {key: run for key, run in found.endless.items() if key not in due}
+        return replace(found, runs={**found.runs, **due}, endless=endless)
+
+    def pending(self, found: Found) -> Mapping[str, str | None]:
+        """The changes of ``context.pending``: new sightings; those too old to be found again are forgotten."""
+        gone = self._now - self._config.memory - self._config.patience
+        old = {key: None for key, since in self._since.items() if since < gone}
+        new = {run.source_id for run in found.endless.values()} - self._since.keys()
+        return {**old, **dict.fromkeys(new, self._now.isoformat())}
 
 
 async def show_state(context: PanelContext) -> Sequence[PanelPart]:

@@ -5,16 +5,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from auditord_builtin.slurm.config import JobFilter, JobsConfig, MergePolicy
-from auditord_builtin.slurm.runs import (
-    CONTINUED,
-    ELSEWHERE,
-    ENDED,
-    FIRST_COLUMN,
-    REQUEUED,
-    Run,
-    ended_at,
-)
+from auditord_builtin.slurm.config import CLUSTER, JobFilter, JobsConfig, MergePolicy
+from auditord_builtin.slurm.runs import CONTINUED, ELSEWHERE, FIRST_COLUMN, OVER, REQUEUED, Run, parse_state
 from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record, mapping
 from auditord_hookspecs.mapping import Row, is_missing, parse_duration, parse_number, parse_size
 from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, retried
@@ -25,39 +17,111 @@ ID_COLUMNS: Final = (
 """The columns that every conversion needs besides the configured ones and the job's ids."""
 
 _RESERVED: Final = ("site_id", "user_id", "group_id")
+_OWNERS: Final = (("user_id", "User"), ("group_id", "Group"))
 _NO_NODES: Final = frozenset({"", "None assigned"})
 
 
-def convert_run(config: JobsConfig, run: Run) -> Outcome:
-    """Classify one run; never raises for what the run holds."""
-    try:
-        reason = _reason_to_skip(config, run)
-        return Skipped(reason) if reason else _converted(config, run)
-    except (InvalidRecord, KeyError) as error:
-        missing = f"column {error} was not asked of sacct then; retry asks for this job again"
-        raw = raw_of(run, steps_asked=reads_steps(config))
-        return Quarantined(run.source_id, raw, missing if isinstance(error, KeyError) else str(error))
+class Converter:
+    """Makes records of runs by the options of an instance; made once for many runs."""
+
+    def __init__(self, config: JobsConfig) -> None:
+        self._config = config
+        self._reads_steps = reads_steps(config)
+        self._merged = _merged_columns(config)
+        self._sum_memory = "ReqMem" in config.columns
+        self._one_prefix = None if CLUSTER in config.record_prefix else config.record_prefix
+        self._id_column = config.id_column
+        self._requeued_keep_their_id = config.requeued_keep_their_id
+        self._filters = _filters(config.job_filter)
+
+    def convert(self, run: Run) -> Outcome:
+        """Classify one run; never raises for what the run holds."""
+        try:
+            state, start = run.state, _start_of(run)
+            reason = self._reason_to_skip(run.allocation, state, start)
+            return Skipped(reason) if reason else self._converted(run, state, start)
+        except (InvalidRecord, KeyError) as error:
+            missing = f"column {error} was not asked of sacct then; retry asks for this job again"
+            raw = raw_of(run, steps_asked=self._reads_steps)
+            return Quarantined(run.source_id, raw, missing if isinstance(error, KeyError) else str(error))
+
+    def _reason_to_skip(self, row: Row, state: str, start: str) -> str | None:
+        if self._never_started(row, start):
+            return "never started"
+        if state == ELSEWHERE:
+            return "revoked: ran on another cluster of the federation"
+        passes = all(not allowed.isdisjoint(read(row)) for allowed, read in self._filters)
+        return None if passes else "filtered out"
+
+    def _never_started(self, row: Row, start: str) -> bool:
+        """True if the run had no nodes, or nothing ever began on them.
+
+        Of a job that was cancelled while it waited sacct either prints no start, or, if slurmctld had looked at it
+        before, the moment of cancelling as start and as end (seen with Slurm 22.05); it has no nodes then.
+        """
+        had_nodes = row["NodeList"] not in _NO_NODES
+        if is_missing(start):
+            return not had_nodes or self._reads_steps
+        return not had_nodes and row["Start"] == row["End"]
+
+    def _converted(self, run: Run, state: str, start_text: str) -> Converted:
+        config, row = self._config, self._merge_rows(run)
+        start, stop = _began_at(run, start_text), run.end
+        if stop is None and state in OVER:
+            raise InvalidRecord(f"the job is {row['State']}, but sacct names no end; see sacctmgr show runawayjobs")
+        if config.runtime == "elapsed" and stop is not None:
+            stop = min(stop, _end_by_elapsed(run.allocation, start))
+        labels = mapping.build_meta(config.meta, row, _RESERVED)
+        meta = {**labels.meta, "site_id": (mapping.find_site(config.sites, row),)}
+        for name, column in _OWNERS:
+            if owner := row[column]:
+                meta[name] = (owner,)
+        prefix = self._one_prefix or config.prefix_of(row["Cluster"])
+        plain = f"{prefix}-{row[self._id_column]}"
+        alternate = f"{plain}-{int(start.timestamp())}"
+        # The row of a run whose owner requeues it after its end gets another state and a later end: the run may be
+        # stored already, under the plain id.
+        own = state in CONTINUED and not self._requeued_keep_their_id
+        record_id, other = (alternate, plain) if own else (plain, alternate)
+        record = Record(record_id, start, mapping.build_components(config.components, row), stop, meta)
+        return Converted(Produced(record, other, state == REQUEUED, run.source_id), labels.left_out)
+
+    def _merge_rows(self, run: Run) -> Row:
+        """One row for a run, in which every text means the job as a whole.
+
+        Slurm measures some columns per step and leaves them empty in the allocation's row. Each column has a policy:
+
+        * ``alloc``: the allocation's own value; steps are not looked at.
+        * ``max``: the largest of all steps, such as the peak memory of any task.
+        * ``sum``: all steps together; lists such as ``TRESUsageInTot`` are added up entry by entry.
+        * ``batch``: the value of the batch script, or of the interactive step where there is none.
+
+        With every policy but ``alloc``, a value in the allocation's own row counts if no step has any.
+
+        Raises:
+            InvalidRecord: values of several steps cannot be compared or added; the message names the column.
+        """
+        merged = dict(run.allocation)
+        for column, policy in self._merged:
+            if column in merged:
+                merged[column] = _merged(column, run, policy)
+        for name, number in (("User", "UID"), ("Group", "GID")):
+            merged[name] = _known(merged[name]) or _known(merged[number])
+        if self._sum_memory:
+            merged["ReqMem"] = _whole_memory(merged)
+        return merged
 
 
-def _reason_to_skip(config: JobsConfig, run: Run) -> str | None:
-    if _never_started(config, run):
-        return "never started"
-    if run.state == ELSEWHERE:
-        return "revoked: ran on another cluster of the federation"
-    return None if _passes(config.job_filter, run.allocation, run.state) else "filtered out"
-
-
-def _never_started(config: JobsConfig, run: Run) -> bool:
-    """True if the run had no nodes, or nothing ever began on them.
-
-    Of a job that was cancelled while it waited sacct either prints no start, or, if slurmctld had looked at it before,
-    the moment of cancelling as start and as end (seen with Slurm 22.05); it has no nodes then.
-    """
-    row = run.allocation
-    had_nodes = row["NodeList"] not in _NO_NODES
-    if not is_missing(_start_of(run)):
-        return row["Start"] == row["End"] and not had_nodes
-    return not had_nodes or reads_steps(config)
+def _filters(job_filter: JobFilter) -> Sequence[tuple[frozenset[str], Callable[[Row], Iterable[str]]]]:
+    """The values that are allowed, and the reader of a row's own; only of what the filter says something about."""
+    filters: Sequence[tuple[Sequence[str], Callable[[Row], Iterable[str]]]] = (
+        (job_filter.status, lambda row: (parse_state(row["State"]),)),
+        (job_filter.partition, lambda row: row["Partition"].split(",")),
+        (job_filter.user, lambda row: (row["User"], row["UID"])),
+        (job_filter.group, lambda row: (row["Group"], row["GID"])),
+        (job_filter.account, lambda row: (row["Account"],)),
+    )
+    return [(frozenset(allowed), read) for allowed, read in filters if allowed]
 
 
 def _start_of(run: Run) -> str:
@@ -73,59 +137,13 @@ def _start_of(run: Run) -> str:
     return min(known, key=mapping.parse_instant, default=own)
 
 
-def _passes(job_filter: JobFilter, row: mapping.Row, state: str) -> bool:
-    return all(
-        not allowed or not found.isdisjoint(allowed)
-        for allowed, found in (
-            (job_filter.status, {state}),
-            (job_filter.partition, set(row["Partition"].split(","))),
-            (job_filter.user, {row["User"], row["UID"]}),
-            (job_filter.group, {row["Group"], row["GID"]}),
-            (job_filter.account, {row["Account"]}),
-        )
-    )
-
-
-def _converted(config: JobsConfig, run: Run) -> Converted:
-    row = merge_rows(run, config.merge)
-    start, stop = _parse_start(run), ended_at(run)
-    if stop is None and run.state in ENDED.values():
-        raise InvalidRecord(f"the job is {row['State']}, but sacct names no end; see sacctmgr show runawayjobs")
-    if config.runtime == "elapsed" and stop is not None:
-        # The end of a run that was never suspended, but ran for as long. Elapsed begins with the job, also of a
-        # resized one.
-        text, elapsed = (
-            run.allocation["Start"],
-            timedelta(seconds=float(parse_duration(run.allocation["Elapsed"]))),
-        )
-        began = start if is_missing(text) else mapping.parse_instant(text)
-        stop = min(stop, max(start, began + elapsed))
-    labels = mapping.build_meta(config.meta, row, _RESERVED)
-    owners = {name: (row[column],) for name, column in (("user_id", "User"), ("group_id", "Group")) if row[column]}
-    meta = {**labels.meta, "site_id": (mapping.find_site(config.sites, row),), **owners}
-    plain = f"{config.prefix_of(row['Cluster'])}-{row[config.id_column]}"
-    alternate = f"{plain}-{int(start.timestamp())}"
-    own = run.state in CONTINUED and not config.requeued_keep_their_id
-    record = Record(
-        record_id=alternate if own else plain,
-        start_time=start,
-        stop_time=stop,
-        components=mapping.build_components(config.components, row),
-        meta=meta,
-    )
-    # The row of a run whose owner requeues it after its end gets another state and a later end: the run may be stored
-    # already, under the plain id.
-    other = plain if own else alternate
-    return Converted(Produced(record, other, run.state == REQUEUED, run.source_id), labels.left_out)
-
-
-def _parse_start(run: Run) -> datetime:
+def _began_at(run: Run, text: str) -> datetime:
     """The instant at which the run began to hold what this row says.
 
     A job that is resized goes on in another row, which keeps the start; its time of submission is that of the resizing
     (seen with Slurm 22.05). Of every other row, the submission is before the start.
     """
-    text, submitted = _start_of(run), run.allocation.get("Submit", "")  # rows of earlier versions have no Submit
+    submitted = run.allocation.get("Submit", "")  # rows of earlier versions have no Submit
     if is_missing(text):
         raise InvalidRecord(
             f"the job had nodes ({run.allocation['NodeList']}), but sacct names no start, and its steps, which may, "
@@ -133,6 +151,16 @@ def _parse_start(run: Run) -> datetime:
         )
     start = mapping.parse_instant(text)
     return start if is_missing(submitted) else max(start, mapping.parse_instant(submitted))
+
+
+def _end_by_elapsed(row: Row, start: datetime) -> datetime:
+    """The end of a run that was never suspended, but ran for as long.
+
+    ``Elapsed`` begins with the job, also of a resized one.
+    """
+    elapsed = timedelta(seconds=float(parse_duration(row["Elapsed"])))
+    began = start if is_missing(row["Start"]) else mapping.parse_instant(row["Start"])
+    return max(start, began + elapsed)
 
 
 def raw_of(run: Run, *, steps_asked: bool) -> Any:  # Any: JSON for the quarantine
@@ -163,7 +191,7 @@ def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: J
     wanted = (*config.columns, *extra_columns(config.columns))
     if missing := [repr(column) for column in wanted if column not in run.allocation]:  # not the same as empty
         raise InvalidRecord(f"column {', '.join(missing)} was not asked of sacct then; retry asks for this job again")
-    outcome = convert_run(config, run)
+    outcome = Converter(config).convert(run)
     # Earlier versions did not note whether steps were asked for.
     if isinstance(outcome, Converted) and reads_steps(config) and not raw.get("steps_asked", bool(run.steps)):
         raise InvalidRecord("its steps were not asked of sacct then; retry asks for this job again")
@@ -196,6 +224,13 @@ def policy_of(column: str, chosen: Mapping[str, MergePolicy]) -> MergePolicy:
     return chosen.get(column) or _DEFAULTS.get(column, "alloc")
 
 
+def _merged_columns(config: JobsConfig) -> Sequence[tuple[str, MergePolicy]]:
+    """The columns that are asked for and made of those of the steps, with their policies."""
+    asked = dict.fromkeys((*ID_COLUMNS, *config.columns, *extra_columns(config.columns)))
+    policies: Mapping[str, MergePolicy] = {column: policy_of(column, config.merge) for column in asked}
+    return [each for each in policies.items() if each[1] != "alloc"]
+
+
 def reads_steps(config: JobsConfig) -> bool:
     """True if steps are among the rows of every run; printing them is several times the output."""
     return config.all_steps or any(policy_of(column, config.merge) != "alloc" for column in config.columns)
@@ -206,40 +241,11 @@ def extra_columns(columns: Iterable[str]) -> Sequence[str]:
     return _FOR_REQMEM if "ReqMem" in columns else ()
 
 
-def merge_rows(run: Run, chosen: Mapping[str, MergePolicy]) -> Row:
-    """One row for a run, in which every text means the job as a whole.
-
-    Slurm measures some columns per step and leaves them empty in the allocation's row. Each column has a policy:
-
-    * ``alloc``: the allocation's own value; steps are not looked at.
-    * ``max``: the largest of all steps, such as the peak memory of any task.
-    * ``sum``: all steps together; lists such as ``TRESUsageInTot`` are added up entry by entry.
-    * ``batch``: the value of the batch script, or of the interactive step where there is none.
-
-    With every policy but ``alloc``, a value in the allocation's own row counts if no step has any.
-
-    Raises:
-        InvalidRecord: values of several steps cannot be compared or added; the message names the column.
-    """
-    merged = dict(run.allocation)
-    for column in run.allocation:
-        if column in _DEFAULTS or column in chosen:  # few are, and this is done for every job
-            merged[column] = _merged(column, run, policy_of(column, chosen))
-    for name, number in (("User", "UID"), ("Group", "GID")):
-        merged[name] = _known(merged[name]) or _known(merged[number])
-    if "ReqMem" in merged:
-        merged["ReqMem"] = _whole_memory(merged)
-    return merged
-
-
 def _merged(column: str, run: Run, policy: MergePolicy) -> str:
-    own = run.allocation[column]
-    if policy == "alloc":
-        return own
     steps = run.steps if policy != "batch" else _script(run.steps)
     texts = [step[column] for step in steps if not is_missing(step.get(column, ""))]
     try:
-        return _MERGES[policy](texts) if texts else own
+        return _MERGES[policy](texts) if texts else run.allocation[column]
     except InvalidRecord as error:
         raise InvalidRecord(f"{column} of the steps: {error}") from error
 
@@ -253,13 +259,13 @@ def _script(steps: Sequence[Row]) -> Sequence[Row]:
 
 
 def _largest(texts: Sequence[str]) -> str:
-    if any("=" in text for text in texts):
+    if "=" in "".join(texts):
         return _entry_by_entry(texts, max)
     return max(texts, key=_magnitude)
 
 
 def _total(texts: Sequence[str]) -> str:
-    if any("=" in text for text in texts):
+    if "=" in "".join(texts):
         return _entry_by_entry(texts, sum)
     return f"{sum(map(_magnitude, texts)):f}"
 

@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Final
 
-from auditord_builtin.slurm.classifying import find_runs
 from auditord_builtin.slurm.collecting import Checkpoint, collect_again
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.query import ENVIRONMENT, Query, stream_query
-from auditord_builtin.slurm.runs import RUNNING, Run
+from auditord_builtin.slurm.runs import RUNNING, Run, find_runs
 from auditord_hookspecs import (
     AuditordError,
     Batch,

@@ -13,14 +13,14 @@ from codecs import getincrementaldecoder
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from anyio import to_thread
 
 from auditord_builtin.slurm.config import JobsConfig
-from auditord_builtin.slurm.conversion import ID_COLUMNS, extra_columns
-from auditord_builtin.slurm.runs import FIRST_COLUMN, LAST_COLUMN, whole_runs
+from auditord_builtin.slurm.conversion import ID_COLUMNS, extra_columns, reads_steps
+from auditord_builtin.slurm.runs import FIRST_COLUMN, LAST_COLUMN, Found, Table, find_runs, whole_runs
 from auditord_hookspecs import CollectorContext, CommandFailed, CommandOutput, Window
 from auditord_hookspecs.mapping import Row
 
@@ -35,13 +35,17 @@ ENVIRONMENT: Final[Mapping[str, str]] = {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
 _ROWS: Final = 10_000
 """From how many rows on they are converted, whatever is still to come: some ten megabytes."""
 
+_LONGEST_PART: Final = timedelta(days=32)
+"""So seven years without a job are some ninety calls, and no answer is that of a whole year."""
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Whole rows, as texts by column, and unreadable lines between them that belong to none."""
+_SHORTEST_PART: Final = timedelta(seconds=1)
+_FEW: Final = 1_000
+_MANY: Final = 20_000
+_AFTER_TIMEOUT: Final = 8
+"""Each attempt that runs into the time limit takes minutes, so there must not be many."""
 
-    rows: Sequence[Row]
-    unreadable: Sequence[str]
+_CAREFUL: Final = 30
+"""So many parts after a limit was met are no longer than the one that was not too long."""
 
 
 class TableReader:
@@ -51,7 +55,7 @@ class TableReader:
         self._columns = columns
         self._delimiter = delimiter
         self._decoder = getincrementaldecoder("utf-8")("replace")
-        self._begun: list[str] = []  # the row under way, as far as its cells are whole
+        self._begun: list[str] = []  # the cells of the row under way that are whole
         self._rest = ""  # what follows the last delimiter
 
     def feed(self, printed: bytes) -> Table:
@@ -64,7 +68,7 @@ class TableReader:
         *whole, self._rest = text.split(self._delimiter)
         if len(self._rest) > _LONGEST_CELL:
             raise CommandFailed(f"sacct: the output is no table: {_LONGEST_CELL} characters without a separator")
-        return self._assembled(whole)
+        return self._cut(whole)
 
     def finish(self) -> Table:
         """The last row, when everything has been fed.
@@ -78,34 +82,33 @@ class TableReader:
         if len(self._begun) != len(self._columns) - 1 or not rest.endswith("\n"):
             end = "|".join((*self._begun, rest))[-80:]  # the separator was never meant to be read
             raise CommandFailed(f"sacct: the output is cut off or is no table: it ends in {end!r}")
-        return self._assembled([rest])
+        return self._cut([rest])
 
-    def _assembled(self, cells: Sequence[str]) -> Table:
-        rows: list[Row] = []
+    def _cut(self, cells: list[str]) -> Table:
+        """Cut whole cells into rows: with the last cell of each comes, behind a newline, the first of the next one."""
         unreadable: list[str] = []
-        for cell in cells:
-            if not self._begun:  # the very first one
-                *stray, first = cell.split("\n")
-                self._begun.append(first)
-            elif len(self._begun) < len(self._columns) - 1:
-                self._begun.append(cell)
-                continue
-            else:
-                last, *stray, following = cell.split("\n") if "\n" in cell else (cell, "")
-                rows.append(self._row(last))
-                self._begun = [following]
+        if not self._begun and cells:  # the very first one
+            *unreadable, cells[0] = cells[0].split("\n")
+        cells = self._begun + cells
+        rows: list[Row] = []
+        width, begin = len(self._columns) - 1, 0
+        for end in range(width, len(cells), width):
+            last, *stray, following = cells[end].split("\n") if "\n" in cells[end] else (cells[end], "")
+            _check(cells[begin])
+            if last != cells[begin]:
+                _check(last)
+            cells[end] = last
+            rows.append(dict(zip(self._columns, cells[begin : end + 1], strict=True)))
+            cells[end] = following
             unreadable += stray
+            begin = end
+        self._begun = cells[begin:]
         return Table(rows, unreadable)
 
-    def _row(self, last: str) -> Row:
-        first, *others = self._begun
-        return dict(zip(self._columns, (_checked(first), *others, _checked(last)), strict=True))
 
-
-def _checked(job_id: str) -> str:
+def _check(job_id: str) -> None:
     if _JOB_ID.fullmatch(job_id) is None:
         raise CommandFailed(f"sacct: the output is no table of jobs: {job_id[:80]!r} stands where a job id belongs")
-    return job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +204,78 @@ def naming_option(error: CommandFailed, program: str) -> CommandFailed:
         return error
     text = f"{error} (option {program}_{option})"
     return CommandFailed(text, timed_out=error.timed_out, printed_too_much=error.printed_too_much)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a period's accounting; ``until`` the period has been read with it, None in the middle of a part."""
+
+    found: Found
+    until: datetime | None
+
+
+async def read_period(
+    config: JobsConfig, context: CollectorContext, period: Window, states: Sequence[str]
+) -> AsyncGenerator[Piece, None]:
+    """Read what ended within a period, the oldest part first; where a limit is met, go on with shorter parts.
+
+    Memory holds one piece, whatever a part holds. Nothing is read of an empty or reversed period; without states, jobs
+    of all states are read, also of unknown ones.
+
+    Raises:
+        CommandFailed: sacct did not do what it should, and would not for a shorter part.
+    """
+    pace, start = _Pace(config.slice), period.start
+    while start < period.stop:
+        part = Window(start, min(start + pace.length, period.stop))
+        rows, last = 0, None
+        try:
+            async with aclosing(stream_query(config, context, Query(part, states, reads_steps(config)))) as tables:
+                async for table in tables:
+                    if last is not None:
+                        yield Piece(last, None)
+                    rows, last = rows + len(table.rows), find_runs(table, part)
+        except CommandFailed as error:
+            pace.failed(part, error)
+            context.log.warning("%s; from %s on sacct is asked for %s at a time", error, start, pace.length)
+        else:
+            pace.went_well(rows)
+            yield Piece(last or Found({}), part.stop)  # only when the whole answer is there
+            start = part.stop
+
+
+class _Pace:
+    """Chooses the next part's length, ``usual`` at first."""
+
+    def __init__(self, usual: timedelta) -> None:
+        self._usual = usual
+        self._longest = max(usual, _LONGEST_PART)
+        self._careful = 0
+        self.length = usual
+
+    def went_well(self, rows: int) -> None:
+        """Note how many rows the last answer had."""
+        self._careful = max(self._careful - 1, 0)
+        if rows <= _FEW and not self._careful:
+            self.length = min(self.length * 2, self._longest)
+        elif rows > _MANY and self.length > self._usual:
+            self.length = max(self.length / 2, self._usual)
+
+    def failed(self, part: Window, error: CommandFailed) -> None:
+        """Take a shorter part next, which begins where this one did.
+
+        Raises:
+            CommandFailed: a shorter one would not help.
+        """
+        length, limited = part.stop - part.start, error.timed_out or error.printed_too_much
+        if length > self._usual:  # we made it that long, and a slurmdbd may refuse long periods (MaxQueryTimeRange)
+            self._longest = self._longest if limited else self._usual
+            self.length = self._usual
+        elif limited and length > _SHORTEST_PART:
+            self._careful = _CAREFUL
+            shorter = length / (_AFTER_TIMEOUT if error.timed_out else 2)
+            self.length = max(
+                timedelta(seconds=shorter // _SHORTEST_PART), _SHORTEST_PART
+            )  # Slurm's times have no fractions
+        else:
+            raise error

@@ -1,15 +1,18 @@
-"""From rows to runs of jobs: which rows belong together, in which state a run is, and when it ended.
+"""From rows to runs of jobs: which rows belong together, in which state a run is, when it ended, in whose period.
 
 The states are those of ``man sacct``, *Job State Codes*, as far as accounting cares for them.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from auditord_hookspecs import InvalidRecord
+import msgspec
+
+from auditord_hookspecs import InvalidRecord, Quarantined, Window
 from auditord_hookspecs.mapping import Row, is_missing, parse_instant
+from auditord_hookspecs.outcomes import stray
 
 FIRST_COLUMN: Final = "JobID"
 LAST_COLUMN: Final = "JobIDRaw"
@@ -29,6 +32,9 @@ ENDED: Final = {
     "TO": "TIMEOUT",
 }
 """States in which a run is over, by their short names."""
+
+OVER: Final = frozenset(ENDED.values())
+"""Their long names."""
 
 RUNNING: Final = {"R": "RUNNING", "S": "SUSPENDED"}
 """States in which a run holds its resources (a suspended job may get them back at any time)."""
@@ -54,13 +60,20 @@ def full_name(text: str) -> str:
         ValueError: there is no such state, or it is none in which a job is over.
     """
     name = ENDED.get(text.upper(), text.upper())
-    if name not in ENDED.values():
+    if name not in OVER:
         raise ValueError(f"{text!r} is not a state in which a job is over; allowed are {', '.join(ENDED.values())}")
     return name
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Table:
+    """Whole rows, as texts by column, and unreadable lines between them that belong to none."""
+
+    rows: Sequence[Row]
+    unreadable: Sequence[str]
+
+
+class Run(msgspec.Struct, frozen=True):
     """One run of a job: the row of its allocation and those of its steps."""
 
     allocation: Row
@@ -90,30 +103,22 @@ class Run:
     @property
     def is_over(self) -> bool:
         """True if nothing more will happen to the run."""
-        return not self.has_no_end or self.state in ENDED.values()
+        return not self.has_no_end or self.state in OVER
+
+    @property
+    def end(self) -> datetime | None:
+        """The end; None while the run goes on or waits, and where sacct does not say.
+
+        Raises:
+            InvalidRecord: the end is no time.
+        """
+        text = self.allocation["End"]
+        return None if is_missing(text) else parse_instant(text)
 
 
 def source_id(row: Row) -> str:
     """The name of a run or step in messages and in the quarantine."""
     return f"{row['Cluster']}/{row[FIRST_COLUMN]}@{row['Start']}"
-
-
-def ended_at(run: Run) -> datetime | None:
-    """The end of a run; None while it goes on or waits, and where sacct does not say.
-
-    Raises:
-        InvalidRecord: the end is no time.
-    """
-    return None if run.has_no_end else parse_instant(run.allocation["End"])
-
-
-def may_have_ended_between(run: Run, start: datetime, stop: datetime) -> bool:
-    """True if a run ended from ``start`` on and before ``stop``; also if its end is missing or unreadable."""
-    try:
-        end = ended_at(run)
-    except InvalidRecord:
-        return True
-    return end is None or start <= end < stop
 
 
 def group_runs(rows: Sequence[Row]) -> Iterator[Run | Row]:
@@ -125,23 +130,75 @@ def group_runs(rows: Sequence[Row]) -> Iterator[Run | Row]:
     """
     allocation: Row | None = None
     steps: list[Row] = []
+    before_dot = ""
     for row in rows:
-        job, is_step, _ = row[FIRST_COLUMN].partition(".")
-        if not is_step:
+        job = row[FIRST_COLUMN]
+        if "." not in job:
             if allocation is not None:
-                yield Run(allocation, tuple(steps))
-            allocation, steps = row, []
-        elif allocation is not None and (row.get("Cluster"), job) == (
-            allocation.get("Cluster"),
-            allocation[FIRST_COLUMN],
-        ):
+                yield Run(allocation, steps)
+            allocation, steps, before_dot = row, [], f"{job}."
+        elif allocation is not None and job.startswith(before_dot) and row["Cluster"] == allocation["Cluster"]:
             steps.append(row)
         else:
             yield row
     if allocation is not None:
-        yield Run(allocation, tuple(steps))
+        yield Run(allocation, steps)
 
 
 def whole_runs(rows: Sequence[Row]) -> int:
     """The number of rows that belong to runs of which nothing can follow: all before the last allocation."""
     return next((index for index in range(len(rows) - 1, -1, -1) if "." not in rows[index][FIRST_COLUMN]), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The contents of a piece of accounting.
+
+    Args:
+        runs: the runs to account for, by key.
+        unfinished: how many runs are not over.
+        quarantined: rows and lines that are no part of a run, by key.
+        endless: runs that are over by their state, but have no end (yet), by key.
+    """
+
+    runs: Mapping[str, Run]
+    unfinished: int = 0
+    quarantined: Mapping[str, Quarantined] = field(default_factory=dict[str, Quarantined])
+    endless: Mapping[str, Run] = field(default_factory=dict[str, Run])
+
+
+def find_runs(table: Table, window: Window | None) -> Found:
+    """Sort the rows: runs that ended within the window (without one: that are not over), and what is left.
+
+    sacct includes both ends of a window, and without states also prints jobs that ended later; these belong to other
+    periods.
+    """
+    runs: dict[str, Run] = {}
+    endless: dict[str, Run] = {}
+    lines = [stray({"line": line}, "sacct printed a line that belongs to no job") for line in table.unreadable]
+    broken = {each.source_id: each for each in lines}
+    unfinished = 0
+    for item in group_runs(table.rows):
+        if not isinstance(item, Run):
+            reason = "sacct printed a step that follows no row of its job"
+            broken[stray(item, reason).source_id] = Quarantined(source_id(item), {"step": dict(item)}, reason)
+        elif window is None:
+            if not item.is_over:
+                runs[item.key] = item
+        elif not item.has_no_end:
+            if _ended_within(item, window):
+                runs[item.key] = item
+        elif item.is_over:
+            endless[item.key] = item
+        else:
+            unfinished += 1
+    return Found(runs, unfinished, broken, endless)
+
+
+def _ended_within(run: Run, window: Window) -> bool:
+    """True also if the end is unreadable: the conversion says so."""
+    try:
+        end = run.end
+    except InvalidRecord:
+        return True
+    return end is None or window.start <= end < window.stop

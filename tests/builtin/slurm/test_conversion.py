@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditord_builtin.slurm.config import SlurmConfig
-from auditord_builtin.slurm.conversion import convert, convert_run, raw_of
+from auditord_builtin.slurm.conversion import Converter, convert, raw_of
 from auditord_builtin.slurm.kinds import SLURM
 from auditord_builtin.slurm.runs import CONTINUED, ELSEWHERE, ENDED, Run
 from auditord_hookspecs import InvalidRecord, Produced, Quarantined
-from auditord_hookspecs.outcomes import Converted, Skipped
+from auditord_hookspecs.outcomes import Converted, Outcome, Skipped
 
 ALLOCATION: Mapping[str, str] = {
     "JobID": "7",
@@ -44,6 +44,10 @@ def run(*steps: Mapping[str, str], **columns: str) -> Run:
     allocation = {**ALLOCATION, **columns}
     blank = dict.fromkeys(allocation, "")
     return Run(allocation, tuple({**blank, "JobID": "7.0", "Cluster": "c1", **step} for step in steps))
+
+
+def convert_run(options: SlurmConfig, one: Run) -> Outcome:
+    return Converter(options).convert(one)
 
 
 def produced(classified: object) -> Produced:

@@ -9,14 +9,13 @@ from typing import Any, Final
 
 from anyio import to_thread
 
-from auditord_builtin.slurm.classifying import Found, classify
-from auditord_builtin.slurm.collecting import collect_again
+from auditord_builtin.slurm.collecting import account_for, collect_again
 from auditord_builtin.slurm.conversion import convert as convert_job
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.controller import Controller
 from auditord_builtin.slurm.epilog.job_lookup import ADVICE, Settled, Unclear, ask_sacct
 from auditord_builtin.slurm.epilog.notes import JobNote, Unreadable, read_folder, remove
-from auditord_builtin.slurm.runs import Run
+from auditord_builtin.slurm.runs import Found, Run
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Produced, Quarantined, Record
 from auditord_hookspecs.wording import counted
 
@@ -55,7 +54,7 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
         await _remove(config, context, [each.name for each in broken])
     async for settled in _settle(config, context, notes):
         found = Found(settled.runs, quarantined=settled.quarantined)
-        batch = await classify(config, context, found, context.now())
+        batch = await account_for(config, context, found, context.now())
         yield replace(batch, seen=_seen(context, settled.names))
         await _remove(config, context, settled.names)
 

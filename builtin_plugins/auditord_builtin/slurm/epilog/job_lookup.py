@@ -11,7 +11,7 @@ from auditord_builtin.slurm.config import CLUSTER
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.notes import JobNote
 from auditord_builtin.slurm.query import Query, stream_query
-from auditord_builtin.slurm.runs import ENDED, LAST_COLUMN, REQUEUED, RESIZING, Run, ended_at, group_runs, parse_state
+from auditord_builtin.slurm.runs import LAST_COLUMN, OVER, REQUEUED, RESIZING, Run, group_runs, parse_state
 from auditord_hookspecs import CollectorContext, InvalidRecord, Quarantined, Window
 from auditord_hookspecs.mapping import Row, is_missing, parse_instant
 
@@ -55,7 +55,7 @@ def classify_answer(config: SlurmEpilogConfig, note: JobNote, job: Row) -> Answe
         return Unclear("slurmctld answered about another job")
     if job["State"] == "COMPLETING":
         return "not over"
-    if parse_state(job["State"]) not in ENDED.values() or not _ended_before(note, job):
+    if parse_state(job["State"]) not in OVER or not _ended_before(note, job):
         return Unclear("slurmctld knows only a later run of the job, or not its end")
     if config.sacct and job["Restarts"] != "0":
         return Unclear("the job was requeued, so an earlier run may have another end now")
@@ -119,7 +119,7 @@ def _ended_within(run: Run, note: JobNote, period: timedelta) -> bool:
     The end of a run whose owner has requeued it since is later than the note.
     """
     try:
-        end = ended_at(run)
+        end = run.end
     except InvalidRecord:
         return True
     if end is None:
