@@ -158,9 +158,11 @@ def _end_by_elapsed(row: Row, start: datetime) -> datetime:
 
     ``Elapsed`` begins with the job, also of a resized one.
     """
-    elapsed = timedelta(seconds=float(parse_duration(row["Elapsed"])))
-    began = start if is_missing(row["Start"]) else mapping.parse_instant(row["Start"])
-    return max(start, began + elapsed)
+    text, began = row["Elapsed"], start if is_missing(row["Start"]) else mapping.parse_instant(row["Start"])
+    try:
+        return max(start, began + timedelta(seconds=float(parse_duration(text))))
+    except OverflowError as error:
+        raise InvalidRecord(f"Elapsed {text!r} ends after the year 9999") from error
 
 
 def raw_of(run: Run, *, steps_asked: bool) -> Any:  # Any: JSON for the quarantine

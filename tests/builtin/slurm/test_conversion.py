@@ -129,6 +129,13 @@ def test_the_elapsed_time_of_a_resized_job_begins_with_the_resizing() -> None:
     assert produced(convert_run(config(components="auditor", runtime="elapsed"), row)).record.runtime == 51
 
 
+@pytest.mark.parametrize("elapsed", ["4" * 12, "9" * 30])
+def test_a_time_that_nothing_can_last_sets_its_job_aside_alone(elapsed: str) -> None:
+    classified = convert_run(config(components="auditor", runtime="elapsed"), run(Elapsed=elapsed))
+    assert isinstance(classified, Quarantined)
+    assert "ends after the year 9999" in classified.reason
+
+
 @pytest.mark.parametrize("state", [*sorted({*ENDED.values()} - CONTINUED - {ELSEWHERE}), "CANCELLED by 7", "NEW"])
 def test_every_state_in_which_a_job_is_over_is_accounted_for(state: str) -> None:
     assert produced(convert_run(config(), run(State=state))).record.record_id == "slurm-7"
