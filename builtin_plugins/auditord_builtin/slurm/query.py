@@ -32,8 +32,8 @@ _JOB_ID = re.compile(r"\d+\S*")
 ENVIRONMENT: Final[Mapping[str, str]] = {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
 """sacct reads and prints local times without zone; so its zone is UTC, and it prints seconds since 1970."""
 
-_ROWS: Final = 10_000
-"""From how many rows on they are converted, whatever is still to come: some ten megabytes."""
+_ROWS: Final = 5_000
+"""From how many rows on they are converted, whatever is still to come: some five megabytes."""
 
 _LONGEST_PART: Final = timedelta(days=32)
 """So seven years without a job are some ninety calls, and no answer is that of a whole year."""
