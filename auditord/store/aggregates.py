@@ -103,6 +103,14 @@ class _Group:
     first_gone: int = _NEVER
     last_gone: int = -_NEVER
 
+    def count(self, counted: Sequence[Any], runtime: int) -> None:  # Any: see Row
+        """Add records: how many, their first and their last stop time, and the sum of their runtimes."""
+        records, first, last = counted
+        self.records += int(records)
+        self.runtime += runtime
+        self.first = min(self.first, int(first))
+        self.last = max(self.last, int(last))
+
     def result(self, key: _Key) -> Group:
         if self.first_gone <= self.first or self.last_gone >= self.last:
             raise NotRolledUp
@@ -127,29 +135,28 @@ class Folding:
         """Take rows up, in any order."""
         for row in rows:
             number: int = row[0]
-            self._add(self._parts[number], row[1:])
+            self._add(self._parts[number], row)
 
     def result(self) -> Aggregates:
         """The answer, once all rows have been taken up."""
         keys = _ordered(self._groups)
         return Aggregates(tuple([self._groups[key].result(key) for key in keys]), self._query.ticks_per_second)
 
-    def _add(self, part: Part, columns: Sequence[Any]) -> None:  # Any: see Row
-        dimensions = len(self._readers)
-        scores = self._scores(columns[dimensions])
-        numbers: Iterator[Any] = iter(columns[dimensions + 2 :])  # Any: see Row
+    def _add(self, part: Part, row: Row) -> None:
+        behind = 1 + len(self._readers)
+        scores = self._scores(row[behind])
+        numbers: Iterator[Any] = iter(row[behind + 2 :])  # Any: see Row
         counted = None if part.runtime is None else (next(numbers), next(numbers), next(numbers))
-        gone = _gone(numbers) if part.is_rolled else (_NEVER, -_NEVER)
+        gone = _gone(numbers) if part.is_rolled else None
         if counted is not None and not counted[0]:
             return  # sums over nothing
-        group = self._group(tuple([read(value, scores) for read, value in zip(self._readers, columns, strict=False)]))
+        values = zip(self._readers, row[1:behind], strict=True)
+        group = self._group(tuple([value if read is None else read(value, scores) for read, value in values]))
         if counted is not None and part.runtime is not None:
-            records, first, last = counted
-            group.records += int(records)
-            group.first, group.last = min(group.first, int(first)), max(group.last, int(last))
+            group.count(counted, _number(numbers, part.runtime) or 0)
+        if gone is not None:
             group.first_gone, group.last_gone = min(group.first_gone, gone[0]), max(group.last_gone, gone[1])
-            group.runtime += _number(numbers, part.runtime) or 0
-        self._add_usage(group, part, numbers, scores, columns[dimensions + 1])
+        self._add_usage(group, part, numbers, scores, row[behind + 1])
 
     def _add_usage(
         self, group: _Group, part: Part, numbers: Iterator[int | None], scores: _Scores, component: str | None
@@ -216,14 +223,17 @@ def _joined_usage(one: UsageSums, other: UsageSums) -> UsageSums:
     return UsageSums(one.sums + other.sums, scores)
 
 
-def _gone(numbers: Iterator[int | None]) -> tuple[int, int]:
+def _gone(numbers: Iterator[int | None]) -> tuple[int, int] | None:
     first, last, left_out = next(numbers), next(numbers), next(numbers)
     if left_out:
         raise NotRolledUp
-    return (_NEVER, -_NEVER) if first is None or last is None else (int(first), int(last))
+    return None if first is None or last is None else (int(first), int(last))
 
 
 def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:  # Any: as the database's driver gives them
+    if limbs is WHOLE:  # as nearly always
+        part = next(columns)
+        return None if part is None else int(part)
     number: int | None = None
     for shift in limbs:
         part = next(columns)
@@ -250,21 +260,26 @@ def _usage(query: ComponentUsage) -> _Usage:
     return _Usage(query, {score: defaultdict(AmountSums) for score in query.scores})
 
 
-def _reader(dimension: Dimension) -> Callable[[Any, _Scores], KeyValue]:  # Any: see Row
-    """A function that makes the value of a key from its column and the scores of its record."""
+def _reader(dimension: Dimension) -> Callable[[Any, _Scores], KeyValue] | None:  # Any: see Row
+    """A function that makes the value of a key from its column and the scores of its record; None: it is its column."""
     match dimension:
         case ScoreValue(component, score):
             return lambda value, scores: (scores if value is None else _component_scores(component, value)).get(
                 (component, score)
             )
         case ComponentAmount():
-            return lambda value, _: None if value is None else sum(map(int, str(value).split(",")))
+            return _amount
         case ComponentPresent():
             return lambda value, _: bool(int(value or 0))  # SQL NULL: no record can have it
         case CalendarPeriod():
             return lambda value, _: date.fromisoformat(value)
         case MetaValue():
-            return lambda value, _: None if value is None else str(value)
+            return None
+
+
+def _amount(value: int | str | None, _: _Scores) -> int | None:
+    """A number, or the numbers with commas of components with one name."""
+    return sum(map(int, value.split(","))) if isinstance(value, str) else value
 
 
 def _ordered(keys: Collection[_Key]) -> list[_Key]:

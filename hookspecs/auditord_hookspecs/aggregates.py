@@ -14,6 +14,8 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from enum import Enum
 from typing import Final, TypeAlias
 
+import msgspec
+
 from auditord_hookspecs.query import AllOf, Condition, TimeField, Window
 from auditord_hookspecs.zones import UTC_NAME, clock_changes
 
@@ -177,8 +179,7 @@ class AggregateQuery:
         return 1 if self.window is None else 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class AmountSums:
+class AmountSums(msgspec.Struct, frozen=True, gc=False):
     """Sums over components.
 
     Args:
@@ -193,8 +194,7 @@ class AmountSums:
         return AmountSums(self.amount + other.amount, self.amount_runtime + other.amount_runtime)
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreSums:
+class ScoreSums(msgspec.Struct, frozen=True, gc=False):
     """The sums over components, split by the value of a score.
 
     Args:
@@ -219,8 +219,7 @@ class ScoreSums:
         return self.by_value.get(None, AmountSums())
 
 
-@dataclass(frozen=True, slots=True)
-class UsageSums:
+class UsageSums(msgspec.Struct, frozen=True, gc=False):
     """The sums of the components of one name.
 
     Args:
@@ -232,8 +231,7 @@ class UsageSums:
     scores: Mapping[str, ScoreSums]
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, gc=False):
     """The sums over one group of records.
 
     Args:
