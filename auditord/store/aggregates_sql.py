@@ -269,7 +269,9 @@ def _grouped(
         *[f"{column} AS {_name('sum', at)}" for at, column in enumerate(sums)],
     ]
     read = _read(source, keys, dialect, by_set=by_set)
-    places: list[LiteralString] = [literal(str(place)) for place in range(1, len(groups) + 1)]
+    # Queries name what is coarse first. Where rows are sorted, the first column that differs ends a comparison.
+    finest_first = [*range(len(names), 0, -1), *range(len(names) + 1, len(groups) + 1)]
+    places: list[LiteralString] = [literal(str(place)) for place in finest_first]
     grouping = f" GROUP BY {', '.join(places)}" if places else ""
     return Sql(f"SELECT {', '.join(columns)} FROM ({read.sql}) AS read{grouping}", read.parameters)  # noqa: S608 literals
 
