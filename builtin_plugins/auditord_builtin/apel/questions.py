@@ -1,11 +1,14 @@
 """Questions to the store about the jobs of a site, and the values of fields in its answers."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Final, TypeAlias
+
+import msgspec
 
 from auditord_builtin.apel import fields
 from auditord_builtin.apel.config import ApelConfig, Benchmark
@@ -56,12 +59,12 @@ async def site_groups(
     summed = tuple([aggregates.ComponentUsage(name) for name in usage])
     for where in conditions(config, (site,), window):
         answer = await records.aggregate(aggregates.AggregateQuery(where, by, summed))
-        found += [group for group in answer.groups if site_of(config, group.key[0]) == site]
+        ids = {site_id for site_id in {group.key[0] for group in answer.groups} if site_of(config, site_id) == site}
+        found += [group for group in answer.groups if group.key[0] in ids]
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """Sums over jobs that are alike in all that was asked for.
 
     Args:
@@ -110,7 +113,10 @@ class Question:
 
 
 class _Reading:
-    """The reading of one answer of the store."""
+    """The reading of one answer of the store, in which there may be a group for each user and size of jobs.
+
+    So the places of all that fields read are looked up once, and texts are made once for groups that are alike.
+    """
 
     def __init__(
         self,
@@ -119,12 +125,18 @@ class _Reading:
         summed: Sequence[str],
         read: frozenset[aggregates.Dimension],
     ) -> None:
-        self._question = question
         self._summed = summed
         self._places = {dimension: place for place, dimension in enumerate(by, 1)}
-        self._unread = {
-            self._places[each] for each in by if isinstance(each, aggregates.ScoreValue) and each not in read
-        }
+        unread = {self._places[each] for each in by if isinstance(each, aggregates.ScoreValue) and each not in read}
+        self._alike = [place for place in range(len(by) + 1) if place not in unread]
+        self._only = None if question.only is None else self._places[aggregates.ComponentPresent(question.only.name)]
+        self._only_sum = None if question.only is None else self._sum(question.only)
+        self._benchmarks = [(each, self._places[_score(each)]) for each in question.benchmarks]
+        fields_of_sums = list(dict.fromkeys(question.amounts.values()))
+        self._sums = [self._sum(field) for field in fields_of_sums]
+        self._amounts = [(name, fields_of_sums.index(field)) for name, field in question.amounts.items()]
+        dimensions = [(name, field, _dimension(field)) for name, field in question.keys.items()]
+        self._keys = [(name, field, None if by is None else self._places[by]) for name, field, by in dimensions]
         self._texts: dict[tuple[aggregates.KeyValue, ...], Mapping[str, str]] = {}
 
     def read(self, groups: Sequence[aggregates.Group]) -> tuple[Sequence[Answer], Counter[str]]:
@@ -139,54 +151,58 @@ class _Reading:
         return answers, left_out
 
     def _counts(self, group: aggregates.Group) -> bool:
-        only = self._question.only
-        return only is None or bool(
-            self._value(aggregates.ComponentPresent(only.name), group) and self._amount(only, group)
-        )
+        return self._only is None or self._only_sum is None or bool(group.key[self._only] and self._only_sum(group))
 
     def _answer(self, group: aggregates.Group) -> Answer:
-        benchmark, level = self._benchmark(group)
-        amounts = {name: self._amount(field, group) for name, field in self._question.amounts.items()}
-        alike = tuple([value for place, value in enumerate(group.key) if place not in self._unread])
-        if alike not in self._texts:
-            self._texts[alike] = {name: self._text(name, field, group) for name, field in self._question.keys.items()}
-        return Answer(group, alike, self._texts[alike], amounts, benchmark, level)
+        key = group.key
+        benchmark, level = self._benchmark(key)
+        sums = [read(group) for read in self._sums]
+        alike = tuple([key[place] for place in self._alike])
+        texts = self._texts.get(alike)
+        if texts is None:
+            texts = self._texts[alike] = {
+                name: _text(name, field, None if place is None else key[place]) for name, field, place in self._keys
+            }
+        return Answer(group, alike, texts, {name: sums[at] for name, at in self._amounts}, benchmark, level)
 
-    def _benchmark(self, group: aggregates.Group) -> tuple[Benchmark | None, Decimal]:
-        benchmarks = self._question.benchmarks
-        for benchmark in benchmarks:
-            value = self._value(_score(benchmark), group)
+    def _benchmark(self, key: Sequence[aggregates.KeyValue]) -> tuple[Benchmark | None, Decimal]:
+        for benchmark, place in self._benchmarks:
+            value = key[place]
             if isinstance(value, Decimal) and value:  # AUDITOR writes 0 where a benchmark is not known
                 return benchmark, kept_level(value, benchmark.score)
-        if benchmarks:
-            raise LeftOut(f"no score {' or '.join(each.score for each in benchmarks)}: left out")
+        if self._benchmarks:
+            raise LeftOut(f"no score {' or '.join(each.score for each, _ in self._benchmarks)}: left out")
         return None, Decimal()
 
-    def _amount(self, field: fields.AmountField, group: aggregates.Group) -> Number:
+    def _sum(self, field: fields.AmountField) -> Callable[[aggregates.Group], Number]:
+        """A function for the sum of a field over a group; it raises LeftOut where jobs do not have it."""
         match field:
             case fields.RecordField():
-                return group.runtime
+                return lambda group: group.runtime
             case fields.ConstantField(value=value):
-                return Fraction(value) * group.records
-            case fields.ComponentField(name=name):
-                if not self._value(aggregates.ComponentPresent(name), group):
-                    raise LeftOut(f"no component {name}: left out")
-                amount = group.usage[self._summed.index(name)].sums.amount
-                return amount if field.divide_by == 1 else Fraction(amount, field.divide_by)
+                each = Fraction(value)
+                return lambda group: each * group.records
+            case fields.ComponentField(name=name, divide_by=divisor):
+                place, at = self._places[aggregates.ComponentPresent(name)], self._summed.index(name)
+                return partial(_component_sum, name, place, at, divisor)
 
-    def _text(self, name: str, field: fields.KeyField, group: aggregates.Group) -> str:
-        if isinstance(field, fields.ConstantField):
+
+def _component_sum(name: str, place: int, at: int, divisor: int, group: aggregates.Group) -> Number:
+    if not group.key[place]:
+        raise LeftOut(f"no component {name}: left out")
+    amount = group.usage[at].sums.amount
+    return amount if divisor == 1 else Fraction(amount, divisor)
+
+
+def _text(name: str, field: fields.KeyField, value: aggregates.KeyValue) -> str:
+    match field:
+        case fields.ConstantField():
             text = str(field.value)
-        elif isinstance(field, fields.MetaField):
-            value = self._value(aggregates.MetaValue(*field.name), group)
+        case fields.MetaField():
             text = field.text(value if isinstance(value, str) else None)
-        else:
-            dimension = _dimension(field)
-            text = known_text(field, None if dimension is None else self._value(dimension, group))
-        return str(whole_number(text, name)) if name in WHOLE else text
-
-    def _value(self, dimension: aggregates.Dimension, group: aggregates.Group) -> aggregates.KeyValue:
-        return group.key[self._places[dimension]]
+        case fields.ComponentField() | fields.ScoreField():
+            text = known_text(field, value)
+    return str(whole_number(text, name)) if name in WHOLE else text
 
 
 def known_text(field: fields.ComponentField | fields.ScoreField, value: object) -> str:

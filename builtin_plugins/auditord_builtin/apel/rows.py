@@ -1,8 +1,10 @@
 """The contents of messages: one row for each record in them, amounts as whole numbers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
+
+import msgspec
 
 from auditord_builtin.apel.config import JobLayout, SummaryLayout
 from auditord_builtin.apel.text import fold
@@ -22,9 +24,10 @@ class Problem:
         return f"{self.subject}: {self.reason}" + (f" ({counted(self.jobs, 'job')})" if self.jobs else "")
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryRow:
+class SummaryRow(msgspec.Struct, frozen=True, gc=False):
     """One record of a summary: texts are clean, sums rounded. What is None is not reported.
+
+    Its JSON is part of the digests of what APEL was sent: another field would have every month reported again.
 
     Args:
         site: its name in GOCDB.
@@ -65,14 +68,15 @@ class SummaryRow:
     @property
     def key(self) -> tuple[str, ...]:
         """APEL's key of the row: a later one with this key replaces it, whatever its case and accents."""
-        texts = [self.site, self.global_user_name, self.vo, self.vo_role, self.vo_group, self.submit_host]
-        folded = [fold(text or "None") for text in [*texts, self.infrastructure, self.benchmark]]
-        numbers = [self.month, self.node_count, self.processors, self.service_level]
+        texts = (self.site, self.global_user_name, self.vo, self.vo_role, self.vo_group, self.submit_host)
+        numbers = (self.month, self.node_count, self.processors, self.service_level)
+        folded = [fold(text or "None") for text in (*texts, self.infrastructure, self.benchmark)]
         return (*folded, *map(str, numbers))
 
     def withdrawn(self) -> "SummaryRow":
         """The key without usage: to be sent once the key is gone, or APEL would keep the old amounts."""
-        return replace(self, jobs=0, wall=0, cpu=0, normalised_wall=0, normalised_cpu=0, earliest=None, latest=None)
+        none = {"jobs": 0, "wall": 0, "cpu": 0, "normalised_wall": 0, "normalised_cpu": 0}
+        return msgspec.structs.replace(self, **none, earliest=None, latest=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,14 @@ The store groups by what fields read and by the scores of benchmarks. Expression
 answer; rows that become one by that, or are one to APEL's database, are added up.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
-from fractions import Fraction
-from functools import lru_cache
 from math import lcm
 from typing import Final
+
+import msgspec
 
 from auditord_builtin.apel.config import ApelConfig, SummaryFields
 from auditord_builtin.apel.fields import AmountField, KeyField, NormalisedAmountField, NormalisedField, RecordField
@@ -29,41 +28,60 @@ _THOUSANDTH: Final = Decimal("0.001")
 _INFRASTRUCTURE: Final = 20
 _RUNTIME: Final = RecordField(name="runtime")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND: Final = timedelta(seconds=1)
+
+
+class _Levels:
+    """Levels of benchmarks as whole numbers of one unit: fractions would be reduced with each product and sum.
+
+    Args:
+        levels: all that there are.
+    """
+
+    def __init__(self, levels: Collection[Decimal]) -> None:
+        ratios = {level: level.as_integer_ratio() for level in levels}
+        self.unit = lcm(*[below for _, below in ratios.values()])
+        """The number of units in one."""
+        self.whole = {level: above * (self.unit // below) for level, (above, below) in ratios.items()}
+        """The number of units in each level."""
 
 
 @dataclass(slots=True, eq=False)
 class _Sums:
-    """One row, as it grows; amounts to be normalised are kept by the value of the benchmark."""
+    """One row, as it grows; amounts to be normalised are multiplied by the level of the benchmark."""
 
     row: SummaryRow
     jobs: int = 0
     wall: int = 0
     cpu: Number = 0
-    wall_by_score: defaultdict[Decimal, Number] = field(default_factory=lambda: defaultdict(int))
-    cpu_by_score: defaultdict[Decimal, Number] = field(default_factory=lambda: defaultdict(int))
+    normalised_wall: Number = 0
+    normalised_cpu: Number = 0
     stops: list[datetime] = field(default_factory=list[datetime])
     batch_systems: set[str] = field(default_factory=set[str])
 
-    def add(self, answer: Answer) -> None:
-        self.jobs += answer.group.records
-        self.wall += answer.group.runtime
-        self.cpu += answer.amounts["cpu"]
-        self.stops += [answer.group.first_stop, answer.group.last_stop]
-        if "normalised_wall" in answer.amounts:
-            self.wall_by_score[answer.level] += answer.amounts["normalised_wall"]
-            self.cpu_by_score[answer.level] += answer.amounts["normalised_cpu"]
+    def add(self, answer: Answer, level: int) -> None:
+        """Add jobs with this level of the benchmark in units."""
+        group, amounts = answer.group, answer.amounts
+        self.jobs += group.records
+        self.wall += group.runtime
+        self.cpu += amounts["cpu"]
+        self.stops += (group.first_stop, group.last_stop)
+        if "normalised_wall" in amounts:
+            self.normalised_wall += amounts["normalised_wall"] * level
+            self.normalised_cpu += amounts["normalised_cpu"] * level
 
-    def result(self, description: str | None) -> SummaryRow:
-        return replace(
+    def result(self, unit: int, description: str | None) -> SummaryRow:
+        """The row, where a level of one has so many units."""
+        return msgspec.structs.replace(
             self.row,
             infrastructure_description=description,
             jobs=self.jobs,
             wall=self.wall,
             cpu=half_up(self.cpu),
-            normalised_wall=half_up(_product(self.wall_by_score)),
-            normalised_cpu=half_up(_product(self.cpu_by_score)),
-            earliest=(min(self.stops) - _EPOCH) // timedelta(seconds=1),
-            latest=(max(self.stops) - _EPOCH) // timedelta(seconds=1),
+            normalised_wall=half_up(self.normalised_wall, unit),
+            normalised_cpu=half_up(self.normalised_cpu, unit),
+            earliest=(min(self.stops) - _EPOCH) // _SECOND,
+            latest=(max(self.stops) - _EPOCH) // _SECOND,
         )
 
 
@@ -73,15 +91,17 @@ async def summaries(config: ApelConfig, records: Records, site: str, month: Mont
         raise ValueError("a summary needs summary_fields")
     fields = config.summary_fields
     answers, left_out = await _question(config, fields).ask(config, records, site, month.window)
-    rows = [_described(config, fields, sums) for sums in _added_up(config, site, month, answers)]
+    levels = _Levels({answer.level for answer in answers})
+    rows = [_described(config, fields, sums, levels) for sums in _added_up(config, site, month, answers, levels)]
     good, held, problems = _checked(rows)
     left = [Problem(f"{site} {month}", *each) for each in sorted(left_out.items())]
     return Summaries(tuple(good), (*left, *problems), tuple(held))
 
 
-def half_up(number: Number) -> int:
-    """The nearest whole number; halves go up."""
-    return (2 * number.numerator + number.denominator) // (2 * number.denominator)
+def half_up(number: Number, divisor: int = 1) -> int:
+    """The whole number that is nearest to a number divided by another; halves go up."""
+    below = number.denominator * divisor
+    return (2 * number.numerator + below) // (2 * below)
 
 
 def _question(config: ApelConfig, fields: SummaryFields) -> Question:
@@ -105,19 +125,32 @@ def _base(field: NormalisedAmountField, default: AmountField) -> AmountField:
     return _RUNTIME
 
 
-def _added_up(config: ApelConfig, site: str, month: Month, answers: Sequence[Answer]) -> Iterator[_Sums]:
+def _added_up(
+    config: ApelConfig, site: str, month: Month, answers: Sequence[Answer], levels: _Levels
+) -> Iterator[_Sums]:
     """The rows in the order of their keys."""
     rows: dict[tuple[str, ...], _Sums] = {}
     known: dict[tuple[object, ...], _Sums] = {}  # most answers differ in the value of the benchmark alone
+    normalised, whole = config.summary_message.normalised, levels.whole
     for answer in answers:
-        alike = (answer.alike, answer.benchmark, None if config.summary_message.normalised else answer.level)
-        if alike not in known:
-            row = _row(config, site, month, answer)
-            sums = known[alike] = rows.setdefault(row.key, _Sums(row))
-            sums.row = min(sums.row, row, key=_spelling)  # of several spellings always the same one
-            sums.batch_systems |= {answer.texts["batch_system"]} if "batch_system" in answer.texts else set()
-        known[alike].add(answer)
+        benchmark, level = answer.benchmark, answer.level
+        alike = (answer.alike, benchmark and benchmark.type, None if normalised else level)
+        sums = known.get(alike)
+        if sums is None:
+            sums = known[alike] = _row_of(config, site, month, answer, rows)
+        sums.add(answer, whole[level])
     return (rows[key] for key in sorted(rows))
+
+
+def _row_of(config: ApelConfig, site: str, month: Month, answer: Answer, rows: dict[tuple[str, ...], _Sums]) -> _Sums:
+    """The row that an answer belongs to; of several spellings always the same one."""
+    row = _row(config, site, month, answer)
+    sums = rows.setdefault(row.key, _Sums(row))
+    if sums.row is not row:
+        sums.row = min(sums.row, row, key=_spelling)
+    if "batch_system" in answer.texts:
+        sums.batch_systems.add(answer.texts["batch_system"])
+    return sums
 
 
 def _row(config: ApelConfig, site: str, month: Month, answer: Answer) -> SummaryRow:
@@ -142,10 +175,10 @@ def _row(config: ApelConfig, site: str, month: Month, answer: Answer) -> Summary
     )
 
 
-def _described(config: ApelConfig, fields: SummaryFields, sums: _Sums) -> SummaryRow:
+def _described(config: ApelConfig, fields: SummaryFields, sums: _Sums, levels: _Levels) -> SummaryRow:
     given = fields.optional.InfrastructureDescription
     text = describe(config, sums.batch_systems) if given is None else clean_name(str(given.value), LONGEST)
-    return sums.result(text)
+    return sums.result(levels.unit, text)
 
 
 def _checked(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence[SummaryRow], Sequence[Problem]]:
@@ -161,18 +194,6 @@ def _checked(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence
         problems += [Problem(subject, f"left out: {'; '.join(faults)}", row.jobs)] if faults else []
         (held if faults else good).append(row)
     return good, held, problems
-
-
-def _product(by_score: Mapping[Decimal, Number]) -> Number:
-    """The sum of values times numbers, over one denominator: fractions would be reduced with each of them."""
-    parts = [(*_ratio(value), number) for value, number in by_score.items()]
-    below = lcm(*[denominator for _, denominator, _ in parts])
-    return Fraction(sum([above * (below // denominator) * number for above, denominator, number in parts]), below)
-
-
-@lru_cache(1_000)
-def _ratio(value: Decimal) -> tuple[int, int]:
-    return value.as_integer_ratio()
 
 
 def _spelling(row: SummaryRow) -> tuple[str, ...]:

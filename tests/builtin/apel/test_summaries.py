@@ -275,7 +275,7 @@ async def test_the_sync_message_counts_jobs_by_submit_host() -> None:
 
 @pytest.mark.parametrize(("number", "rounded"), [("1/2", 1), ("3/2", 2), ("5/2", 3), ("2499/1000", 2), ("0", 0)])
 def test_halves_go_up(number: str, rounded: int) -> None:
-    assert half_up(Fraction(number)) == rounded
+    assert half_up(Fraction(number)) == half_up(Fraction(number) * 3, 3) == rounded
 
 
 async def test_jobs_without_the_normalised_component_are_left_out_whole() -> None:
