@@ -74,18 +74,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One record of a message: the message's first line, site and month, the record's lines, the job if it is one."""
+    """One record of a message: the message's first line, site and month, the record's text, the job if it is one."""
 
     header: str
     site: str
     month: Month
-    lines: Sequence[tuple[str, str]]
+    text: str
     record_id: str | None = None
-
-    @property
-    def text(self) -> str:
-        """The record in the message."""
-        return "".join([f"{key}: {value}\n" for key, value in self.lines]) + END
 
 
 def render(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
@@ -104,9 +99,9 @@ def sync_message(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Se
         hosts.setdefault(key, row.submit_host)
     blocks: list[Block] = []
     for (site, host, month), number in jobs.items():
-        lines = [("Site", site), ("SubmitHost", hosts[site, host, month]), ("NumberOfJobs", str(number))]
-        lines += [("Month", str(month.month)), ("Year", str(month.year))]
-        blocks.append(Block(SYNC_HEADER, site, month, lines))
+        lines = (("Site", site), ("SubmitHost", hosts[site, host, month]), ("NumberOfJobs", number))
+        text = _text((*lines, ("Month", month.month), ("Year", month.year)))
+        blocks.append(Block(SYNC_HEADER, site, month, text))
     return pack(blocks, most_bytes)
 
 
@@ -115,8 +110,8 @@ def render_jobs(rows: Iterable[JobRow], most_bytes: int = MOST_BYTES) -> Sequenc
     ordered = sorted(rows, key=lambda row: (row.layout.value, row.site, row.month))
     blocks: list[Block] = []
     for row in ordered:
-        lines = [(key, row.fields[key]) for key in JOB_FIELDS if key in row.fields]
-        blocks.append(Block(HEADERS[row.layout], row.site, row.month, lines, row.record_id))
+        text = _text([(key, row.fields[key]) for key in JOB_FIELDS if key in row.fields])
+        blocks.append(Block(HEADERS[row.layout], row.site, row.month, text, row.record_id))
     return pack(blocks, most_bytes)
 
 
@@ -178,8 +173,12 @@ def _block(row: SummaryRow) -> Block:
         *_normalised(row),
         ("NumberOfJobs", row.jobs),
     ]
-    present = [(key, str(value)) for key, value in lines if value is not None]
-    return Block(HEADERS[row.layout], row.site, row.month, present)
+    return Block(HEADERS[row.layout], row.site, row.month, _text(lines))
+
+
+def _text(lines: Iterable[tuple[str, object]]) -> str:
+    """The record in a message, without lines that have no value."""
+    return "".join([f"{key}: {value}\n" for key, value in lines if value is not None]) + END
 
 
 def _service_level(row: SummaryRow) -> list[tuple[str, object]]:

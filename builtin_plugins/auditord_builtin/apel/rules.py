@@ -18,6 +18,11 @@ _HOW_MUCH: Final = ("NodeCount", "Processors", "WallDuration", "CpuDuration")
 NORMALISED: Final = ("NormalisedWallDuration", "NormalisedCpuDuration")
 """Durations times a benchmark."""
 
+_COUNTS: Final = frozenset({"NumberOfJobs", "Processors", "NodeCount"})
+_MOST_COUNTED: Final = 2**31 - 1
+MOST: Final = 2**53
+"""The greatest of all other numbers."""
+
 _TIMES: Final = ("StartTime", "EndTime", "MemoryReal", "MemoryVirtual")
 _JOB: Final = (
     *("MachineName", "Queue", "LocalJobId", "LocalUserId", "FQAN", "InfrastructureDescription", "InfrastructureType"),
@@ -31,14 +36,16 @@ class Rules:
 
     Args:
         longest: how many characters fit, for each field that is known.
-        whole: fields with whole numbers, from 0 on.
+        texts: those of them that are nothing but texts.
+        whole: fields with whole numbers from 0 on, and the greatest of each.
         by_benchmark: fields such as ``{HEPscore23: 12}``.
         mandatory: fields that the parser or the database asks for.
         key: fields of which a record with the same values replaces one before it.
     """
 
     longest: Mapping[str, int]
-    whole: frozenset[str]
+    texts: frozenset[str]
+    whole: Mapping[str, int]
     by_benchmark: tuple[str, ...]
     mandatory: tuple[str, ...]
     key: tuple[str, ...]
@@ -47,8 +54,11 @@ class Rules:
 def _rules(
     fields: tuple[str, ...], *, mandatory: tuple[str, ...], key: tuple[str, ...], by_benchmark: tuple[str, ...] = ()
 ) -> Rules:
-    whole = frozenset({*_PERIOD, *_HOW_MUCH, *NORMALISED, *_TIMES} & set(fields) - set(by_benchmark))
-    return Rules({field: _LENGTHS.get(field, _LONG) for field in fields}, whole, by_benchmark, mandatory, key)
+    numbers = {*_PERIOD, *_HOW_MUCH, *NORMALISED, *_TIMES} & set(fields) - set(by_benchmark)
+    whole = {field: _MOST_COUNTED if field in _COUNTS else MOST for field in numbers}
+    longest = {field: _LENGTHS.get(field, _LONG) for field in fields}
+    texts = frozenset(fields) - numbers - {*by_benchmark, "ServiceLevel"}
+    return Rules(longest, texts, whole, by_benchmark, mandatory, key)
 
 
 _SUMMARY_KEY: Final = (*_WHO, "Month", "Year", "NodeCount", "Processors")

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Final
 
 from auditord_builtin.apel.config import BENCHMARKS
 from auditord_builtin.apel.rows import Problem
-from auditord_builtin.apel.rules import ACCELERATORS, MESSAGES, NORMALISED, Rules
+from auditord_builtin.apel.rules import ACCELERATORS, MESSAGES, MOST, NORMALISED, Rules
 from auditord_builtin.apel.text import fold
 from auditord_hookspecs.months import Month
 
@@ -29,10 +30,12 @@ _DECIMAL: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _BENCHMARKS: Final = re.compile(r"\{(.*)\}")
 _ODD: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _ENCRYPTED: Final = re.compile(r"application/(?:x-)?pkcs7-mime", re.IGNORECASE)
-_MOST_JOBS: Final = 2**31 - 1
-_MOST: Final = 2**53
 _MOST_LEVEL: Final = Decimal(10**7)
 _LEAST_YEAR: Final = 1970
+_DIGITS: Final = 20
+"""So many have numbers that are too large, and perhaps too long to be read."""
+
+_REMEMBERED: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +50,25 @@ class _Validation:
         """The faults of the record."""
         unknown = [f"{key}: APEL does not know it here" for key in self.values if key not in self.rules.longest]
         missing = [f"{key} is missing" for key in self.rules.mandatory if key not in self.values]
-        wrong = [fault for key, value in self.values.items() for fault in self._value_faults(key, value)]
+        odd = [(key, value) for key, value in self.values.items() if not self._is_plain(key, value)]
+        wrong = [fault for key, value in odd for fault in self._value_faults(key, value)]
         if not wrong:  # or numbers could not be compared
             wrong = [*self._time_faults(), *self._benchmark_faults(), *self._cpu_faults()]
         return [*unknown, *missing, *wrong]
+
+    def _is_plain(self, key: str, value: str) -> bool:
+        """Tell a text or a number that fits without a closer look: messages have thousands of them."""
+        if key in self.rules.texts:
+            return len(value) <= self.rules.longest[key]
+        most = self.rules.whole.get(key)
+        return most is not None and len(value) < _DIGITS and value.isascii() and value.isdigit() and int(value) <= most
 
     def _value_faults(self, key: str, value: str) -> Iterator[str]:
         longest = self.rules.longest.get(key)
         if longest is not None and len(value) > longest:
             yield f"{key} has {len(value)} characters, at most {longest} fit"
         elif key in self.rules.whole:
-            yield from _whole_faults(key, value)
+            yield from _whole_faults(key, value, self.rules.whole[key])
         elif key in self.rules.by_benchmark:
             yield from _benchmarks_faults(key, value)
         elif key == "ServiceLevel" and not (_DECIMAL.fullmatch(value) and 0 <= Decimal(value) < _MOST_LEVEL):
@@ -91,14 +102,14 @@ class _Validation:
         if self.now is not None and month.start > self.now:
             yield f"{month} lies in the future"
         first, last = self._number("EarliestEndTime"), self._number("LatestEndTime")
-        begin, end = (int(moment.timestamp()) for moment in (month.start, month.next.start))
+        begin, end = _ends_of(month)
         if any(moment is not None and not begin <= moment <= end for moment in (first, last)):
             yield f"EarliestEndTime or LatestEndTime is not in {month}"
         if first is not None and last is not None and first > last:
             yield "EarliestEndTime lies after LatestEndTime"
 
     def _benchmark_faults(self) -> Iterator[str]:
-        kinds = {tuple(_benchmarks(self.values[key])) for key in self.rules.by_benchmark if key in self.values}
+        kinds = {_benchmarks(self.values[key]) for key in self.rules.by_benchmark if key in self.values}
         if len(kinds) > 1:
             yield "the durations are normalised with different benchmarks"
         kind = self.values.get("ServiceLevelType")
@@ -157,19 +168,21 @@ def _validate_accelerators(text: str) -> Sequence[Problem]:
 
 
 def _text_faults(text: str) -> Iterator[str]:
-    if _ODD.search(text):
+    # Both searches go through megabytes character by character, for what is hardly ever there.
+    if not text.replace("\n", "").isprintable() and _ODD.search(text):
         yield "there is a control character in it"
-    if _ENCRYPTED.search(text):
+    if "pkcs7" in text.casefold() and _ENCRYPTED.search(text):
         yield "the receiver would take it for an encrypted one"
 
 
 def _block_faults(rules: Rules, block: str, now: datetime | None, seen: set[tuple[str, ...]]) -> Iterator[str]:
-    lines = [line for line in block.split("\n") if line.strip()]
-    if any(":" not in line for line in lines):
+    lines = [line.partition(":") for line in block.split("\n") if line.strip()]
+    pairs = [(key.strip(), value.strip()) for key, colon, value in lines if colon]
+    if len(pairs) < len(lines):
         yield "a line has no colon"
         return
-    pairs = [(key.strip(), value.strip()) for key, _, value in (line.partition(":") for line in lines)]
-    if len({key for key, _ in pairs}) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         yield "a key stands twice"
     values = {key: value for key, value in pairs if key in _PLAIN_TEXT or value.lower() not in _NULL}
     yield from _Validation(rules, values, now).faults()
@@ -181,25 +194,32 @@ def _block_faults(rules: Rules, block: str, now: datetime | None, seen: set[tupl
     seen.add(key)
 
 
-def _whole_faults(key: str, value: str) -> Iterator[str]:
-    most = _MOST_JOBS if key in {"NumberOfJobs", "Processors", "NodeCount"} else _MOST
+def _whole_faults(key: str, value: str, most: int) -> Iterator[str]:
     if not _WHOLE.fullmatch(value):
         yield f"{key} is {value[:40]!r}, no whole number"
     elif not 0 <= int(value) <= most:
         yield f"{key} is {value[:40]}, not from 0 to {most}"
 
 
-def _benchmarks(value: str) -> list[str]:
+@lru_cache(_REMEMBERED)
+def _benchmarks(value: str) -> tuple[str, ...]:
     """The names in ``{HEPscore23: 1}``, in lower case and in order."""
     found = _BENCHMARKS.fullmatch(value)
-    return [] if found is None else sorted(part.partition(":")[0].strip().lower() for part in found[1].split(","))
+    names = () if found is None else [part.partition(":")[0].strip().lower() for part in found[1].split(",")]
+    return tuple(sorted(names))
+
+
+@lru_cache(_REMEMBERED)
+def _ends_of(month: Month) -> tuple[int, int]:
+    """Its first instant and that of the next one, in seconds since 1970."""
+    return int(month.start.timestamp()), int(month.next.start.timestamp())
 
 
 def _benchmarks_faults(key: str, value: str) -> Iterator[str]:
     found = _BENCHMARKS.fullmatch(value)
     numbers = [] if found is None else [part.partition(":")[2].strip() for part in found[1].split(",")]
     names = _benchmarks(value)
-    if not numbers or not all(_DECIMAL.fullmatch(number) and 0 <= Decimal(number) <= _MOST for number in numbers):
+    if not numbers or not all(_DECIMAL.fullmatch(number) and 0 <= Decimal(number) <= MOST for number in numbers):
         yield f"{key} is {value[:60]!r}, not a benchmark and a number such as {{HEPscore23: 1}}"
     elif len(set(names)) < len(names) or not set(names) <= set(BENCHMARKS):
         yield f"{key} is {value[:60]!r}: each benchmark once, of {', '.join(BENCHMARKS.values())}"
