@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import msgspec
+
 from auditord.config.model import Configuration, kind_of
 from auditord_hookspecs import (
     AuthenticatorKind,
@@ -103,7 +105,7 @@ def _chain(transforms: Iterable[Transform]) -> Transform:
     each_in_turn = tuple(transforms)
 
     def transform(record: Record) -> Record:
-        changed = record
+        changed = _with_own_meta(record)
         for each in each_in_turn:
             changed = each(changed)
         if (changed.record_id, changed.start_time, changed.stop_time) != (
@@ -117,3 +119,8 @@ def _chain(transforms: Iterable[Transform]) -> Transform:
         return changed
 
     return transform
+
+
+def _with_own_meta(record: Record) -> Record:
+    # Records of one body share theirs (auditord_hookspecs.wire): a transform may write into what it gets.
+    return record if record.meta is None else msgspec.structs.replace(record, meta=dict(record.meta))

@@ -17,7 +17,7 @@ import msgspec
 
 from auditord.web.bodies import BodyTooLarge
 from auditord_hookspecs import AuditordError, InvalidRecord, Record
-from auditord_hookspecs.wire import decode_record, decode_records
+from auditord_hookspecs.wire import SharedParts, decode_record, decode_records
 
 _Place: TypeAlias = Literal["start", "first", "element", "behind", "end"]
 
@@ -38,6 +38,9 @@ LARGEST_RECORD: Final = 1 << 20
 SURELY_SMALL: Final = 2_000
 """Bytes of JSON whose wire text is within the clients' limit whatever is in it: a digit may become ``1.0``, a
 backslash ``\\u005c``, ``1e15`` sixteen digits; nothing grows more than fivefold."""
+
+_SMALL_PARTS: Final = 700
+"""Bytes of components and meta with which the same is true of a record, whatever its id."""
 
 _AT_ONCE: Final = 512 * 1024
 """Bytes that are decoded in one go: a thousand records of jobs, some milliseconds; in pieces it takes twice as long."""
@@ -253,7 +256,7 @@ async def decoded(pieces: Iterable[bytes]) -> Decoded:
         InvalidRecord: of one of them, or it is no array.
         BodyTooLarge: an element is too large, or all of them would take too much memory.
     """
-    found, elements, growth = Decoded(), ArrayElements(LARGEST_RECORD), _Growth()
+    found, elements, growth, shared = Decoded(), ArrayElements(LARGEST_RECORD), _Growth(), SharedParts()
     try:
         for piece in pieces:
             some = list[bytes]()
@@ -261,12 +264,12 @@ async def decoded(pieces: Iterable[bytes]) -> Decoded:
                 growth.add(element)
                 some.append(element)
                 if len(some) == _BETWEEN_PAUSES:
-                    _decode(some, found)
+                    _decode(some, found, shared)
                     some.clear()
                     await asyncio.sleep(0)
-            _decode(some, found)
+            _decode(some, found, shared)
             await asyncio.sleep(0)
-        _decode(list(elements.end()), found)
+        _decode(list(elements.end()), found, shared)
     except NoArray as error:
         raise InvalidRecord(f"The body is no JSON array: {error}") from error
     except TooLong as error:
@@ -281,8 +284,9 @@ async def decoded_body(body: bytes) -> Decoded:
         InvalidRecord, BodyTooLarge: see :func:`decoded`.
     """
     if len(body) <= _AT_ONCE:
-        records = decode_records(body)
-        return Decoded(records, _longish(records, _values.decode(body)) if len(body) > SURELY_SMALL else [])
+        records = decode_records(body, shared := SharedParts())
+        are_small = len(body) <= SURELY_SMALL or 0 < shared.longest <= _SMALL_PARTS
+        return Decoded(records, [] if are_small else _longish(records, _values.decode(body)))
     return await decoded(body[begin : begin + _AT_ONCE] for begin in range(0, len(body), _AT_ONCE))
 
 
@@ -301,9 +305,9 @@ class _Growth:
             raise BodyTooLarge(f"its many small values would take more than {_MOST_GROWTH} times its size")
 
 
-def _decode(elements: Sequence[bytes], found: Decoded) -> None:
+def _decode(elements: Sequence[bytes], found: Decoded, shared: SharedParts) -> None:
     try:
-        records = decode_records(b"[%b]" % b",".join(elements))
+        records = decode_records(b"[%b]" % b",".join(elements), shared)
     except InvalidRecord:
         records = [_decoded_at(len(found.records) + at, element) for at, element in enumerate(elements)]
     found.records += records

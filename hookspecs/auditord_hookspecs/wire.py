@@ -5,22 +5,37 @@ truncated to microseconds. One deviation: of a duplicated member the last one co
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from auditord_hookspecs.errors import InvalidRecord
-from auditord_hookspecs.records import Component, Meta, Record, RecordUpdate, in_utc, runtime_seconds
+from auditord_hookspecs.records import Component, Meta, Name, Record, RecordUpdate, in_utc, runtime_seconds
 
 T = TypeVar("T")
 
 MAX_CLIENT_OBJECT_BYTES: Final = 10_000
 """Above this size of one object AUDITOR's asynchronous client gives up on the whole answer."""
 
+
+class _Offered(msgspec.Struct, gc=False):
+    """A record of an array, of which components and meta are texts yet."""
+
+    record_id: Name
+    start_time: datetime
+    components: msgspec.Raw
+    stop_time: datetime | None = None
+    meta: msgspec.Raw = msgspec.Raw(b"null")
+
+
 _record_decoder = msgspec.json.Decoder(Record)
 _records_decoder = msgspec.json.Decoder(list[Record])
+_offered_decoder = msgspec.json.Decoder(list[_Offered])
+_components_decoder = msgspec.json.Decoder(tuple[Component, ...])
+_meta_decoder = msgspec.json.Decoder(Meta | None)
 _update_decoder = msgspec.json.Decoder(RecordUpdate)
 _encoder = msgspec.json.Encoder()
 
@@ -45,12 +60,61 @@ def decode_record(body: bytes) -> Record:
     return _decode(body, _record_decoder)
 
 
-def decode_records(body: bytes) -> list[Record]:
+class _ByText(dict[bytes, T]):
+    """Values by their texts, each of which is decoded once."""
+
+    def __init__(self, decoder: msgspec.json.Decoder[T]) -> None:
+        super().__init__()
+        self._decoder = decoder
+
+    def __missing__(self, text: bytes) -> T:
+        self[text] = value = self._decoder.decode(text)
+        return value
+
+
+class SharedParts:
+    """The components and the meta of many records, by their texts.
+
+    Jobs of one user have the same meta and those of one shape the same components: records share what has one text.
+    """
+
+    def __init__(self) -> None:
+        self._components = _ByText(_components_decoder)
+        self._meta = _ByText(_meta_decoder)
+
+    @property
+    def longest(self) -> int:
+        """Bytes that both texts of a record have at most; 0 if there were none."""
+        return max(map(len, self._components), default=0) + max(map(len, self._meta), default=0)
+
+    def decode(self, body: bytes) -> list[Record]:
+        """The records of an array; what it raises does not say where in the array."""
+        components, meta = self._components, self._meta
+        return [
+            Record(
+                each.record_id,
+                each.start_time,
+                components[bytes(each.components)],
+                each.stop_time,
+                meta[bytes(each.meta)],
+            )
+            for each in _offered_decoder.decode(body)
+        ]
+
+
+def decode_records(body: bytes, shared: SharedParts | None = None) -> list[Record]:
     """Records from a JSON array; one bad element refuses the whole array, as AUDITOR does.
+
+    Args:
+        body: the array.
+        shared: what they may share with the records of other arrays.
 
     Raises:
         InvalidRecord: with the reason and the JSON path, which names the position in the array.
     """
+    if not _finer_than_microseconds.search(body):
+        with suppress(InvalidRecord, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return (shared or SharedParts()).decode(body)
     return _decode(body, _records_decoder)
 
 

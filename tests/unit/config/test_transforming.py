@@ -29,8 +29,19 @@ def later(_: Marked) -> Transform:
     return lambda record: msgspec.structs.replace(record, start_time=record.start_time + timedelta(seconds=1))
 
 
+def write(config: Marked) -> Transform:
+    def change(record: Record) -> Record:
+        if record.meta is not None:
+            record.meta["marks"] = (*record.meta.get("marks", ()), config.text)
+        return record
+
+    return change
+
+
 KINDS = InstalledKinds(
-    transforms={"mark": TransformKind("mark", Marked, mark), "later": TransformKind("later", Marked, later)}
+    transforms={
+        name: TransformKind(name, Marked, make) for name, make in [("mark", mark), ("later", later), ("write", write)]
+    }
 )
 
 
@@ -55,3 +66,12 @@ def test_a_run_stays_the_same_run() -> None:
     assert transform is not None
     with pytest.raises(InvalidRecord, match="changed the id or the times of 'x'"):
         transform(make_record("x"))
+
+
+def test_what_is_written_into_meta_concerns_one_record_alone() -> None:
+    transform = configured(bad=Marked(kind="write", text="1"))
+    assert transform is not None
+    shared = {"site_id": ("A",)}
+    records = [msgspec.structs.replace(make_record(name), meta=shared) for name in "ab"]
+    assert [transform(record).meta for record in records] == [{**shared, "marks": ("1",)}] * 2
+    assert shared == {"site_id": ("A",)}
