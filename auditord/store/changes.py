@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from auditord.store.bulks import Bulk
 from auditord.store.lake_changes import lake_changes_of
 from auditord.store.planning import (
     Addition,
@@ -73,16 +74,18 @@ def change_each(changes: Sequence[Change]) -> Work[Sequence[Outcome]]:
         return outcomes
 
 
-def add_bulk(additions: Sequence[Addition], *, is_atomic: bool) -> Work[Sequence[Outcome]]:
-    """Add records in one transaction, all or none; if ``is_atomic``, a single EXISTS undoes it.
+def add_bulk(bulk: Bulk) -> Work[Sequence[Outcome]]:
+    """Add records in one transaction, all or none.
 
     Raises:
         InvalidRecord: the database refuses one of them for good.
     """
+    pending = bulk.pending()
+    additions = [Addition(each) for each in pending]
     try:
-        return (yield from atomic(lambda: _settle(additions, is_atomic=is_atomic)))
+        return (yield from atomic(lambda: _settle(additions, is_atomic=bulk.atomic)))
     except Refused as error:
-        raise (yield from _refusal([each.pending for each in additions], error)) from error
+        raise (yield from _refusal(pending, error)) from error
 
 
 def correct(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:

@@ -9,6 +9,7 @@ import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.store.amendments import COLLECTED_AGAIN, Action, Amended, Amendment
+from auditord.store.bulks import Bulk
 from auditord.store.protocol import Duplicates, Provenance, Verdict
 from auditord.store.rows import PendingRecord, make_pending
 from auditord.store.verdicts import Identity, classify, starts_earlier
@@ -62,14 +63,6 @@ class Correction:
     source: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Bulk:
-    """Many additions in one transaction; if ``atomic``, a single EXISTS undoes all of them."""
-
-    additions: Sequence[Addition]
-    atomic: bool
-
-
 Change: TypeAlias = Addition | Stop | Replacement | Correction
 
 
@@ -88,8 +81,8 @@ Outcome: TypeAlias = Verdict | bool | Amended | InvalidRecord | InArchive
 def ids_of(change: Change | Bulk) -> Sequence[str]:
     """The ids that a change looks at."""
     match change:
-        case Bulk(additions):
-            return [each.pending.record_id for each in additions]
+        case Bulk():
+            return change.ids
         case Addition() | Replacement():
             return [pending.record_id for pending in pending_of(change)]
         case Stop(record_id):

@@ -113,6 +113,7 @@ def _without_if_old(document: str, keys: Collection[str], before: datetime) -> R
 
 def _redacted_row(after: Record) -> RedactedRow:
     row = make_row(after)
+    labels = row.labels
     return RedactedRow(
-        row.record_id, row.site, row.user_group, row.user_name, row.more, row.content, after.meta, row.document
+        row.record_id, labels.site, labels.user_group, labels.user_name, row.more, row.content, after.meta, row.document
     )

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from itertools import chain
-from typing import Final, LiteralString, TypeAlias
+from struct import Struct
+from typing import Final, LiteralString
 
 import msgspec
 
@@ -11,8 +11,8 @@ from auditord.database.instants import EPOCH, MICROSECOND
 from auditord.store.protocol import Duplicates, Provenance
 from auditord.store.verdicts import Identity
 from auditord_hookspecs import Component, InvalidRecord, Record
-from auditord_hookspecs.records import MAX_AMOUNT, PROVENANCE_KEYS, USER_KEYS
-from auditord_hookspecs.wire import encode_record, encode_records
+from auditord_hookspecs.records import MAX_AMOUNT, PROVENANCE_KEYS, USER_KEYS, Meta
+from auditord_hookspecs.wire import encode_part, encode_records
 
 META_COLUMNS: Final[Mapping[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
 """Columns for the first value of meta keys; they are complete where ``more`` is not set."""
@@ -39,9 +39,53 @@ _ENCODED_TOGETHER: Final = 20
 """Records: more cost hardly less each, and each may have a megabyte, of which there are three copies meanwhile."""
 
 _sorting_encoder: Final = msgspec.json.Encoder(order="sorted")
+_as_signed: Final = Struct(">q").unpack
 
-_Meta: TypeAlias = Mapping[str, Sequence[str]]
-_Content: TypeAlias = tuple[_Meta, Sequence[Component]]
+
+class Labels(msgspec.Struct, frozen=True, gc=False):
+    """The columns that meta decides; rows whose records share it share them.
+
+    Args:
+        meta: of the records.
+        site: first value of the meta key; so are the next two.
+        user_group: the same.
+        user_name: the same.
+        more: whether these columns are incomplete.
+        text: JSON as it is written.
+        compared: the part of it that :func:`content_hash` knows.
+    """
+
+    meta: Meta | None
+    site: str | None
+    user_group: str | None
+    user_name: str | None
+    more: bool
+    text: msgspec.Raw
+    compared: bytes
+
+
+class Amounts(msgspec.Struct, frozen=True, gc=False):
+    """The columns that components decide; rows whose records share them share these.
+
+    Args:
+        components: of the records.
+        cores: the amount of the component, summed where its name occurs more than once; so are the next three.
+        memory: the same.
+        gpu: the same.
+        total_cpu: the same.
+        more: whether amounts were summed.
+        text: JSON as it is written.
+        compared: the same for :func:`content_hash`.
+    """
+
+    components: Sequence[Component]
+    cores: int | None
+    memory: int | None
+    gpu: int | None
+    total_cpu: int | None
+    more: bool
+    text: msgspec.Raw
+    compared: bytes
 
 
 class RecordRow(msgspec.Struct, frozen=True, gc=False):
@@ -51,14 +95,8 @@ class RecordRow(msgspec.Struct, frozen=True, gc=False):
         record_id: its id.
         start_time: of the run.
         stop_time: None while open.
-        site: first value of the meta key; so are the next two.
-        user_group: the same.
-        user_name: the same.
-        more: True if the columns for meta and amounts are incomplete.
-        cores: the amount of the component, summed where its name occurs more than once; so are the next three.
-        memory: the same.
-        gpu: the same.
-        total_cpu: the same.
+        labels: the columns for meta.
+        amounts: the columns for components.
         content: see :func:`content_hash`.
         document: the wire text.
     """
@@ -66,16 +104,15 @@ class RecordRow(msgspec.Struct, frozen=True, gc=False):
     record_id: str
     start_time: int
     stop_time: int | None
-    site: str | None
-    user_group: str | None
-    user_name: str | None
-    more: bool | None
-    cores: int | None
-    memory: int | None
-    gpu: int | None
-    total_cpu: int | None
+    labels: Labels
+    amounts: Amounts
     content: int
     document: str
+
+    @property
+    def more(self) -> bool | None:
+        """True if the columns for meta and components are incomplete."""
+        return True if self.labels.more or self.amounts.more else None
 
 
 class PendingRecord(msgspec.Struct, frozen=True, gc=False):
@@ -129,33 +166,53 @@ def make_pending(
     return PendingRecord(record, _valid_row(record, text), provenance, duplicates, forwarded, source, score_set)
 
 
-def make_many_pending(
-    records: Sequence[Record],
-    provenance: Provenance,
-    duplicates: Duplicates,
-    *,
-    forwarded: bool,
-    source: int,
-    score_sets: Sequence[int | None],
-) -> list[PendingRecord]:
-    """Make many pending records, some of which are encoded together.
+class RowMaker:
+    """Makes rows of many records, and what they share only once.
 
-    Raises:
-        InvalidRecord: see :func:`make_pending`; the text names one of them.
+    Meta and components are known by their identity; each is kept, so that no other gets it.
     """
-    parts = (records[first : first + _ENCODED_TOGETHER] for first in range(0, len(records), _ENCODED_TOGETHER))
-    rows = chain.from_iterable(map(_valid_rows, parts))
-    return [
-        PendingRecord(record, row, provenance, duplicates, forwarded, source, score_set)
-        for record, row, score_set in zip(records, rows, score_sets, strict=True)
-    ]
 
+    def __init__(self) -> None:
+        self._labels: dict[int, Labels] = {}
+        self._amounts: dict[int, Amounts] = {}
+        self._contents: dict[tuple[int, int], int] = {}
 
-def _valid_rows(records: Sequence[Record]) -> Iterable[RecordRow]:
-    try:
-        return list(map(_make_row, records, _content_hashes(records), encode_records(records)))
-    except (UnicodeError, OverflowError):  # which of them it is, the error does not say
-        return map(_valid_row, records)
+    def make(self, records: Sequence[Record]) -> list[RecordRow]:
+        """The rows of records.
+
+        Raises:
+            InvalidRecord: see :func:`make_pending`; the text names one of them.
+        """
+        rows: list[RecordRow] = []
+        for first in range(0, len(records), _ENCODED_TOGETHER):
+            part = records[first : first + _ENCODED_TOGETHER]
+            try:
+                rows += self._make(part)
+            except (UnicodeError, OverflowError):  # which of them it is, the error does not say
+                rows += map(_valid_row, part)
+        return rows
+
+    def _make(self, records: Sequence[Record]) -> Iterable[RecordRow]:
+        labels = [self._labels.get(id(each.meta)) or self._learn_labels(each.meta) for each in records]
+        amounts = [self._amounts.get(id(each.components)) or self._learn_amounts(each.components) for each in records]
+        contents = map(self._content, labels, amounts)
+        texts = encode_records(records, [each.text for each in labels], [each.text for each in amounts])
+        return map(_row, records, labels, amounts, contents, texts)
+
+    def _learn_labels(self, meta: Meta | None) -> Labels:
+        self._labels[id(meta)] = labels = _labels_of(meta)
+        return labels
+
+    def _learn_amounts(self, components: Sequence[Component]) -> Amounts:
+        self._amounts[id(components)] = amounts = _amounts_of(components)
+        return amounts
+
+    def _content(self, labels: Labels, amounts: Amounts) -> int:
+        both = id(labels), id(amounts)
+        content = self._contents.get(both)
+        if content is None:
+            self._contents[both] = content = _digest(labels.compared, amounts.compared)
+        return content
 
 
 def _valid_row(record: Record, text: bytes | None = None) -> RecordRow:
@@ -171,55 +228,58 @@ def content_hash(record: Record) -> int:
     The order of meta keys does not count, ``null`` meta is ``{}``, scores are floats, and meta keys that only say who
     made the record are left out.
     """
-    return _digest(_sorting_encoder.encode(_content(record)))
-
-
-def _content_hashes(records: Iterable[Record]) -> list[int]:
-    lines = _sorting_encoder.encode_lines([_content(record) for record in records])
-    return [_digest(line) for line in lines.split(b"\n")[:-1]]  # JSON escapes line feeds
+    return _digest(_compared_meta(record.meta), _sorting_encoder.encode(record.components))
 
 
 def anonymous_hash(record: Record) -> int | None:
     """The content hash without the keys that name a user; None if the record has none of them."""
     if record.meta is None or USER_KEYS.isdisjoint(record.meta):
         return None
-    return _digest(_sorting_encoder.encode(_content(record, PROVENANCE_KEYS | USER_KEYS)))
+    meta = _compared_meta(record.meta, PROVENANCE_KEYS | USER_KEYS)
+    return _digest(meta, _sorting_encoder.encode(record.components))
 
 
-def _content(record: Record, without: frozenset[str] = PROVENANCE_KEYS) -> _Content:
-    meta = record.meta or {}
-    if not without.isdisjoint(meta):
-        meta = {key: values for key, values in meta.items() if key not in without}
-    return meta, record.components
+def _compared_meta(meta: Meta | None, without: frozenset[str] = PROVENANCE_KEYS) -> bytes:
+    compared = meta or {}
+    if not without.isdisjoint(compared):
+        compared = {key: values for key, values in compared.items() if key not in without}
+    return _sorting_encoder.encode(compared)
 
 
-def _digest(text: bytes) -> int:
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
+def _digest(meta: bytes, components: bytes) -> int:
+    # As JSON, the array of both: stored hashes were made of that.
+    number: int
+    (number,) = _as_signed(blake2b(b"[%b,%b]" % (meta, components), digest_size=8).digest())
+    return number
 
 
 def make_row(record: Record, text: bytes | None = None) -> RecordRow:
     """The row of a record; its wire text is encoded where it is not given."""
-    return _make_row(record, content_hash(record), text or encode_record(record))
+    labels, amounts = _labels_of(record.meta), _amounts_of(record.components)
+    content = _digest(labels.compared, amounts.compared)
+    if text is None:
+        (document,) = encode_records((record,), (labels.text,), (amounts.text,))
+    else:
+        document = text.decode()
+    return _row(record, labels, amounts, content, document)
 
 
-def _make_row(record: Record, content: int, text: bytes) -> RecordRow:
-    meta, stop = record.meta or {}, record.stop_time
-    site, more_sites = _dimension(meta, "site_id", "site")
-    group, more_groups = _dimension(meta, "group_id", "group")
-    user, more_users = _dimension(meta, "user_id", "user")
-    cores, memory, gpu, total_cpu, several = _amounts(record.components)
-    return RecordRow(
-        record.record_id,
-        (record.start_time - EPOCH) // MICROSECOND,
-        None if stop is None else (stop - EPOCH) // MICROSECOND,
-        site, group, user, True if more_sites or more_groups or more_users or several else None,
-        cores, memory, gpu, total_cpu,
-        content,
-        text.decode(),
-    )  # fmt: skip
+def _row(record: Record, labels: Labels, amounts: Amounts, content: int, document: str) -> RecordRow:
+    start, stop = (record.start_time - EPOCH) // MICROSECOND, record.stop_time
+    stop_time = None if stop is None else (stop - EPOCH) // MICROSECOND
+    return RecordRow(record.record_id, start, stop_time, labels, amounts, content, document)
 
 
-def _dimension(meta: _Meta, key: str, otherwise: str) -> tuple[str | None, bool]:
+def _labels_of(meta: Meta | None) -> Labels:
+    known = meta or {}
+    site, more_sites = _dimension(known, "site_id", "site")
+    group, more_groups = _dimension(known, "group_id", "group")
+    user, more_users = _dimension(known, "user_id", "user")
+    more = more_sites or more_groups or more_users
+    return Labels(meta, site, group, user, more, encode_part(meta), _compared_meta(meta))
+
+
+def _dimension(meta: Meta, key: str, otherwise: str) -> tuple[str | None, bool]:
     values = meta.get(key)
     if values is not None and len(values) == 1 and otherwise not in meta:
         return values[0], False  # as nearly always
@@ -227,12 +287,15 @@ def _dimension(meta: _Meta, key: str, otherwise: str) -> tuple[str | None, bool]
     return (found[0] if found else None), found is not None
 
 
-def _amounts(components: Sequence[Component]) -> tuple[int | None, int | None, int | None, int | None, bool]:
-    amounts = {component.name: component.amount for component in components}
-    several = len(amounts) < len(components)
+def _amounts_of(components: Sequence[Component]) -> Amounts:
+    found = {component.name: component.amount for component in components}
+    several = len(found) < len(components)
     if several:
-        amounts = _sums(components)
-    return amounts.get("Cores"), amounts.get("Memory"), amounts.get("GPU"), amounts.get("TotalCPU"), several
+        found = _sums(components)
+    return Amounts(
+        components, found.get("Cores"), found.get("Memory"), found.get("GPU"), found.get("TotalCPU"), several,
+        encode_part(components), _sorting_encoder.encode(components),
+    )  # fmt: skip
 
 
 def _sums(components: Sequence[Component]) -> dict[str, int]:

@@ -50,15 +50,13 @@ class Sources:
         if self._in_order.locked():
             return None
         try:
-            source = self._sources[provenance.principal or "", provenance.agent or ""]
-            texts = [scores_text(record.components) for record in records]
-            return source, [None if text is None else self._score_sets[text] for text in texts]
+            return self._known(_name(provenance), scores_texts(records))
         except KeyError:
             return None
 
     async def numbers(self, provenance: Provenance, records: Collection[Record]) -> _Numbers:
         """The numbers of the provenance, and of what the components of each record score; None for nothing."""
-        name, texts = _name(provenance), [scores_text(record.components) for record in records]
+        name, texts = _name(provenance), scores_texts(records)
         failures = self._failures
         async with self._in_order:
             if max(len(self._sources), len(self._score_sets)) >= _MOST:
@@ -87,6 +85,13 @@ class Sources:
             raise
         self._sources[name] = source
         self._score_sets.update(score_sets)
+
+
+def scores_texts(records: Collection[Record]) -> Sequence[str | None]:
+    """The same of many records, which may share their components."""
+    shared = {id(each.components): each.components for each in records}
+    texts = {which: scores_text(components) for which, components in shared.items()}
+    return [texts[id(each.components)] for each in records]
 
 
 def scores_text(components: Sequence[Component]) -> str | None:

@@ -1,11 +1,10 @@
 """A record store in an SQL database, as far as it is the same in every one."""
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -16,9 +15,10 @@ from auditord.store.amendments import Action, Amended, Amendment, Version
 from auditord.store.archived import ArchivedRecord, Counted, Removal
 from auditord.store.archiving import find_archived
 from auditord.store.archiving_store import copies_of
+from auditord.store.bulks import Bulk
 from auditord.store.changes import correct
 from auditord.store.daemons import follows, list_daemons, note_daemon, read_generation
-from auditord.store.planning import Addition, Bulk, Change, Correction, InArchive, Operation, Replacement, Stop
+from auditord.store.planning import Addition, Change, Correction, InArchive, Operation, Replacement, Stop
 from auditord.store.protocol import (
     DaemonState,
     Difference,
@@ -33,7 +33,7 @@ from auditord.store.redacting import redact_leftovers
 from auditord.store.rollups.folding import days_with_cells
 from auditord.store.rollups.scope import Scope, scope_of
 from auditord.store.rollups.upkeep import Pages, Upkeep
-from auditord.store.rows import PendingRecord, make_many_pending, make_pending
+from auditord.store.rows import make_pending
 from auditord.store.sources import Sources
 from auditord.store.syncing_store import SyncingStore
 from auditord.store.work import Work, as_json, ask, atomic
@@ -52,8 +52,6 @@ from auditord_hookspecs.entries import Encoded
 from auditord_hookspecs.wire import decode_record
 
 Submit: TypeAlias = Callable[[Change], Awaitable[Any]]  # Any: the change's outcome
-
-_RECORDS_BETWEEN_PAUSES: Final = 100  # about a millisecond
 
 Recognise: TypeAlias = Callable[[], Awaitable[Work[None]]]
 """Makes work that raises StoreMismatch if a store is not the expected one."""
@@ -113,13 +111,9 @@ class SqlRecordStore(SyncingStore):
         """See :class:`RecordStore`."""
         if not records:
             return []
-        additions: list[Addition] = []
-        for first in range(0, len(records), _RECORDS_BETWEEN_PAUSES):
-            part = records[first : first + _RECORDS_BETWEEN_PAUSES]
-            additions += map(Addition, await self._pending(part, provenance, duplicates))
-            await asyncio.sleep(0)  # encoding thousands of records must not hold up everybody else's requests
-        self.rollups.noted(len(additions), [each.pending.row for each in additions])
-        verdicts: Sequence[Verdict] = await self._submit_bulk(Bulk(additions, atomic))
+        bulk = await self._bulk(records, provenance, duplicates, atomic=atomic)
+        verdicts: Sequence[Verdict] = await self._submit_bulk(bulk)
+        self.rollups.noted(len(bulk), [each.row for each in bulk.pending()])
         self.writes += 1
         return verdicts
 
@@ -132,7 +126,7 @@ class SqlRecordStore(SyncingStore):
         """See :class:`RecordStore`."""
         ids = (record.record_id,) if alternate_id is None else (record.record_id, alternate_id)
         renamed = [msgspec.structs.replace(record, record_id=record_id) for record_id in ids]
-        wanted, *alternate = await self._pending(renamed, provenance, Duplicates.SAME_RUN)
+        wanted, *alternate = (await self._bulk(renamed, provenance, Duplicates.SAME_RUN)).pending()
         verdict: Verdict = await self._change(Replacement(wanted, alternate[0] if alternate else None))
         return verdict
 
@@ -141,7 +135,7 @@ class SqlRecordStore(SyncingStore):
         if len({each.record_id for each in amendments}) < len(amendments):
             raise InvalidRecord("one record cannot be changed twice at a time")
         wanted = [each.record for each in amendments if each.record is not None]
-        pending = iter(await self._pending(wanted, provenance, Duplicates.SAME_RUN))
+        pending = iter((await self._bulk(wanted, provenance, Duplicates.SAME_RUN)).pending())
         source = await self._sources.number(provenance)
         await self.recall([each.record_id for each in amendments])
         corrections = [
@@ -268,16 +262,14 @@ class SqlRecordStore(SyncingStore):
                 self.writes += 1
                 return outcome
 
-    async def _pending(
-        self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
-    ) -> Sequence[PendingRecord]:
+    async def _bulk(
+        self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool = False
+    ) -> Bulk:
         forwarded = self._is_forwarded(provenance)
         source, score_sets = self._sources.known(provenance, records) or await self._sources.numbers(
             provenance, records
         )
-        return make_many_pending(
-            records, provenance, duplicates, forwarded=forwarded, source=source, score_sets=score_sets
-        )
+        return Bulk(records, score_sets, provenance, duplicates, forwarded=forwarded, source=source, atomic=atomic)
 
     def _is_forwarded(self, provenance: Provenance) -> bool:
         return self._has_outbox and is_forwarded(provenance)

@@ -10,6 +10,7 @@ from auditord_hookspecs.wire import (
     decode_record,
     decode_records,
     decode_update,
+    encode_part,
     encode_record,
     encode_records,
     format_time,
@@ -195,7 +196,8 @@ def test_any_text_survives_writing_and_reading(text: str) -> None:
     record = Record(record_id=text, start_time=START, components=(), meta={})
     assert decode_record(encode_record(record)) == record
     assert b"\\\\" not in encode_record(record)
-    assert encode_records([record, record]) == [encode_record(record)] * 2
+    meta, components = [encode_part(record.meta)] * 2, [encode_part(record.components)] * 2
+    assert encode_records([record, record], meta, components) == [encode_record(record).decode()] * 2
 
 
 def test_runtime_is_truncated_toward_zero() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
+from itertools import chain
 from typing import Final, LiteralString
 
 from psycopg import AsyncConnection, AsyncServerCursor
@@ -14,7 +15,8 @@ from auditord.database.postgres.faults import translated
 from auditord.database.postgres.migrations import migrate, require_current
 from auditord.database.sql_files import load_queries, load_scripts
 from auditord.store.copying.endpoints import AT_ONCE, CopiedRecord, End, Row, numbered
-from auditord.store.postgres.driver import COPY_TYPES, copy_rows, run, since_2000
+from auditord.store.postgres.copied_rows import BEGIN, END, CopiedRows, timestamptz
+from auditord.store.postgres.driver import run
 from auditord.store.postgres.store import MIGRATIONS
 from auditord.store.sources import Sources
 
@@ -99,11 +101,13 @@ class PostgresEnd(End):
 
     async def _write_records(self, added: Sequence[CopiedRecord]) -> None:
         pending = await numbered(self._sources, added)
+        rows, updated = CopiedRows(further=1).rows(pending), map(_updated, added)
         async with self._connection.cursor() as cursor, cursor.copy(QUERIES["write_records"]) as copy:
-            copy.set_types((*COPY_TYPES, "int8"))
-            for kept, row in zip(added, copy_rows(pending), strict=True):
-                updated_at = None if kept.updated_at is None else since_2000(to_micros(kept.updated_at))
-                await copy.write_row((*row, updated_at))
+            await copy.write(b"".join((BEGIN, *chain.from_iterable(zip(rows, updated, strict=True)), END)))
 
     def _transaction(self) -> AbstractAsyncContextManager[object]:
         return self._connection.transaction()
+
+
+def _updated(kept: CopiedRecord) -> bytes:
+    return timestamptz(None if kept.updated_at is None else to_micros(kept.updated_at))

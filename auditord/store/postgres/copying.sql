@@ -19,8 +19,8 @@ LIMIT %(limit)s
 -- name: write_records
 -- Add records as they were elsewhere.
 COPY auditord.records (
-    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
-    record_id, site, user_group, user_name, meta, document, updated_at
+    start_time, content, received_at, source_id, stop_time, runtime, record_id, more, cores, memory, gpu, total_cpu,
+    score_set, site, user_group, user_name, meta, document, updated_at
 )
 FROM STDIN (FORMAT binary)
 

@@ -3,23 +3,25 @@
 Many rows travel as one parameter, a JSON array; very many records through a binary COPY.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final, LiteralString, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from psycopg import errors
 
-from auditord.database.instants import to_micros
 from auditord.database.postgres import Connection
 from auditord.database.postgres.faults import is_passing, is_permanent
 from auditord.errors import StoreUnavailable
+from auditord.store.bulks import Bulk
 from auditord.store.changes import add_bulk, change_each, outbox_row
-from auditord.store.planning import Addition, Bulk, Change, Outcome
+from auditord.store.planning import Addition, Change, Outcome
+from auditord.store.postgres.copied_rows import BEGIN, END, CopiedRows
 from auditord.store.postgres.counting import QUERIES
 from auditord.store.postgres.counting import changes as counts_of
-from auditord.store.protocol import Provenance, Verdict
+from auditord.store.protocol import Verdict
 from auditord.store.rollups.changes import changes_of_records
 from auditord.store.rows import PendingRecord
 from auditord.store.work import (
@@ -39,27 +41,12 @@ from auditord.store.work import (
 from auditord_hookspecs.records import Meta
 
 T = TypeVar("T")
+_Parts: TypeAlias = AsyncGenerator[Sequence[PendingRecord], None]
 
 _ATTEMPTS: Final = 10
 
 _FEW: Final = 200
 """Records up to which one statement with a JSON parameter beats COPY and the transaction around it."""
-
-_encoder: Final = msgspec.json.Encoder()
-
-_TO_2000: Final = to_micros(datetime(2000, 1, 1, tzinfo=UTC))  # where PostgreSQL begins to count microseconds
-
-_JSONB_VERSION: Final = b"\x01"
-
-COPY_TYPES: Final = (
-    # A timestamptz is an int8 on the wire, and jsonb its text behind a version number: both spare a conversion.
-    *["int8"] * 5,  # start_time, stop_time, runtime, content, received_at
-    *["int8"] * 4,  # cores, memory, gpu, total_cpu
-    *("int4", "int4", "bool"),  # source_id, score_set, more
-    *("text", "text", "text", "text", "bytea", "text"),  # record_id, site, user_group, user_name, meta, document
-)
-
-_Field: TypeAlias = str | int | bytes | bool | None
 
 
 class Keys(NamedTuple):
@@ -122,28 +109,6 @@ def record_rows(pending: Iterable[PendingRecord]) -> str:
     return as_json([_row(each) for each in pending])
 
 
-def copy_rows(pending: Iterable[PendingRecord]) -> Iterator[tuple[_Field, ...]]:
-    """The fields of records for a binary COPY, of :data:`COPY_TYPES`."""
-    provenance: Provenance | None = None
-    received_at = 0
-    for each in pending:
-        if each.provenance is not provenance:  # as nearly never: a bulk has one
-            provenance = each.provenance
-            received_at = to_micros(provenance.received_at) - _TO_2000
-        record, row = each.record, each.row
-        yield (
-            row.start_time - _TO_2000, since_2000(row.stop_time), record.runtime, row.content, received_at,
-            row.cores, row.memory, row.gpu, row.total_cpu, each.source, each.score_set, row.more,
-            row.record_id, row.site, row.user_group, row.user_name,
-            None if record.meta is None else _JSONB_VERSION + _encoder.encode(record.meta), row.document,
-        )  # fmt: skip
-
-
-def since_2000(micros: int | None) -> int | None:
-    """Microseconds since 1970 as PostgreSQL counts them."""
-    return None if micros is None else micros - _TO_2000
-
-
 async def _do(connection: Connection, step: Step, keys: Keys) -> Any:  # Any: of the step's type
     if not isinstance(step, Atomic):
         with _named_refusals():
@@ -183,54 +148,81 @@ async def make_changes(connection: Connection, changes: Sequence[Change] | Bulk,
 
     Nearly all records are new: they are added at once, and a plan is made only where that does not do.
     """
-    each = changes.additions if isinstance(changes, Bulk) else changes
-    new = {change.pending.row.record_id: change.pending for change in each if isinstance(change, Addition)}
-    if len(new) == len(each) and await _has_added(connection, list(new.values()), keys):
-        return [Verdict.ADDED] * len(new)
     if isinstance(changes, Bulk):
-        return await run(connection, add_bulk(changes.additions, is_atomic=changes.atomic), keys)
+        if changes.are_distinct and await _succeeds(_add_bulk(connection, changes, keys)):
+            return [Verdict.ADDED] * len(changes)
+        return await run(connection, add_bulk(changes), keys)
+    new = {change.pending.row.record_id: change.pending for change in changes if isinstance(change, Addition)}
+    if len(new) == len(changes) and await _succeeds(_add(connection, list(new.values()), keys)):
+        return [Verdict.ADDED] * len(new)
     return await run(connection, change_each(changes), keys)
 
 
-async def _has_added(connection: Connection, new: Sequence[PendingRecord], keys: Keys) -> bool:
+async def _succeeds(addition: Awaitable[None]) -> bool:
     """Add records that are all new; False, and nothing is done, if one of them is known or refused."""
-    # In one order, so that transactions which add the same records do not wait for each other in a circle.
-    ordered = sorted(new, key=_record_id)
-    forwarded = [outbox_row("insert", each) for each in new if each.forwarded]
     try:
         with _named_refusals():
-            if len(new) <= _FEW and not forwarded:
-                parameters = {**_sums_of(ordered, keys), "records": record_rows(ordered)}
-                await connection.execute(QUERIES["add_records"], parameters)
-            else:
-                async with connection.transaction():
-                    await _copy(connection, ordered, keys)
-                    if forwarded:
-                        await connection.execute(QUERIES["put_outbox"], (as_json(forwarded),))
+            await addition
     except (errors.UniqueViolation, Overtaken, Refused):
         return False
     return True
 
 
-def _sums_of(pending: Sequence[PendingRecord], keys: Keys) -> Mapping[str, str]:
-    counts = counts_of(keys.counted, [each.record for each in pending])
-    return {"counts": counts, "rollups": as_json(changes_of_records(pending, keys.rolled).by_day())}
+# Always in one order, so that transactions which add the same records do not wait for each other in a circle.
 
 
-async def _copy(connection: Connection, pending: Sequence[PendingRecord], keys: Keys) -> None:
-    """Add records, and what they change in the counts and in the roll-ups, inside a transaction.
+async def _add_bulk(connection: Connection, bulk: Bulk, keys: Keys) -> None:
+    if len(bulk) <= _FEW:
+        return await _add(connection, bulk.pending(), keys)
+    parts = bulk.parts(sorted(bulk.records, key=attrgetter("record_id")))
+    return await _copy_all(connection, parts, bulk.pending, keys)
+
+
+async def _add(connection: Connection, new: Sequence[PendingRecord], keys: Keys) -> None:
+    ordered = sorted(new, key=attrgetter("row.record_id"))
+    if len(new) > _FEW or any(each.forwarded for each in new):
+        return await _copy_all(connection, _in_one_part(ordered), lambda: new, keys)
+    parameters = {**_sums_of(ordered, keys), "records": record_rows(ordered)}
+    await connection.execute(QUERIES["add_records"], parameters)
+    return None
+
+
+async def _in_one_part(pending: Sequence[PendingRecord]) -> AsyncGenerator[Sequence[PendingRecord], None]:
+    yield pending
+
+
+async def _copy_all(
+    connection: Connection, parts: _Parts, new: Callable[[], Sequence[PendingRecord]], keys: Keys
+) -> None:
+    """Add records, what they change in the counts and in the roll-ups, and what senders are to forward of them."""
+    async with connection.transaction(), aclosing(parts):
+        await _copy(connection, parts, keys)
+        if forwarded := [outbox_row("insert", each) for each in new() if each.forwarded]:
+            await connection.execute(QUERIES["put_outbox"], (as_json(forwarded),))
+
+
+async def _copy(connection: Connection, parts: _Parts, keys: Keys) -> None:
+    """Copy records part by part: the database adds one while the next is made.
 
     Raises:
         Overtaken: one of them is in the archive, looked for after it was added, when it cannot move any more.
     """
+    rows, added = CopiedRows(), list[PendingRecord]()
     async with connection.cursor() as cursor, cursor.copy(QUERIES["copy_records"]) as copy:
-        copy.set_types(COPY_TYPES)
-        for row in copy_rows(pending):
-            await copy.write_row(row)
+        await copy.write(BEGIN)
+        async for part in parts:
+            await copy.write(b"".join(rows.rows(part)))
+            added += part
+        await copy.write(END)
         # While the database is still busy with the rows.
-        sums, ids = _sums_of(pending, keys), as_json([each.record_id for each in pending])
+        sums, ids = _sums_of(added, keys), as_json([each.row.record_id for each in added])
     if await _rows(connection, QUERIES["note_new_records"], {**sums, "ids": ids}):
         raise Overtaken
+
+
+def _sums_of(pending: Sequence[PendingRecord], keys: Keys) -> Mapping[str, str]:
+    counts = counts_of(keys.counted, [each.record for each in pending])
+    return {"counts": counts, "rollups": as_json(changes_of_records(pending, keys.rolled).by_day())}
 
 
 async def _rows(connection: Connection, query: LiteralString, parameters: Mapping[str, object]) -> Rows:
@@ -253,10 +245,11 @@ def _named_refusals() -> Generator[None, None, None]:
 
 def _row(pending: PendingRecord) -> _Row:
     record, row = pending.record, pending.row
+    labels, amounts = row.labels, row.amounts
     return _Row(
         record.start_time, record.stop_time, record.runtime, row.content, pending.provenance.received_at,
-        row.cores, row.memory, row.gpu, row.total_cpu, pending.source, pending.score_set, row.more,
-        row.record_id, row.site, row.user_group, row.user_name, record.meta, row.document,
+        amounts.cores, amounts.memory, amounts.gpu, amounts.total_cpu, pending.source, pending.score_set, row.more,
+        row.record_id, labels.site, labels.user_group, labels.user_name, record.meta, row.document,
     )  # fmt: skip
 
 
@@ -269,7 +262,3 @@ def _columns(rows: Sequence[msgspec.Struct]) -> Mapping[str, str | list[str]]:
     components = {name: number for number, name in enumerate(dict.fromkeys(columns["component"]), start=1)}
     columns["component"] = tuple([components[name] for name in columns["component"]])
     return {"names": list(components), **{name: f"{{{as_json(column)[1:-1]}}}" for name, column in columns.items()}}
-
-
-def _record_id(pending: PendingRecord) -> str:
-    return pending.record_id

@@ -56,8 +56,8 @@ ON CONFLICT (record_id) DO NOTHING
 -- name: copy_records
 -- Add many records whose ids are all free; note_new_records must say afterwards that they are not in the archive.
 COPY auditord.records (
-    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
-    record_id, site, user_group, user_name, meta, document
+    start_time, content, received_at, source_id, stop_time, runtime, record_id, more, cores, memory, gpu, total_cpu,
+    score_set, site, user_group, user_name, meta, document
 )
 FROM STDIN (FORMAT binary)
 

@@ -23,8 +23,9 @@ from auditord.store.aggregates import folded
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.archived import Counted
 from auditord.store.archiving import read_counted
+from auditord.store.bulks import Bulk
 from auditord.store.conditions import compile_query
-from auditord.store.planning import Bulk, Change, Outcome
+from auditord.store.planning import Change, Outcome
 from auditord.store.postgres import turns
 from auditord.store.postgres.batches import Batches
 from auditord.store.postgres.counting import QUERIES, add_up, read_counts, set_counted_keys
@@ -240,8 +241,7 @@ class PostgresRecordStore(SqlRecordStore):
         await run(connection, _count_nothing(), self._keys)
 
     async def _make(self, connection: Connection, changes: Sequence[Change] | Bulk) -> Sequence[Outcome]:
-        size = len(changes.additions) if isinstance(changes, Bulk) else len(changes)
-        within = WRITE_WITHIN * -(-size // _WRITTEN_WITHIN)
+        within = WRITE_WITHIN * -(-len(changes) // _WRITTEN_WITHIN)
         with translated(self._server.where), limited(connection, within, self._server.silence.notice):
             await self._add_up_sometimes(connection)
             return await make_changes(connection, changes, self._keys)

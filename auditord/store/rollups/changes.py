@@ -85,18 +85,8 @@ class _Keys(NamedTuple):
     zones: tuple[ZoneDays, ...]
 
 
-class Finished(Protocol):
-    """The columns of a record that decide on its cell, see :class:`auditord.store.rows.RecordRow`."""
-
-    @property
-    def start_time(self) -> int:
-        """In microseconds since 1970; so is the next."""
-        ...
-
-    @property
-    def stop_time(self) -> int | None:
-        """None while open: in no cell."""
-        ...
+class Labelled(Protocol):
+    """The labels that tell cells apart, see :class:`auditord.store.rows.Labels`."""
 
     @property
     def site(self) -> str | None:
@@ -111,6 +101,25 @@ class Finished(Protocol):
     @property
     def user_name(self) -> str | None:
         """See above."""
+        ...
+
+
+class Finished(Protocol):
+    """The columns of a record that decide on its cell, see :class:`auditord.store.rows.RecordRow`."""
+
+    @property
+    def start_time(self) -> int:
+        """In microseconds since 1970; so is the next."""
+        ...
+
+    @property
+    def stop_time(self) -> int | None:
+        """None while open: in no cell."""
+        ...
+
+    @property
+    def labels(self) -> Labelled:
+        """Its labels."""
         ...
 
     @property
@@ -265,7 +274,9 @@ def _count(cells: _Cells, keys: _Keys, row: Finished, record: Rolled, score_set:
     values = _values(keys, record.meta, names, amounts, stop) if keys.parts else ()
     if runtime >= _LONGEST_RUNTIME or (amounts and max(amounts) >= _LARGEST_AMOUNT):
         runtime, records, left_out, names, amounts = 0, 0, 1, (), []
-    key = (stop // MICROS_PER_DAY, row.site, row.user_group, row.user_name, score_set or 0, names, values)
+    labels = row.labels
+    place = labels.site, labels.user_group, labels.user_name
+    key = (stop // MICROS_PER_DAY, *place, score_set or 0, names, values)
     if (cell := cells.get(key)) is None:
         cells[key] = cell = [stop, stop, left_out, records, runtime]
         for amount in amounts:

@@ -65,14 +65,20 @@ class State(NamedTuple):
         return self.held_from <= day < self.held_to
 
 
+class _Labels(msgspec.Struct, gc=False):
+    """The columns for labels."""
+
+    site: str | None
+    user_group: str | None
+    user_name: str | None
+
+
 class _Columns(msgspec.Struct, gc=False):
     """A finished record with complete columns, as far as the cells need it."""
 
     start_time: int
     stop_time: int
-    site: str | None
-    user_group: str | None
-    user_name: str | None
+    labels: _Labels
     more: None = None
 
 
@@ -110,7 +116,8 @@ class Days:
                 if number is not None:  # of a change: the day, its keys and itself
                     self.settled.append((number, start, document, site))
                 else:
-                    self.changes.add(_Columns(start, stop, site, group, user), _rolled.decode(document), score_set)
+                    columns = _Columns(start, stop, _Labels(site, group, user))
+                    self.changes.add(columns, _rolled.decode(document), score_set)
 
     def cells(self, keys: Sequence[RolledKey], *, alone: bool = False) -> Cells:
         """The cells that they are in."""

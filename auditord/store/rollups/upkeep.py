@@ -265,7 +265,8 @@ class Upkeep:
 
 def _cell_of(row: Finished) -> int:
     day = None if row.stop_time is None else row.stop_time // MICROS_PER_DAY
-    return hash((day, row.site, row.user_group, row.user_name))
+    labels = row.labels
+    return hash((day, labels.site, labels.user_group, labels.user_name))
 
 
 def _membership(archived: ArchiveState) -> tuple[int, int]:

@@ -10,11 +10,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from auditord.database.instants import EPOCH, MICROSECOND, to_micros
+from auditord.store.bulks import Bulk
 from auditord.store.changes import add_bulk, change_each, outbox_row
-from auditord.store.planning import Addition, Bulk, Change, Outcome
+from auditord.store.planning import Addition, Change, Outcome
 from auditord.store.protocol import Verdict
 from auditord.store.rollups.changes import changes_of_records
-from auditord.store.rows import PendingRecord
+from auditord.store.rows import PendingRecord, RecordRow
 from auditord.store.sqlite.counting import BETWEEN_NOTES, QUERIES, count_arrivals, count_changes
 from auditord.store.work import Atomic, Count, ForEach, Overtaken, Records, Refused, RolledKeys, Statement, Step, Work
 
@@ -94,11 +95,10 @@ class Changes:
 
 def change_in_bulk(connection: sqlite3.Connection, bulk: Bulk) -> Sequence[Outcome]:
     """The outcomes of many additions, inside a transaction."""
-    new = {each.pending.row.record_id: each.pending for each in bulk.additions}
-    if len(new) < len(bulk.additions) or not has_added(connection, list(new.values())):
-        return run(connection, add_bulk(bulk.additions, is_atomic=bulk.atomic))
+    if not bulk.are_distinct or not has_added(connection, bulk.pending()):
+        return run(connection, add_bulk(bulk))
     count_arrivals(connection)
-    return [Verdict.ADDED] * len(new)
+    return [Verdict.ADDED] * len(bulk)
 
 
 def has_added(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> bool:
@@ -130,11 +130,16 @@ def _insert(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> Non
 
 def record_values(pending: Sequence[PendingRecord]) -> list[tuple[object, ...]]:
     """The values of records in the order of all statements for records, see ``insert_records``."""
-    columns = msgspec.structs.astuple
-    return [
-        (*columns(each.row), each.score_set, (each.provenance.received_at - EPOCH) // MICROSECOND, each.source)
-        for each in pending
-    ]
+    return [_values(each, each.row) for each in pending]
+
+
+def _values(pending: PendingRecord, row: RecordRow) -> tuple[object, ...]:
+    labels, amounts = row.labels, row.amounts
+    return (
+        row.record_id, row.start_time, row.stop_time, labels.site, labels.user_group, labels.user_name, row.more,
+        amounts.cores, amounts.memory, amounts.gpu, amounts.total_cpu, row.content, row.document,
+        pending.score_set, (pending.provenance.received_at - EPOCH) // MICROSECOND, pending.source,
+    )  # fmt: skip
 
 
 @lru_cache

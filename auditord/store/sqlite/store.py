@@ -17,8 +17,9 @@ from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.archived import Counted
 from auditord.store.archiving import read_counted
+from auditord.store.bulks import Bulk
 from auditord.store.conditions import compile_query
-from auditord.store.planning import Bulk, Outcome
+from auditord.store.planning import Outcome
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.rollups.cells import number_of
 from auditord.store.rollups.scope import Scope, require
@@ -195,6 +196,8 @@ class SqliteRecordStore(SqlRecordStore):
         await self._database.close()
 
     async def _submit_bulk(self, bulk: Bulk) -> Sequence[Outcome]:
+        async for _ in bulk.parts(bulk.records):
+            pass  # their rows are there, and others had their turns
         return await self._database.write(lambda connection: change_in_bulk(connection, bulk))
 
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:

@@ -14,9 +14,10 @@ from auditord.client.query_string import matches
 from auditord.database.instants import to_micros
 from auditord.database.memory import PluginMemory
 from auditord.store.archived import Counted
+from auditord.store.bulks import Bulk
 from auditord.store.changes import KeptVersion, Move, OutboxRow, add_bulk, change_each
 from auditord.store.lake_changes import LakeChange
-from auditord.store.planning import Bulk, Change
+from auditord.store.planning import Change
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.rollups.deltas import DayChange
 from auditord.store.rollups.scope import Scope
@@ -202,7 +203,7 @@ class MemoryRecordStore(SqlRecordStore):
         self._counted_keys = counted_keys
 
     async def _submit_bulk(self, bulk: Bulk) -> Any:
-        return self._database.run(add_bulk(bulk.additions, is_atomic=bulk.atomic))
+        return self._database.run(add_bulk(bulk))
 
     async def _change(self, change: Change) -> Any:
         (outcome,) = self._database.run(change_each([change]))

@@ -11,7 +11,8 @@ import pytest
 from auditord.database.postgres import Connection
 from auditord.errors import StoreUnavailable
 from auditord.store import Duplicates, Provenance, Verdict
-from auditord.store.planning import Addition, Bulk, Change, Outcome, Stop, ids_of
+from auditord.store.bulks import Bulk
+from auditord.store.planning import Change, Outcome, Stop, ids_of
 from auditord.store.postgres.batches import Batches
 from auditord.store.rows import PendingRecord, make_pending
 from auditord_hookspecs import InvalidRecord, Record
@@ -58,7 +59,7 @@ class Database:
         if self.fault is not None:
             raise self.fault
         if isinstance(changes, Bulk):
-            return [Verdict.ADDED for _ in changes.additions]
+            return [Verdict.ADDED] * len(changes)
         return [True for _ in changes]
 
 
@@ -123,7 +124,9 @@ async def test_a_bulk_has_a_transaction_of_its_own_and_its_turn() -> None:
     database = Database()
     batches = Batches(database.connect, database.make, 1)
     before = batches.submit(stop("a"))
-    bulk = batches.submit(Bulk([Addition(pending("b")), Addition(pending("a"))], atomic=True))
+    records = [Record(name, NOW, ()) for name in "ba"]
+    shared = (PROVENANCE, Duplicates.SAME_RUN)
+    bulk = batches.submit(Bulk(records, [None, None], *shared, forwarded=False, source=1, atomic=True))
     after = batches.submit(stop("b"))
     beside = batches.submit(stop("c"))
     assert list(await asyncio.gather(before, bulk, after, beside)) == [True, [Verdict.ADDED] * 2, True, True]

@@ -7,7 +7,7 @@ import pytest
 
 from auditord.database.instants import from_micros, to_micros
 from auditord.store import Duplicates, Provenance
-from auditord.store.rows import make_many_pending, make_pending
+from auditord.store.rows import make_pending
 from auditord.store.sources import scores_text
 from auditord_hookspecs import Component, InvalidRecord, Record, Score
 from auditord_hookspecs.records import MAX_AMOUNT
@@ -18,8 +18,9 @@ PROVENANCE = Provenance(START)
 
 def columns(meta: dict[str, tuple[str, ...]] | None, *components: Component) -> tuple[object, ...]:
     pending = make_pending(Record("r", START, components, meta=meta), PROVENANCE, Duplicates.SAME_RUN)
-    _, _, _, *columns, _, _ = msgspec.structs.astuple(pending.row)
-    return tuple(columns)
+    labels, amounts = pending.row.labels, pending.row.amounts
+    narrow = (amounts.cores, amounts.memory, amounts.gpu, amounts.total_cpu)
+    return (labels.site, labels.user_group, labels.user_name, pending.row.more, *narrow)
 
 
 NO_AMOUNTS = (None, None, None, None)
@@ -77,37 +78,6 @@ def test_what_cannot_be_encoded_is_an_invalid_record() -> None:
     msgspec.structs.force_setattr(record, "meta", {"a": ("\ud800",)})  # around the checks, as only a mistake could
     with pytest.raises(InvalidRecord, match="cannot be stored"):
         make_pending(record, PROVENANCE, Duplicates.SAME_RUN)
-
-
-UNALIKE = [
-    Record("a", START, ()),
-    Record(
-        "b\\", START, (Component("Cores", 8, (Score("x", 1),)),), START + timedelta(hours=1), {"b": ("1",), "a": ()}
-    ),
-    Record("c\n", START, (), START - timedelta(seconds=1.5), {"collector_type": ("x",), "site": ("x\u2028", "\n\\")}),
-]
-MANY = UNALIKE * 8  # more than are encoded together
-
-
-def test_many_rows_are_what_each_is_alone() -> None:
-    alone = [
-        make_pending(each, PROVENANCE, Duplicates.IGNORE, forwarded=True, source=3, score_set=number)
-        for number, each in enumerate(MANY)
-    ]
-    together = make_many_pending(
-        MANY, PROVENANCE, Duplicates.IGNORE, forwarded=True, source=3, score_sets=range(len(MANY))
-    )
-    assert together == alone
-    assert make_many_pending([], PROVENANCE, Duplicates.IGNORE, forwarded=False, source=3, score_sets=[]) == []
-
-
-def test_what_cannot_be_encoded_is_named_among_many() -> None:
-    record = Record("r", START, ())
-    msgspec.structs.force_setattr(record, "meta", {"a": ("\ud800",)})
-    with pytest.raises(InvalidRecord, match="The record 'r' cannot be stored"):
-        make_many_pending(
-            [*MANY, record], PROVENANCE, Duplicates.IGNORE, forwarded=False, source=0, score_sets=[None] * 25
-        )
 
 
 def test_the_text_of_scores_names_components_that_have_some() -> None:

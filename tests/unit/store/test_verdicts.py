@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from auditord.store import Duplicates, Verdict
-from auditord.store.rows import content_hash
+from auditord.store.rows import anonymous_hash, content_hash
 from auditord.store.verdicts import Identity, classify, starts_earlier
 from auditord_hookspecs import Component, Record, Score
 
@@ -117,3 +117,12 @@ def test_other_content_has_another_hash() -> None:
     hashes = {content_hash(each) for each in records}
     assert len(hashes) == len(records)
     assert all(-(2**63) <= value < 2**63 for value in hashes)
+
+
+def test_hashes_are_those_of_stored_records() -> None:
+    scores = (Score("x", 1), Score("HEP", 1e22))
+    meta = {"user_id": ("ä\\",), "b": ("1", "2"), "a": (), "collector_type": ("x",)}
+    labelled = record(meta, Component("Memory", 16_384, ()), Component("Cores", 8, scores))
+    assert content_hash(labelled) == 8016657684584231380
+    assert anonymous_hash(labelled) == -370503713414683207
+    assert content_hash(record(None)) == -5488218888011363818

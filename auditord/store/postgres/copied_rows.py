@@ -1,0 +1,101 @@
+"""Rows of the table of records in PostgreSQL's binary COPY format (its documentation: COPY, Binary Format).
+
+Each is put together of what many rows share, made once, and of a few bytes of its own. A timestamptz is an int8 there,
+and jsonb its text behind a version number.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from struct import Struct
+from typing import Final
+
+from auditord.database.instants import to_micros
+from auditord.store.protocol import Provenance
+from auditord.store.rows import Amounts, Labels, PendingRecord
+
+BEGIN: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+"""In front of the first row."""
+
+END: Final = b"\xff\xff"
+"""Behind the last row."""
+
+_COLUMNS: Final = 18
+
+_TO_2000: Final = to_micros(datetime(2000, 1, 1, tzinfo=UTC))  # where PostgreSQL begins to count microseconds
+
+_NULL: Final = b"\xff\xff\xff\xff"
+_TRUE: Final = b"\0\0\0\1\1"
+_JSONB_VERSION: Final = b"\x01"
+
+# Of a finished and of an open record: the number of columns, then behind the length of each start_time, content,
+# received_at, source_id, stop_time and runtime, and the length of record_id.
+_finished: Final = Struct(">hiqiqiqiiiqiqi").pack
+_open: Final = Struct(">hiqiqiqiiiii").pack
+_length: Final = Struct(">i").pack
+_int4: Final = Struct(">ii").pack
+_int8: Final = Struct(">iq").pack
+
+
+class CopiedRows:
+    """Makes rows for ``copy_records``, in the order of its columns.
+
+    Args:
+        further: columns that the caller puts behind each.
+    """
+
+    def __init__(self, further: int = 0) -> None:
+        self._columns = _COLUMNS + further
+        self._labels: dict[int, tuple[Labels, bytes]] = {}  # by identity; each is kept, so that no other gets it
+        self._amounts: dict[int, tuple[Amounts, bytes]] = {}
+        self._provenance: Provenance | None = None
+        self._received_at = 0
+
+    def rows(self, pending: Iterable[PendingRecord]) -> list[bytes]:
+        """The rows of records."""
+        return list(map(self._row, pending))
+
+    def _row(self, pending: PendingRecord) -> bytes:
+        row = pending.row
+        _, labels = self._labels.get(id(row.labels)) or self._learn_labels(row.labels)
+        _, amounts = self._amounts.get(id(row.amounts)) or self._learn_amounts(row.amounts, pending.score_set)
+        if pending.provenance is not self._provenance:
+            self._provenance = pending.provenance
+            self._received_at = to_micros(pending.provenance.received_at) - _TO_2000
+        record_id, document = row.record_id.encode(), row.document.encode()
+        start, stop = row.start_time - _TO_2000, row.stop_time
+        head = (self._columns, 8, start, 8, row.content, 8, self._received_at, 4, pending.source)
+        if stop is None:
+            begin = _open(*head, -1, -1, len(record_id))
+        else:
+            begin = _finished(*head, 8, stop - _TO_2000, 8, pending.record.runtime, len(record_id))
+        more = _TRUE if row.more else _NULL
+        return b"".join((begin, record_id, more, amounts, labels, _length(len(document)), document))
+
+    def _learn_labels(self, labels: Labels) -> tuple[Labels, bytes]:
+        texts = b"".join(map(_text, (labels.site, labels.user_group, labels.user_name)))
+        meta = _NULL if labels.meta is None else _field(_JSONB_VERSION + bytes(labels.text))
+        self._labels[id(labels)] = learnt = labels, texts + meta
+        return learnt
+
+    def _learn_amounts(self, amounts: Amounts, score_set: int | None) -> tuple[Amounts, bytes]:
+        numbers = b"".join(map(int8, (amounts.cores, amounts.memory, amounts.gpu, amounts.total_cpu)))
+        self._amounts[id(amounts)] = learnt = amounts, numbers + (_NULL if score_set is None else _int4(4, score_set))
+        return learnt
+
+
+def int8(number: int | None) -> bytes:
+    """A field of type int8."""
+    return _NULL if number is None else _int8(8, number)
+
+
+def timestamptz(micros: int | None) -> bytes:
+    """A field of an instant, given in microseconds since 1970."""
+    return int8(None if micros is None else micros - _TO_2000)
+
+
+def _text(text: str | None) -> bytes:
+    return _NULL if text is None else _field(text.encode())
+
+
+def _field(value: bytes) -> bytes:
+    return _length(len(value)) + value
