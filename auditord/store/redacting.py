@@ -65,7 +65,7 @@ def redact(
         changes = RollupChanges((yield from rolled_keys()))
         for row, after in found:
             changes.remove_stored(row)
-            changes.add(make_row(after), after, row.score_set)
+            changes.add(make_row(after), row.score_set)
         yield from note(changes)
     return len(found)
 

@@ -74,6 +74,9 @@ class Amounts(msgspec.Struct, frozen=True, gc=False):
         gpu: the same.
         total_cpu: the same.
         more: whether amounts were summed.
+        names: of the components.
+        numbers: the amount of each.
+        largest: of these.
         text: JSON as it is written.
         compared: the same for :func:`content_hash`.
     """
@@ -84,6 +87,9 @@ class Amounts(msgspec.Struct, frozen=True, gc=False):
     gpu: int | None
     total_cpu: int | None
     more: bool
+    names: tuple[str, ...]
+    numbers: tuple[int, ...]
+    largest: int
     text: msgspec.Raw
     compared: bytes
 
@@ -97,6 +103,7 @@ class RecordRow(msgspec.Struct, frozen=True, gc=False):
         stop_time: None while open.
         labels: the columns for meta.
         amounts: the columns for components.
+        more: True if either of these is incomplete.
         content: see :func:`content_hash`.
         document: the wire text.
     """
@@ -106,13 +113,9 @@ class RecordRow(msgspec.Struct, frozen=True, gc=False):
     stop_time: int | None
     labels: Labels
     amounts: Amounts
+    more: bool | None
     content: int
     document: str
-
-    @property
-    def more(self) -> bool | None:
-        """True if the columns for meta and components are incomplete."""
-        return True if self.labels.more or self.amounts.more else None
 
 
 class PendingRecord(msgspec.Struct, frozen=True, gc=False):
@@ -267,7 +270,8 @@ def make_row(record: Record, text: bytes | None = None) -> RecordRow:
 def _row(record: Record, labels: Labels, amounts: Amounts, content: int, document: str) -> RecordRow:
     start, stop = (record.start_time - EPOCH) // MICROSECOND, record.stop_time
     stop_time = None if stop is None else (stop - EPOCH) // MICROSECOND
-    return RecordRow(record.record_id, start, stop_time, labels, amounts, content, document)
+    more = True if labels.more or amounts.more else None
+    return RecordRow(record.record_id, start, stop_time, labels, amounts, more, content, document)
 
 
 def _labels_of(meta: Meta | None) -> Labels:
@@ -288,13 +292,15 @@ def _dimension(meta: Meta, key: str, otherwise: str) -> tuple[str | None, bool]:
 
 
 def _amounts_of(components: Sequence[Component]) -> Amounts:
-    found = {component.name: component.amount for component in components}
-    several = len(found) < len(components)
+    names = tuple([component.name for component in components])
+    numbers = tuple([component.amount for component in components])
+    found = dict(zip(names, numbers, strict=True))
+    several = len(found) < len(names)
     if several:
         found = _sums(components)
     return Amounts(
         components, found.get("Cores"), found.get("Memory"), found.get("GPU"), found.get("TotalCPU"), several,
-        encode_part(components), _sorting_encoder.encode(components),
+        names, numbers, max(numbers, default=0), encode_part(components), _sorting_encoder.encode(components),
     )  # fmt: skip
 
 

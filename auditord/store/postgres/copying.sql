@@ -191,14 +191,14 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: read_rollup_changes
 -- What nobody has folded into the cells yet.
-SELECT number, day, size, changes::text, keys
+SELECT number, day, size, changes, keys
 FROM auditord.rollup_changes
 
 -- name: write_rollup_changes
 -- Add changes.
 INSERT INTO auditord.rollup_changes (number, day, size, changes, keys)
 OVERRIDING SYSTEM VALUE
-VALUES (%s, %s, %s, %s::jsonb, %s)
+VALUES (%s, %s, %s, %s, %s)
 
 -- name: read_rollup_state
 -- How far the cells are filled.

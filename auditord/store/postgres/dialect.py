@@ -109,7 +109,7 @@ class PostgresDialect(Dialect):
         " (part ->> 3)::bigint, (part ->> 4)::bigint, (cell ->> 2)::bigint, (cell ->> 3)::bigint, (cell ->> 4)::bigint,"
         " (cell ->> 5)::bigint, CASE part ->> 0 WHEN '' THEN (cell ->> 6)::bigint END,"
         " (cell ->> 9)::boolean::integer"
-        " FROM auditord.rollup_changes, jsonb_array_elements(changes) AS cell,"
+        " FROM auditord.rollup_changes, jsonb_array_elements(changes::jsonb) AS cell,"
         " CAST(cell ->> 0 AS jsonb) AS labels, jsonb_array_elements(cell -> 7) AS part"
         " WHERE day >= %s AND day < %s"
     )

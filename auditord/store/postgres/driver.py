@@ -215,14 +215,20 @@ async def _copy(connection: Connection, parts: _Parts, keys: Keys) -> None:
             added += part
         await copy.write(END)
         # While the database is still busy with the rows.
-        sums, ids = _sums_of(added, keys), as_json([each.row.record_id for each in added])
+        sums, ids = _sums_of(added, keys), [each.row.record_id for each in added]
     if await _rows(connection, QUERIES["note_new_records"], {**sums, "ids": ids}):
         raise Overtaken
 
 
-def _sums_of(pending: Sequence[PendingRecord], keys: Keys) -> Mapping[str, str]:
-    counts = counts_of(keys.counted, [each.record for each in pending])
-    return {"counts": counts, "rollups": as_json(changes_of_records(pending, keys.rolled).by_day())}
+def _sums_of(pending: Sequence[PendingRecord], keys: Keys) -> Mapping[str, object]:
+    noted = changes_of_records(pending, keys.rolled).noted()
+    return {
+        "counts": counts_of(keys.counted, [each.record for each in pending]),
+        "days": [each.day for each in noted],
+        "sizes": [each.size for each in noted],
+        "changes": [each.changes for each in noted],
+        "keys": [each.keys for each in noted],
+    }
 
 
 async def _rows(connection: Connection, query: LiteralString, parameters: Mapping[str, object]) -> Rows:

@@ -11,7 +11,8 @@ WITH counted AS (
 rolled AS (
     INSERT INTO auditord.rollup_changes (day, size, changes, keys)
     SELECT day, size, changes, keys
-    FROM jsonb_to_recordset(%(rollups)s::jsonb) AS noted (day integer, size integer, changes jsonb, keys text)
+    FROM unnest(%(days)s::integer [], %(sizes)s::integer [], %(changes)b::text [], %(keys)b::text [])
+        AS noted (day, size, changes, keys)
 ),
 synced AS (
     INSERT INTO auditord.lake_changes (record_id, known)
@@ -70,17 +71,18 @@ WITH counted AS (
 rolled AS (
     INSERT INTO auditord.rollup_changes (day, size, changes, keys)
     SELECT day, size, changes, keys
-    FROM jsonb_to_recordset(%(rollups)s::jsonb) AS noted (day integer, size integer, changes jsonb, keys text)
+    FROM unnest(%(days)s::integer [], %(sizes)s::integer [], %(changes)b::text [], %(keys)b::text [])
+        AS noted (day, size, changes, keys)
 ),
 synced AS (
     INSERT INTO auditord.lake_changes (record_id, known)
     SELECT record_id, 0
-    FROM jsonb_array_elements_text(%(ids)s::jsonb) AS new (record_id)
+    FROM unnest(%(ids)b::text []) AS new (record_id)
     WHERE EXISTS (SELECT 1 FROM auditord.lake WHERE lake_id <> '')
 )
 SELECT record_id
 FROM auditord.archived_records
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
+WHERE EXISTS (SELECT FROM auditord.archived_records) AND record_id = ANY (%(ids)b::text [])
 
 -- name: overwrite_records
 -- Put records in the place of the stored ones; when a run was first heard of stays.

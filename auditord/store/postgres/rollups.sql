@@ -4,7 +4,7 @@
 -- Append what a transaction changed in the cells of days.
 INSERT INTO auditord.rollup_changes (day, size, changes, keys)
 SELECT day, size, changes, keys
-FROM jsonb_to_recordset(%s::jsonb) AS noted (day integer, size integer, changes jsonb, keys text)
+FROM jsonb_to_recordset(%s::jsonb) AS noted (day integer, size integer, changes text, keys text)
 
 -- name: rollup_state
 -- The first day that is not in the cells yet, and the days whose changes are held.
@@ -89,7 +89,7 @@ FROM auditord.rollup_changes
 
 -- name: list_rollup_changes
 -- The oldest changes of days that are in the cells, about so many cells of them.
-SELECT number, day, changes::text, keys
+SELECT number, day, changes, keys
 FROM (
     SELECT number, day, size, changes, keys, sum(size) OVER (ORDER BY number) AS so_far
     FROM auditord.rollup_changes
@@ -196,7 +196,7 @@ WHERE stop_time < to_timestamp(%(day)s::double precision * 86400)
 -- name: read_rollup_days
 -- All records of some days with complete columns, and the changes of these days, from one state.
 SELECT
-    number, day::bigint, NULL::bigint, keys, NULL::text, NULL::text, NULL::integer, changes::text
+    number, day::bigint, NULL::bigint, keys, NULL::text, NULL::text, NULL::integer, changes
 FROM auditord.rollup_changes
 WHERE day >= %(begin)s AND day < %(end)s
 UNION ALL

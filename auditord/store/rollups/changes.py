@@ -9,8 +9,8 @@ nothing here. The cells must be complete before (:func:`auditord.store.rollups.f
 be missing in them. A record in the archive that is corrected or deleted without coming back first::
 
     changes = RollupChanges((yield from rolled_keys()))
-    changes.remove(make_row(before), before, score_set_before)
-    changes.add(make_row(after), after, score_set_after)  # not for a deletion
+    changes.remove(make_row(before), score_set_before)
+    changes.add(make_row(after), score_set_after)  # not for a deletion
     yield from note(changes)  # in the transaction that changes the state of the archive
 
 **Keys.** Cells tell sites, groups and users apart. Each further meta key whose values are rolled up, the number of
@@ -32,22 +32,22 @@ import msgspec
 from auditord.store.planning import ChangePlan, StoredRow
 from auditord.store.rollups.cells import GROUPED_KEYS
 from auditord.store.rollups.deltas import (
-    CORES,
     CORES_KEY,
     CPU_TIME,
+    LOW,
+    LOW_BITS,
     MICROS_PER_DAY,
     RECORD,
     AmountChange,
     CellChange,
     DayChange,
     Ends,
-    split,
+    NotedChange,
     widened,
 )
 from auditord.store.rollups.zone_keys import ZoneDays, is_of_zone, known, parts_of, zone_days, zone_of_key
 from auditord.store.rows import PendingRecord, make_row
-from auditord.store.work import RolledKeys, Work, for_each
-from auditord_hookspecs import Component
+from auditord.store.work import RolledKeys, Work, as_json, for_each
 from auditord_hookspecs.records import Meta
 
 P = TypeVar("P")
@@ -86,11 +86,16 @@ class _Keys(NamedTuple):
 
 
 class Labelled(Protocol):
-    """The labels that tell cells apart, see :class:`auditord.store.rows.Labels`."""
+    """The labels of a record, see :class:`auditord.store.rows.Labels`."""
+
+    @property
+    def meta(self) -> Meta | None:
+        """All of them."""
+        ...
 
     @property
     def site(self) -> str | None:
-        """A label; so are the next two."""
+        """One that tells cells apart; so are the next two."""
         ...
 
     @property
@@ -104,8 +109,32 @@ class Labelled(Protocol):
         ...
 
 
+class Measured(Protocol):
+    """The amounts of a record, see :class:`auditord.store.rows.Amounts`."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its components."""
+        ...
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The amount of each."""
+        ...
+
+    @property
+    def largest(self) -> int:
+        """The largest of them."""
+        ...
+
+    @property
+    def cores(self) -> int | None:
+        """The amount of :data:`CORES`."""
+        ...
+
+
 class Finished(Protocol):
-    """The columns of a record that decide on its cell, see :class:`auditord.store.rows.RecordRow`."""
+    """A record as far as the cells need it, see :class:`auditord.store.rows.RecordRow`."""
 
     @property
     def start_time(self) -> int:
@@ -119,26 +148,17 @@ class Finished(Protocol):
 
     @property
     def labels(self) -> Labelled:
-        """Its labels."""
+        """What its meta says."""
+        ...
+
+    @property
+    def amounts(self) -> Measured:
+        """What its components say."""
         ...
 
     @property
     def more(self) -> bool | None:
         """True if the labels do not tell all: in no cell."""
-        ...
-
-
-class Rolled(Protocol):
-    """A record, as far as the cells need it beside its columns."""
-
-    @property
-    def components(self) -> Sequence[Component]:
-        """The components of the record."""
-        ...
-
-    @property
-    def meta(self) -> Meta | None:
-        """The labels of the record."""
         ...
 
 
@@ -154,37 +174,47 @@ class RollupChanges:
         self._added: _Cells = {}
         self._removed: _Cells = {}
 
-    def add(self, row: Finished, record: Rolled, score_set: int | None) -> None:
+    @property
+    def keys(self) -> Sequence[str]:
+        """What they tell apart beside site, group and user."""
+        return self._keys.names
+
+    def add(self, row: Finished, score_set: int | None) -> None:
         """A record is there."""
-        _count(self._added, self._keys, row, record, score_set)
+        _count(self._added, self._keys, row, score_set)
 
     def add_new(self, pending: Iterable[PendingRecord]) -> None:
         """Records are there."""
+        cells, keys = self._added, self._keys
         for each in pending:
-            _count(self._added, self._keys, each.row, each.record, each.score_set)
+            _count(cells, keys, each.row, each.score_set)
 
-    def remove(self, row: Finished, record: Rolled, score_set: int | None) -> None:
+    def remove(self, row: Finished, score_set: int | None) -> None:
         """A record is there no more."""
-        _count(self._removed, self._keys, row, record, score_set)
+        _count(self._removed, self._keys, row, score_set)
 
     def remove_stored(self, before: StoredRow) -> None:
         """A stored record is there no more."""
         if before.identity.stop is not None:
-            record = before.record
-            self.remove(make_row(record), record, before.score_set)
+            self.remove(make_row(before.record), before.score_set)
 
     def by_day(self) -> list[DayChange]:
-        """The rows to be appended."""
+        """The changes of cells."""
         days: dict[int, list[CellChange]] = {}
+        parts = self._keys.parts
         for key, cell in self._added.items():
-            ends = (cell[0], cell[1], None, None)
-            amounts, has_cpu_time = _amounts(1, key, cell), CPU_TIME in key[5]
-            change = CellChange(self._labels(key), key[4], *ends, cell[2], amounts, False, has_cpu_time)  # noqa: FBT003 a column
-            days.setdefault(key[0], []).append(change)
+            day, site, group, user, score_set, names, values = key
+            labels, ends = label_text(site, group, user, parts, values), (cell[0], cell[1], None, None)
+            sums = (cell[2], _amounts(1, names, cell), False, CPU_TIME in names)
+            days.setdefault(day, []).append(CellChange(labels, score_set, *ends, *sums))
         for day, removal in self._removals():
             days.setdefault(day, []).append(removal)
+        return [DayChange(day, days[day]) for day in sorted(days)]
+
+    def noted(self) -> list[NotedChange]:
+        """The rows to be appended."""
         keys = _keys_text(self._keys.names)
-        return [DayChange(day, len(days[day]), days[day], keys) for day in sorted(days)]
+        return [NotedChange(each.day, len(each.changes), as_json(each.changes), keys) for each in self.by_day()]
 
     def _removals(self) -> Iterator[tuple[int, CellChange]]:
         if not self._removed:
@@ -195,7 +225,7 @@ class RollupChanges:
             first, last = (None, None) if _place(key) in of_user else (cell[0], cell[1])
             of_key_first, of_key_last = (None, None) if _place_of_keys(key) in of_key else (cell[0], cell[1])
             ends = (None, None, first, last)
-            amounts, is_of_user = _amounts(-1, key, cell), _together(key) in of_all
+            amounts, is_of_user = _amounts(-1, key[5], cell), _together(key) in of_all
             sums = (-cell[2], amounts, is_of_user, CPU_TIME in key[5])
             yield key[0], CellChange(self._labels(key), key[4], *ends, *sums, of_key_first, of_key_last)
 
@@ -221,11 +251,11 @@ def changes_of_plan(plan: ChangePlan, keys: Sequence[str]) -> RollupChanges:
     changes = changes_of_records(plan.new, keys)
     for pending in plan.overwritten:
         changes.remove_stored(plan.before[pending.record_id])
-        changes.add(pending.row, pending.record, pending.score_set)
+        changes.add(pending.row, pending.score_set)
     for pending in plan.moved:
         before = plan.before[pending.record_id]
         changes.remove_stored(before)
-        changes.add(pending.row, pending.record, before.score_set)
+        changes.add(pending.row, before.score_set)
     for record_id in plan.removed:
         changes.remove_stored(plan.before[record_id])
     return changes
@@ -233,7 +263,7 @@ def changes_of_plan(plan: ChangePlan, keys: Sequence[str]) -> RollupChanges:
 
 def note(changes: RollupChanges) -> Work[None]:
     """Append changes, in the transaction of the records that they are about."""
-    yield from for_each("note_rollup_changes", changes.by_day())
+    yield from for_each("note_rollup_changes", changes.noted())
 
 
 @lru_cache(50_000)
@@ -263,24 +293,23 @@ def _keys_text(keys: tuple[str, ...]) -> str:
     return msgspec.json.encode(keys).decode()
 
 
-def _count(cells: _Cells, keys: _Keys, row: Finished, record: Rolled, score_set: int | None) -> None:
+def _count(cells: _Cells, keys: _Keys, row: Finished, score_set: int | None) -> None:
     # In one pass and with few objects: this is done for every record that comes.
     start, stop = row.start_time, row.stop_time
     if stop is None or row.more or stop < start:
         return
-    components = record.components
+    labels, amounts = row.labels, row.amounts
+    names, numbers = amounts.names, amounts.numbers
+    values = _values(keys, labels.meta, amounts.cores, stop) if keys.parts else ()
     runtime, records, left_out = (stop - start) // 1_000_000, 1, 0
-    names, amounts = tuple([each.name for each in components]), [each.amount for each in components]
-    values = _values(keys, record.meta, names, amounts, stop) if keys.parts else ()
-    if runtime >= _LONGEST_RUNTIME or (amounts and max(amounts) >= _LARGEST_AMOUNT):
-        runtime, records, left_out, names, amounts = 0, 0, 1, (), []
-    labels = row.labels
-    place = labels.site, labels.user_group, labels.user_name
-    key = (stop // MICROS_PER_DAY, *place, score_set or 0, names, values)
+    if runtime >= _LONGEST_RUNTIME or amounts.largest >= _LARGEST_AMOUNT:
+        runtime, records, left_out, names, numbers = 0, 0, 1, (), ()
+    day = stop // MICROS_PER_DAY
+    key = (day, labels.site, labels.user_group, labels.user_name, score_set or 0, names, values)
     if (cell := cells.get(key)) is None:
         cells[key] = cell = [stop, stop, left_out, records, runtime]
-        for amount in amounts:
-            cell += (amount, amount * runtime)
+        for number in numbers:
+            cell += (number, number * runtime)
         return
     if stop < cell[0]:
         cell[0] = stop
@@ -290,30 +319,33 @@ def _count(cells: _Cells, keys: _Keys, row: Finished, record: Rolled, score_set:
     cell[3] += records
     cell[4] += runtime
     at = 5
-    for amount in amounts:
-        cell[at] += amount
-        cell[at + 1] += amount * runtime
+    for number in numbers:
+        cell[at] += number
+        cell[at + 1] += number * runtime
         at += 2
 
 
-def _values(keys: _Keys, meta: Meta | None, names: tuple[str, ...], amounts: Sequence[int], stop: int) -> _Values:
-    found: list[tuple[str, ...] | None] = []
-    for key in keys.meta:
-        texts = None if meta is None else meta.get(key)
-        found.append(None if texts is None else tuple(texts))
-    if keys.has_cores:
-        found.append((str(amounts[names.index(CORES)]),) if CORES in names else None)
-    found.extend([days.values(stop) for days in keys.zones])
-    return tuple(found)
+def _values(keys: _Keys, meta: Meta | None, cores: int | None, stop: int) -> _Values:
+    of_cores = _of_cores(cores) if keys.has_cores else ()
+    if not keys.meta and not keys.zones:
+        return of_cores
+    texts = [None if meta is None else meta.get(key) for key in keys.meta]
+    of_meta = [None if each is None else tuple(each) for each in texts]
+    return (*of_meta, *of_cores, *[days.values(stop) for days in keys.zones])
 
 
-def _amounts(sign: int, key: _Key, cell: list[int]) -> list[AmountChange]:
-    records = sign * cell[3]
-    amounts = [(RECORD, records, records, *split(sign * cell[4]))]
+@lru_cache(1_000)
+def _of_cores(cores: int | None) -> _Values:
+    return (None if cores is None else (str(cores),),)
+
+
+def _amounts(sign: int, names: Iterable[str], cell: list[int]) -> list[AmountChange]:
+    records, runtime = sign * cell[3], sign * cell[4]
+    amounts = [(RECORD, records, records, runtime >> LOW_BITS, runtime & LOW)]
     at = 5
-    for name in key[5]:
+    for name in names:
         product = sign * cell[at + 1]
-        amounts.append((name, records, sign * cell[at], *split(product)))
+        amounts.append((name, records, sign * cell[at], product >> LOW_BITS, product & LOW))
         at += 2
     return amounts
 

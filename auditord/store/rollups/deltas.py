@@ -21,7 +21,8 @@ CORES_KEY: Final = ""
 LOW_BITS: Final = 40
 """Bits of a sum of products that are kept apart, so that both parts of it fit 64 bits in every database."""
 
-_LOW: Final = (1 << LOW_BITS) - 1
+LOW: Final = (1 << LOW_BITS) - 1
+"""What is left of a sum apart from them."""
 
 AmountChange: TypeAlias = tuple[str, int, int, int, int]
 """The change of the sums over components of one name.
@@ -68,17 +69,24 @@ class CellChange(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class DayChange(msgspec.Struct, frozen=True, gc=False):
-    """The changes by a transaction of so many cells of one day since 1970, and a JSON list of the keys in them."""
+    """The changes by a transaction of the cells of one day since 1970."""
+
+    day: int
+    changes: list[CellChange]
+
+
+class NotedChange(msgspec.Struct, frozen=True, gc=False):
+    """The same as a row: how many changes they are, these and the keys that they tell apart as JSON."""
 
     day: int
     size: int
-    changes: list[CellChange]
+    changes: str
     keys: str
 
 
 def split(number: int) -> tuple[int, int]:
     """Both parts of a sum of products."""
-    return number >> LOW_BITS, number & _LOW
+    return number >> LOW_BITS, number & LOW
 
 
 def widened(ends: Ends | None, first: int, last: int) -> Ends:

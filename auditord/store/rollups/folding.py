@@ -28,7 +28,7 @@ from auditord.store.rollups.cells import (
     label_row,
 )
 from auditord.store.rollups.changes import RollupChanges
-from auditord.store.rollups.deltas import MICROS_PER_DAY, CellChange
+from auditord.store.rollups.deltas import CORES, MICROS_PER_DAY, CellChange
 from auditord.store.rows import make_row
 from auditord.store.work import Work, as_json, ask, for_each
 from auditord_hookspecs import Component, Record
@@ -66,11 +66,21 @@ class State(NamedTuple):
 
 
 class _Labels(msgspec.Struct, gc=False):
-    """The columns for labels."""
+    """The labels of a record."""
 
+    meta: Meta | None
     site: str | None
     user_group: str | None
     user_name: str | None
+
+
+class _Amounts(msgspec.Struct, gc=False):
+    """The amounts of a record."""
+
+    names: tuple[str, ...]
+    numbers: tuple[int, ...]
+    largest: int
+    cores: int | None
 
 
 class _Columns(msgspec.Struct, gc=False):
@@ -79,6 +89,7 @@ class _Columns(msgspec.Struct, gc=False):
     start_time: int
     stop_time: int
     labels: _Labels
+    amounts: _Amounts
     more: None = None
 
 
@@ -116,14 +127,15 @@ class Days:
                 if number is not None:  # of a change: the day, its keys and itself
                     self.settled.append((number, start, document, site))
                 else:
-                    columns = _Columns(start, stop, _Labels(site, group, user))
-                    self.changes.add(columns, _rolled.decode(document), score_set)
+                    rolled = _rolled.decode(document)
+                    labels = _Labels(rolled.meta, site, group, user)
+                    self.changes.add(_Columns(start, stop, labels, _amounts_of(rolled.components)), score_set)
 
     def cells(self, keys: Sequence[RolledKey], *, alone: bool = False) -> Cells:
         """The cells that they are in."""
         cells = Cells(keys, alone=alone)
         for change in self.changes.by_day():
-            cells.add(change.day, change.changes, _keys.decode(change.keys))
+            cells.add(change.day, change.changes, self.changes.keys)
         return cells
 
     def settled_numbers(self) -> str:
@@ -133,7 +145,13 @@ class Days:
     def add(self, records: Sequence[Record], score_sets: Sequence[int | None]) -> None:
         """Take up archived records, with the numbers of their score sets."""
         for record, score_set in zip(records, score_sets, strict=True):
-            self.changes.add(make_row(record), record, score_set)
+            self.changes.add(make_row(record), score_set)
+
+
+def _amounts_of(components: Sequence[Component]) -> _Amounts:
+    names, numbers = tuple([each.name for each in components]), tuple([each.amount for each in components])
+    cores = next((number for name, number in zip(names, numbers, strict=True) if name == CORES), None)
+    return _Amounts(names, numbers, max(numbers, default=0), cores)
 
 
 def read_state(statement: str = "rollup_state") -> Work[State]:

@@ -106,7 +106,7 @@ def has_added(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> b
     try:
         with _savepoint(connection):
             _insert(connection, new)
-            if changes := changes_of_records(new, _rolled_keys(connection)).by_day():
+            if changes := changes_of_records(new, _rolled_keys(connection)).noted():
                 _do(connection, ForEach("note_rollup_changes", changes))
             if forwarded := [outbox_row("insert", each) for each in new if each.forwarded]:
                 _do(connection, ForEach("put_outbox", forwarded))

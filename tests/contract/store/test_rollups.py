@@ -757,7 +757,7 @@ async def test_a_key_is_filled_anew_where_changes_do_not_tell_it_apart(stores: S
         await store._write(lambda: ask("forget_all_rollup_changes"))
         row = make_row(record)
         late = RollupChanges(())  # by a process that has not heard of the key
-        late.add(row, record, (await store._sources.numbers(BY_COLLECTOR, [record]))[1][0])
+        late.add(row, (await store._sources.numbers(BY_COLLECTOR, [record]))[1][0])
         await store._write(lambda: note(late))
         assert await from_rollups(store, OF_KEYS[0]) is None
         await check(store)
