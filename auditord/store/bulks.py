@@ -52,7 +52,7 @@ class Bulk:
 
     @property
     def are_distinct(self) -> bool:
-        """Whether no id occurs twice."""
+        """True if no id occurs twice."""
         return len(set(self.ids)) == len(self.ids)
 
     def pending(self) -> list[PendingRecord]:

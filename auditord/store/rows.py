@@ -12,7 +12,7 @@ from auditord.store.protocol import Duplicates, Provenance
 from auditord.store.verdicts import Identity
 from auditord_hookspecs import Component, InvalidRecord, Record
 from auditord_hookspecs.records import MAX_AMOUNT, PROVENANCE_KEYS, USER_KEYS, Meta
-from auditord_hookspecs.wire import encode_part, encode_records
+from auditord_hookspecs.wire import encode_part, encode_record, encode_records
 
 META_COLUMNS: Final[Mapping[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
 """Columns for the first value of meta keys; they are complete where ``more`` is not set."""
@@ -42,78 +42,103 @@ _sorting_encoder: Final = msgspec.json.Encoder(order="sorted")
 _as_signed: Final = Struct(">q").unpack
 
 
-class Labels(msgspec.Struct, frozen=True, gc=False):
-    """The columns that meta decides; rows whose records share it share them.
+class RolledLabels(msgspec.Struct, frozen=True, gc=False):
+    """The labels of a record that roll-ups tell apart.
 
     Args:
-        meta: of the records.
+        meta: all of them.
         site: first value of the meta key; so are the next two.
         user_group: the same.
         user_name: the same.
-        more: whether these columns are incomplete.
-        text: JSON as it is written.
-        compared: the part of it that :func:`content_hash` knows.
     """
 
     meta: Meta | None
     site: str | None
     user_group: str | None
     user_name: str | None
+
+
+class Labels(RolledLabels, frozen=True, gc=False):
+    """The columns that meta decides; rows whose records share it share them.
+
+    Args:
+        more: whether these columns are incomplete.
+        compared: the part of it that :func:`content_hash` knows.
+    """
+
     more: bool
-    text: msgspec.Raw
     compared: bytes
 
 
-class Amounts(msgspec.Struct, frozen=True, gc=False):
+class RolledAmounts(msgspec.Struct, frozen=True, gc=False):
+    """The amounts of a record that roll-ups sum.
+
+    Args:
+        names: of the components.
+        numbers: the amount of each.
+        largest: of these.
+        cores: the amount of the component, summed where its name occurs more than once.
+    """
+
+    names: tuple[str, ...]
+    numbers: tuple[int, ...]
+    largest: int
+    cores: int | None
+
+
+class Amounts(RolledAmounts, frozen=True, gc=False):
     """The columns that components decide; rows whose records share them share these.
 
     Args:
         components: of the records.
-        cores: the amount of the component, summed where its name occurs more than once; so are the next three.
-        memory: the same.
+        memory: the amount of the component, summed where its name occurs more than once; so are the next two.
         gpu: the same.
         total_cpu: the same.
         more: whether amounts were summed.
-        names: of the components.
-        numbers: the amount of each.
-        largest: of these.
-        text: JSON as it is written.
         compared: the same for :func:`content_hash`.
     """
 
     components: Sequence[Component]
-    cores: int | None
     memory: int | None
     gpu: int | None
     total_cpu: int | None
     more: bool
-    names: tuple[str, ...]
-    numbers: tuple[int, ...]
-    largest: int
-    text: msgspec.Raw
     compared: bytes
 
 
-class RecordRow(msgspec.Struct, frozen=True, gc=False):
-    """A record as all databases keep it; times are microseconds since 1970.
+class RolledRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record as far as roll-ups need it; times are microseconds since 1970.
+
+    Args:
+        start_time: of the run.
+        stop_time: None while open: in no cell.
+        labels: what its meta says.
+        amounts: what its components say.
+        more: True if labels or amounts are incomplete: in no cell.
+    """
+
+    start_time: int
+    stop_time: int | None
+    labels: RolledLabels
+    amounts: RolledAmounts
+    more: bool | None
+
+
+class RecordRow(RolledRecord, frozen=True, gc=False):
+    """A record as all databases keep it.
 
     Args:
         record_id: its id.
-        start_time: of the run.
-        stop_time: None while open.
         labels: the columns for meta.
         amounts: the columns for components.
-        more: True if either of these is incomplete.
         content: see :func:`content_hash`.
         document: the wire text.
     """
 
-    record_id: str
-    start_time: int
-    stop_time: int | None
     labels: Labels
     amounts: Amounts
     more: bool | None
+    record_id: str
     content: int
     document: str
 
@@ -176,8 +201,8 @@ class RowMaker:
     """
 
     def __init__(self) -> None:
-        self._labels: dict[int, Labels] = {}
-        self._amounts: dict[int, Amounts] = {}
+        self._labels: dict[int, tuple[Labels, msgspec.Raw]] = {}
+        self._amounts: dict[int, tuple[Amounts, msgspec.Raw]] = {}
         self._contents: dict[tuple[int, int], int] = {}
 
     def make(self, records: Sequence[Record]) -> list[RecordRow]:
@@ -196,19 +221,20 @@ class RowMaker:
         return rows
 
     def _make(self, records: Sequence[Record]) -> Iterable[RecordRow]:
-        labels = [self._labels.get(id(each.meta)) or self._learn_labels(each.meta) for each in records]
-        amounts = [self._amounts.get(id(each.components)) or self._learn_amounts(each.components) for each in records]
+        of_meta = [self._labels.get(id(each.meta)) or self._learn_labels(each.meta) for each in records]
+        of_all = [self._amounts.get(id(each.components)) or self._learn_amounts(each.components) for each in records]
+        labels, amounts = [columns for columns, _ in of_meta], [columns for columns, _ in of_all]
         contents = map(self._content, labels, amounts)
-        texts = encode_records(records, [each.text for each in labels], [each.text for each in amounts])
+        texts = encode_records(records, [text for _, text in of_meta], [text for _, text in of_all])
         return map(_row, records, labels, amounts, contents, texts)
 
-    def _learn_labels(self, meta: Meta | None) -> Labels:
-        self._labels[id(meta)] = labels = _labels_of(meta)
-        return labels
+    def _learn_labels(self, meta: Meta | None) -> tuple[Labels, msgspec.Raw]:
+        self._labels[id(meta)] = learnt = _labels_of(meta), encode_part(meta)
+        return learnt
 
-    def _learn_amounts(self, components: Sequence[Component]) -> Amounts:
-        self._amounts[id(components)] = amounts = _amounts_of(components)
-        return amounts
+    def _learn_amounts(self, components: Sequence[Component]) -> tuple[Amounts, msgspec.Raw]:
+        self._amounts[id(components)] = learnt = _amounts_of(components), encode_part(components)
+        return learnt
 
     def _content(self, labels: Labels, amounts: Amounts) -> int:
         both = id(labels), id(amounts)
@@ -260,10 +286,7 @@ def make_row(record: Record, text: bytes | None = None) -> RecordRow:
     """The row of a record; its wire text is encoded where it is not given."""
     labels, amounts = _labels_of(record.meta), _amounts_of(record.components)
     content = _digest(labels.compared, amounts.compared)
-    if text is None:
-        (document,) = encode_records((record,), (labels.text,), (amounts.text,))
-    else:
-        document = text.decode()
+    document = (encode_record(record) if text is None else text).decode()
     return _row(record, labels, amounts, content, document)
 
 
@@ -271,7 +294,7 @@ def _row(record: Record, labels: Labels, amounts: Amounts, content: int, documen
     start, stop = (record.start_time - EPOCH) // MICROSECOND, record.stop_time
     stop_time = None if stop is None else (stop - EPOCH) // MICROSECOND
     more = True if labels.more or amounts.more else None
-    return RecordRow(record.record_id, start, stop_time, labels, amounts, more, content, document)
+    return RecordRow(start, stop_time, labels, amounts, more, record.record_id, content, document)
 
 
 def _labels_of(meta: Meta | None) -> Labels:
@@ -280,7 +303,7 @@ def _labels_of(meta: Meta | None) -> Labels:
     group, more_groups = _dimension(known, "group_id", "group")
     user, more_users = _dimension(known, "user_id", "user")
     more = more_sites or more_groups or more_users
-    return Labels(meta, site, group, user, more, encode_part(meta), _compared_meta(meta))
+    return Labels(meta, site, group, user, more, _compared_meta(meta))
 
 
 def _dimension(meta: Meta, key: str, otherwise: str) -> tuple[str | None, bool]:
@@ -299,8 +322,9 @@ def _amounts_of(components: Sequence[Component]) -> Amounts:
     if several:
         found = _sums(components)
     return Amounts(
-        components, found.get("Cores"), found.get("Memory"), found.get("GPU"), found.get("TotalCPU"), several,
-        names, numbers, max(numbers, default=0), encode_part(components), _sorting_encoder.encode(components),
+        names, numbers, max(numbers, default=0), found.get("Cores"),
+        components, found.get("Memory"), found.get("GPU"), found.get("TotalCPU"), several,
+        _sorting_encoder.encode(components),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from auditord.database.instants import to_micros
 from auditord.store.protocol import Provenance
 from auditord.store.rows import Amounts, Labels, PendingRecord
+from auditord_hookspecs.wire import encode_part
 
 BEGIN: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """In front of the first row."""
@@ -73,7 +74,7 @@ class CopiedRows:
 
     def _learn_labels(self, labels: Labels) -> tuple[Labels, bytes]:
         texts = b"".join(map(_text, (labels.site, labels.user_group, labels.user_name)))
-        meta = _NULL if labels.meta is None else _field(_JSONB_VERSION + bytes(labels.text))
+        meta = _NULL if labels.meta is None else _field(_JSONB_VERSION + bytes(encode_part(labels.meta)))
         self._labels[id(labels)] = learnt = labels, texts + meta
         return learnt
 

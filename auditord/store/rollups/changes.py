@@ -25,7 +25,7 @@ with an archive: :mod:`auditord.store.rollups.scope`.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -46,7 +46,7 @@ from auditord.store.rollups.deltas import (
     widened,
 )
 from auditord.store.rollups.zone_keys import ZoneDays, is_of_zone, known, parts_of, zone_days, zone_of_key
-from auditord.store.rows import PendingRecord, make_row
+from auditord.store.rows import PendingRecord, RolledRecord, make_row
 from auditord.store.work import RolledKeys, Work, as_json, for_each
 from auditord_hookspecs.records import Meta
 
@@ -85,83 +85,6 @@ class _Keys(NamedTuple):
     zones: tuple[ZoneDays, ...]
 
 
-class Labelled(Protocol):
-    """The labels of a record, see :class:`auditord.store.rows.Labels`."""
-
-    @property
-    def meta(self) -> Meta | None:
-        """All of them."""
-        ...
-
-    @property
-    def site(self) -> str | None:
-        """One that tells cells apart; so are the next two."""
-        ...
-
-    @property
-    def user_group(self) -> str | None:
-        """See above."""
-        ...
-
-    @property
-    def user_name(self) -> str | None:
-        """See above."""
-        ...
-
-
-class Measured(Protocol):
-    """The amounts of a record, see :class:`auditord.store.rows.Amounts`."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of its components."""
-        ...
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The amount of each."""
-        ...
-
-    @property
-    def largest(self) -> int:
-        """The largest of them."""
-        ...
-
-    @property
-    def cores(self) -> int | None:
-        """The amount of :data:`CORES`."""
-        ...
-
-
-class Finished(Protocol):
-    """A record as far as the cells need it, see :class:`auditord.store.rows.RecordRow`."""
-
-    @property
-    def start_time(self) -> int:
-        """In microseconds since 1970; so is the next."""
-        ...
-
-    @property
-    def stop_time(self) -> int | None:
-        """None while open: in no cell."""
-        ...
-
-    @property
-    def labels(self) -> Labelled:
-        """What its meta says."""
-        ...
-
-    @property
-    def amounts(self) -> Measured:
-        """What its components say."""
-        ...
-
-    @property
-    def more(self) -> bool | None:
-        """True if the labels do not tell all: in no cell."""
-        ...
-
-
 class RollupChanges:
     """The changes of the roll-ups by one transaction.
 
@@ -176,12 +99,12 @@ class RollupChanges:
 
     @property
     def keys(self) -> Sequence[str]:
-        """What they tell apart beside site, group and user."""
+        """The keys that they tell apart beside site, group and user."""
         return self._keys.names
 
-    def add(self, row: Finished, score_set: int | None) -> None:
+    def add(self, record: RolledRecord, score_set: int | None) -> None:
         """A record is there."""
-        _count(self._added, self._keys, row, score_set)
+        _count(self._added, self._keys, record, score_set)
 
     def add_new(self, pending: Iterable[PendingRecord]) -> None:
         """Records are there."""
@@ -189,9 +112,9 @@ class RollupChanges:
         for each in pending:
             _count(cells, keys, each.row, each.score_set)
 
-    def remove(self, row: Finished, score_set: int | None) -> None:
+    def remove(self, record: RolledRecord, score_set: int | None) -> None:
         """A record is there no more."""
-        _count(self._removed, self._keys, row, score_set)
+        _count(self._removed, self._keys, record, score_set)
 
     def remove_stored(self, before: StoredRow) -> None:
         """A stored record is there no more."""
@@ -293,12 +216,12 @@ def _keys_text(keys: tuple[str, ...]) -> str:
     return msgspec.json.encode(keys).decode()
 
 
-def _count(cells: _Cells, keys: _Keys, row: Finished, score_set: int | None) -> None:
+def _count(cells: _Cells, keys: _Keys, record: RolledRecord, score_set: int | None) -> None:
     # In one pass and with few objects: this is done for every record that comes.
-    start, stop = row.start_time, row.stop_time
-    if stop is None or row.more or stop < start:
+    start, stop = record.start_time, record.stop_time
+    if stop is None or record.more or stop < start:
         return
-    labels, amounts = row.labels, row.amounts
+    labels, amounts = record.labels, record.amounts
     names, numbers = amounts.names, amounts.numbers
     values = _values(keys, labels.meta, amounts.cores, stop) if keys.parts else ()
     runtime, records, left_out = (stop - start) // 1_000_000, 1, 0

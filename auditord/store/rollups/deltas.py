@@ -22,7 +22,7 @@ LOW_BITS: Final = 40
 """Bits of a sum of products that are kept apart, so that both parts of it fit 64 bits in every database."""
 
 LOW: Final = (1 << LOW_BITS) - 1
-"""What is left of a sum apart from them."""
+"""The other bits of such a sum."""
 
 AmountChange: TypeAlias = tuple[str, int, int, int, int]
 """The change of the sums over components of one name.

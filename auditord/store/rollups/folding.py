@@ -29,7 +29,7 @@ from auditord.store.rollups.cells import (
 )
 from auditord.store.rollups.changes import RollupChanges
 from auditord.store.rollups.deltas import CORES, MICROS_PER_DAY, CellChange
-from auditord.store.rows import make_row
+from auditord.store.rows import RolledAmounts, RolledLabels, RolledRecord, make_row
 from auditord.store.work import Work, as_json, ask, for_each
 from auditord_hookspecs import Component, Record
 from auditord_hookspecs.records import Meta
@@ -63,34 +63,6 @@ class State(NamedTuple):
     def holds(self, day: int) -> bool:
         """Return whether changes of a day wait until cells of a key are filled."""
         return self.held_from <= day < self.held_to
-
-
-class _Labels(msgspec.Struct, gc=False):
-    """The labels of a record."""
-
-    meta: Meta | None
-    site: str | None
-    user_group: str | None
-    user_name: str | None
-
-
-class _Amounts(msgspec.Struct, gc=False):
-    """The amounts of a record."""
-
-    names: tuple[str, ...]
-    numbers: tuple[int, ...]
-    largest: int
-    cores: int | None
-
-
-class _Columns(msgspec.Struct, gc=False):
-    """A finished record with complete columns, as far as the cells need it."""
-
-    start_time: int
-    stop_time: int
-    labels: _Labels
-    amounts: _Amounts
-    more: None = None
 
 
 class _Rolled(msgspec.Struct, gc=False):
@@ -128,8 +100,9 @@ class Days:
                     self.settled.append((number, start, document, site))
                 else:
                     rolled = _rolled.decode(document)
-                    labels = _Labels(rolled.meta, site, group, user)
-                    self.changes.add(_Columns(start, stop, labels, _amounts_of(rolled.components)), score_set)
+                    labels = RolledLabels(rolled.meta, site, group, user)
+                    record = RolledRecord(start, stop, labels, _amounts_of(rolled.components), more=None)
+                    self.changes.add(record, score_set)
 
     def cells(self, keys: Sequence[RolledKey], *, alone: bool = False) -> Cells:
         """The cells that they are in."""
@@ -148,10 +121,10 @@ class Days:
             self.changes.add(make_row(record), score_set)
 
 
-def _amounts_of(components: Sequence[Component]) -> _Amounts:
+def _amounts_of(components: Sequence[Component]) -> RolledAmounts:
     names, numbers = tuple([each.name for each in components]), tuple([each.amount for each in components])
     cores = next((number for name, number in zip(names, numbers, strict=True) if name == CORES), None)
-    return _Amounts(names, numbers, max(numbers, default=0), cores)
+    return RolledAmounts(names, numbers, max(numbers, default=0), cores)
 
 
 def read_state(statement: str = "rollup_state") -> Work[State]:

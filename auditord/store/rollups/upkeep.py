@@ -10,7 +10,6 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from auditord.errors import StoreUnavailable
 from auditord.store.archived import ArchiveState
 from auditord.store.rollups.cells import END, FIRST_DAY, GROUPED_KEYS, RolledKey
-from auditord.store.rollups.changes import Finished
 from auditord.store.rollups.deltas import CORES_KEY, MICROS_PER_DAY
 from auditord.store.rollups.folding import (
     AT_ONCE,
@@ -31,6 +30,7 @@ from auditord.store.rollups.folding import (
 )
 from auditord.store.rollups.keys import fill_keys, hold_next_days, list_keys, release, set_keys
 from auditord.store.rollups.zone_keys import beside, is_of_zone, key_of_zone, parts_of
+from auditord.store.rows import RecordRow
 from auditord.store.work import Work, atomic
 from auditord_hookspecs.zones import UTC_NAME
 
@@ -109,7 +109,7 @@ class Upkeep:
         self._folding = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
-    def noted(self, records: int, new: Iterable[Finished] = ()) -> None:
+    def noted(self, records: int, new: Iterable[RecordRow] = ()) -> None:
         """So many records have been changed, of which these are new."""
         self._waiting += records
         if len(self._cells) < AT_ONCE:
@@ -263,7 +263,7 @@ class Upkeep:
         return day
 
 
-def _cell_of(row: Finished) -> int:
+def _cell_of(row: RecordRow) -> int:
     day = None if row.stop_time is None else row.stop_time // MICROS_PER_DAY
     labels = row.labels
     return hash((day, labels.site, labels.user_group, labels.user_name))

@@ -140,7 +140,7 @@ class SqliteRecordStore(SqlRecordStore):
             yield pages, counted[0]
 
     async def _few_of_users(self, query: RecordQuery) -> Sql | None:
-        """The condition that finds records of users who have few, by the roll-ups; None if they have many, or nobody knows.
+        """The condition that finds records of users who have few, by the roll-ups; None if they have many, or unknown.
 
         A pass over the index of the order fetches every record to see whose it is. It ends with the limit, which those
         who have many records reach soon.
