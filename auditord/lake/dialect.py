@@ -59,6 +59,7 @@ class LakeDialect(Dialect):
     amount = "component.amount"
     rolled_cells = rolled_changes = ""  # the lake has no roll-ups
     runtime_in_index = None
+    has_numbers = False
     meta_is_long = False
 
     def mentions(self, text: str) -> Sql:

@@ -58,17 +58,19 @@ def compile_query(query: RecordQuery, dialect: Dialect, among: Sql | None = None
         query: what is asked.
         dialect: of the database.
         among: what is true of the records that are asked about; None: all are.
-        few: whether an index finds few records, or few among those, which are sorted; only where rows have numbers
-            (``seq``).
+        few: whether an index finds few records, or few among those, which are sorted.
     """
     by = _ORDERS[query.order.field, query.order.descending]
     if query.order.field is SortField.RUNTIME and dialect.runtime_in_index is not None:
         return _sorted_by_number(query, dialect, by.replace("runtime", dialect.runtime_in_index, 1))
-    if few:
+    if few and dialect.has_numbers:
         return _sorted_by_number(query, dialect, f"+{by}", among)  # the plus sign: not from the index of the order
     where = compile_condition(query.where, dialect, Columns.EITHER, query.order.field)
     where = where if among is None else all_of([among, where])
-    sql: LiteralString = f"SELECT {dialect.document} FROM {dialect.records} WHERE {where.sql} ORDER BY {by}"  # noqa: S608 literals
+    found: LiteralString = f"{dialect.records} WHERE {where.sql}"
+    if few:
+        found = f"(SELECT * FROM {found} OFFSET 0) AS found"  # noqa: S608 literals; not from the index of the order
+    sql: LiteralString = f"SELECT {dialect.document} FROM {found} ORDER BY {by}"  # noqa: S608 literals
     if query.limit is None:
         return Sql(sql, where.parameters)
     return Sql(f"{sql} LIMIT %s", (*where.parameters, query.limit))

@@ -85,6 +85,8 @@ class Dialect(ABC):
     """The component's scores as JSON."""
     runtime_in_index: ClassVar[LiteralString | None]
     """The runtime in columns of an index, if records are better sorted by it with numbers of rows (``seq``) alone."""
+    has_numbers: ClassVar[bool]
+    """True if rows have numbers (``seq``), by which documents are fetched once these are sorted."""
     meta_is_long: ClassVar[bool]
     """True if looking into meta costs as much as looking into the document."""
     rolled_cells: ClassVar[LiteralString]

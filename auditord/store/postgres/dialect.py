@@ -116,6 +116,7 @@ class PostgresDialect(Dialect):
     rolled_changes_of_key = rolled_changes.replace("cell ->> 4", "cell ->> 10").replace("cell ->> 5", "cell ->> 11")
     rolled_day = "(stop_time + coalesce(({})::integer, 0) * interval '24 hours')"
     runtime_in_index = None
+    has_numbers = False
     meta_is_long = False
 
     def mentions(self, text: str) -> Sql:

@@ -82,6 +82,22 @@ FROM (
     SELECT max(day) FROM auditord.rollup_changes
 ) AS ends
 
+-- name: rolled_records_of_users
+-- How many records of users are in cells of years; nothing before all are.
+SELECT coalesce(sum(records), 0)::bigint
+FROM auditord.rollups
+WHERE
+    level IN (10, 14) AND component = ''
+    AND period = ANY (ARRAY(SELECT jsonb_array_elements_text(%(years)s::jsonb)::integer))
+    AND labels = ANY (
+        ARRAY(
+            SELECT number
+            FROM auditord.rollup_labels
+            WHERE user_name = ANY (ARRAY(SELECT jsonb_array_elements_text(%(users)s::jsonb)))
+        )
+    )
+HAVING (SELECT filled_to = 2932897 FROM auditord.rollup_state)
+
 -- name: size_of_rollup_changes
 -- How many changes of cells wait.
 SELECT coalesce(sum(size), 0)

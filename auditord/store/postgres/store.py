@@ -25,6 +25,7 @@ from auditord.store.archived import Counted
 from auditord.store.archiving import read_counted
 from auditord.store.bulks import Bulk
 from auditord.store.conditions import compile_query
+from auditord.store.listing import users_with_few
 from auditord.store.planning import Change, Outcome
 from auditord.store.postgres import turns
 from auditord.store.postgres.batches import Batches
@@ -122,8 +123,10 @@ class PostgresRecordStore(SqlRecordStore):
 
     @asynccontextmanager
     async def _stream(self, query: RecordQuery) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Counted], None]:
-        compiled, counted = compile_query(query, PostgresDialect()), Counted()
+        counted = Counted()
         async with self._server.reader() as connection, AsyncExitStack() as stack:
+            few = bool(await run(connection, users_with_few(query)))
+            compiled = compile_query(query, PostgresDialect(), few=few)
             in_order = follows_an_index(query) and not await _leaves_few(connection, query, compiled)
             if (stop := await _prepare_order(connection, query, in_order=in_order)) is not None:
                 compiled = in_parts(query, stop)

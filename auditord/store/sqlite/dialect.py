@@ -13,13 +13,12 @@ from typing import Final, LiteralString
 
 from auditord.database.instants import to_micros
 from auditord.store.aggregates import Limbs, Row
-from auditord.store.conditions import can_be_there
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.rows import SMALL_AMOUNTS
 from auditord.store.sql import OPERATORS, Sql, encoded, join, repeated
 from auditord.store.sqlite.sums import Arithmetic, Overflow, pieces, product_sum, split_product_sum, sum_of, whole
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
-from auditord_hookspecs.query import Leaf, MetaContains, MetaContainsAny, SortField, TimeCompares, TimeField, fold
+from auditord_hookspecs.query import Leaf, SortField, TimeCompares, TimeField, fold
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_.:/ -]*")
 """Keys that read the same in a path as in a document; others are compared, since paths know no escapes."""
@@ -94,6 +93,7 @@ class SqliteDialect(Dialect):
     )
     rolled_day = "(stop_time + coalesce(CAST({} AS INTEGER), 0) * 86400000000)"
     runtime_in_index = "(stop_time - start_time) / 1000000"  # of a generated column, no index covers it
+    has_numbers = True
     meta_is_long = True
 
     def mentions(self, text: str) -> Sql:
@@ -201,27 +201,6 @@ def other_times(query: RecordQuery) -> Sql | None:
         for each in compared
     ]
     return join(" AND ", conditions)
-
-
-def users_wanted(query: RecordQuery) -> Sequence[str]:
-    """The users of whom each record of an answer has one, if no index has its order and them; else none."""
-    if query.order.field is not SortField.START:
-        return ()
-    return [user for user in fold(query.where, _users, _first, lambda _: ()) if can_be_there(user)]
-
-
-def _users(leaf: Leaf) -> Sequence[str]:
-    match leaf:
-        case MetaContains("user_id", value):
-            return (value,)
-        case MetaContainsAny("user_id", values):
-            return values
-        case _:
-            return ()
-
-
-def _first(parts: Sequence[Sequence[str]]) -> Sequence[str]:
-    return next(filter(None, parts), ())
 
 
 def perhaps_of(users: Sequence[str]) -> Sql:

@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,20 +18,19 @@ from auditord.store.archived import Counted
 from auditord.store.archiving import read_counted
 from auditord.store.bulks import Bulk
 from auditord.store.conditions import compile_query
+from auditord.store.listing import FEW_TO_SORT, users_with_few
 from auditord.store.planning import Outcome
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
-from auditord.store.rollups.cells import number_of
 from auditord.store.rollups.scope import Scope, require
 from auditord.store.rollups.upkeep import Pages
-from auditord.store.sql import Sql
 from auditord.store.sqlite.counting import QUERIES, has_none, read_counts, set_counted_keys
-from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, perhaps_of, take_rows, users_wanted
+from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, perhaps_of, take_rows
 from auditord.store.sqlite.driver import Changes, change_in_bulk, run
 from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow
 from auditord.store.store import Recognise, SqlRecordStore, difference, refuse_unfinished_copy
-from auditord.store.work import Work, as_json, ask
+from auditord.store.work import Work
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
-from auditord_hookspecs.query import AnyOf
+from auditord_hookspecs.query import AnyOf, SortField
 
 T = TypeVar("T")
 
@@ -42,15 +40,6 @@ _PAGE_BYTES: Final = 128 * 1024
 """A page of an answer ends after this many bytes; together with the largest record it bounds an answer's memory."""
 
 _ROWS_AT_ONCE: Final = 64
-
-_FEW_TO_SORT: Final = 10_000
-"""Records that are found by another index and sorted in less time than a pass over the index of their order takes."""
-
-_PASSED_FOR_ONE: Final = 10
-"""Records of a user, for each that is wanted, from which on the pass is likely to end early."""
-
-_YEARS: Final = as_json([number_of(date(year, 1, 1)) for year in range(1970, 2100)])
-"""The cells of years that are looked up; more or fewer would only choose another way to the same answer."""
 
 
 class SqliteRecordStore(SqlRecordStore):
@@ -132,24 +121,14 @@ class SqliteRecordStore(SqlRecordStore):
         # With the archive, both would have to be of one moment: a record may come back from there in between.
         if not query.archived and await self._database.read(lambda connection: has_none(connection, query.where)):
             query = replace(query, where=AnyOf())
-        among = await self._few_of_users(query)
+        # In the other orders, an index has the users.
+        users = await self._read(users_with_few(query)) if query.order.field is SortField.START else ()
+        among = perhaps_of(users) if users else None
         few = among is not None or await self._leaves_few(query)
         compiled = compile_query(query, SqliteDialect(), among, few=few)
         first = look if query.archived else None
         async with self._database.stream(marked(compiled), compiled.parameters, _take_documents, first) as pages:
             yield pages, counted[0]
-
-    async def _few_of_users(self, query: RecordQuery) -> Sql | None:
-        """The condition that finds records of users who have few, by the roll-ups; None if they have many, or unknown.
-
-        A pass over the index of the order fetches every record to see whose it is. It ends with the limit, which those
-        who have many records reach soon.
-        """
-        if not (users := users_wanted(query)):
-            return None
-        most = _FEW_TO_SORT if query.limit is None else min(_FEW_TO_SORT, _PASSED_FOR_ONE * query.limit)
-        rows = await self._read(ask("rolled_records_of_users", users=as_json(users), years=_YEARS))
-        return perhaps_of(users) if rows and rows[0][0] <= most else None
 
     async def _leaves_few(self, query: RecordQuery) -> bool:
         """Return whether an index finds few records by the time that the answer is not ordered by."""
@@ -157,9 +136,9 @@ class SqliteRecordStore(SqlRecordStore):
         if times is None:
             return False
         where = marked(times)
-        count = f"SELECT count(*) FROM (SELECT 1 FROM records WHERE {where} LIMIT {_FEW_TO_SORT})"  # noqa: S608 ours
+        count = f"SELECT count(*) FROM (SELECT 1 FROM records WHERE {where} LIMIT {FEW_TO_SORT})"  # noqa: S608 ours
         found = await self._database.read(lambda connection: connection.execute(count, times.parameters).fetchone())
-        return bool(found[0] < _FEW_TO_SORT)
+        return bool(found[0] < FEW_TO_SORT)
 
     async def counts(self) -> RecordCounts:
         """See :class:`RecordStore`."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from auditord.client.query_string import matches
 from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store.store import SqlRecordStore
 from auditord_hookspecs import Component, Record, RecordQuery
 from auditord_hookspecs.query import (
     AllOf,
@@ -235,3 +236,24 @@ async def test_of_many_that_stopped_at_one_moment_the_ids_decide(store: RecordSt
         for limit in range(1, 8):
             query = RecordQuery(where, Order(SortField.STOP, descending), limit)
             assert await ask(store, query) == answer(everything, query)
+
+
+@pytest.mark.parametrize("limit", [None, 1, 3])
+@pytest.mark.parametrize("field", list(SortField))
+async def test_users_with_few_records_and_with_many_are_listed_alike(
+    stores: StoreFactory, field: SortField, limit: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [
+        Record(f"job-{number}", shortly_after(number % 5, 0), (), shortly_after(9, number), {"user_id": (name,)})
+        for number, name in enumerate(["few", "many", "many", "many"] * 5)
+    ]
+    more = Record("job-more", EPOCH, (), None, {"user_id": ("many", "few")})
+    wanted: list[Condition] = [MetaContains("user_id", "few"), MetaContainsAny("user_id", ("nobody", "many"))]
+    async with filled(stores, [*records, more]) as store:
+        if isinstance(store, SqlRecordStore):
+            await store.rollups.fold()
+        for most in (10_000, 6, -1):
+            monkeypatch.setattr("auditord.store.listing.FEW_TO_SORT", most)
+            for where in wanted:
+                query = RecordQuery(where, Order(field, descending=True), limit)
+                assert await ask(store, query) == answer([*records, more], query)
