@@ -41,6 +41,9 @@ _log: Final = logging.getLogger(__name__)
 _FEW: Final = 500
 """Records since the last folding, or changes by them, that are rather read as they are than folded for a sum."""
 
+_PATIENCE: Final = 1.0
+"""Seconds that a sum waits for that: after many records of many users, or a restart, it may take half a minute."""
+
 Pages: TypeAlias = AsyncIterator[Sequence[Sequence[Any]]]  # Any: columns of all types
 
 
@@ -108,6 +111,7 @@ class Upkeep:
         self._redactions_done = 0
         self._folding = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._fold: asyncio.Task[None] | None = None
 
     def noted(self, records: int, new: Iterable[RecordRow] = ()) -> None:
         """So many records have been changed, of which these are new."""
@@ -145,9 +149,15 @@ class Upkeep:
             self.wake()
 
     async def ready(self) -> int:
-        """Prepare for a sum: many changes are folded. Returns the day up to which the cells are complete."""
+        """Prepare for a sum: many changes are folded. Returns the day up to which the cells are complete.
+
+        A sum does not wait long for that: it reads the changes that are not in the cells, too.
+        """
         if self._is_ours and self._waiting > _FEW:
-            await self._fold_changes()
+            if self._fold is None or self._fold.done():
+                self._fold = asyncio.get_running_loop().create_task(self._fold_changes())
+                self._fold.add_done_callback(_log_fault)
+            await asyncio.wait({self._fold}, timeout=_PATIENCE)
         return await self._filled_to()
 
     async def rolled_keys(self) -> Sequence[RolledKey]:
@@ -161,10 +171,10 @@ class Upkeep:
 
     async def close(self) -> None:
         """End; what is not done is done by the next process."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError, StoreUnavailable):
-                await self._task
+        if tasks := [task for task in (self._task, self._fold) if task is not None]:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     async def _work(self) -> None:
         with suppress(StoreUnavailable):  # the next change tries again
@@ -275,5 +285,5 @@ def _membership(archived: ArchiveState) -> tuple[int, int]:
 
 
 def _log_fault(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled() and (fault := task.exception()) is not None:
+    if not task.cancelled() and (fault := task.exception()) is not None and not isinstance(fault, StoreUnavailable):
         _log.error("the roll-ups could not be kept up, sums take longer", exc_info=fault)

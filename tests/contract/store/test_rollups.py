@@ -382,6 +382,32 @@ async def test_roll_ups_know_the_answers(stores: StoreFactory) -> None:
         assert await check(store) == len(QUERIES)  # from both
 
 
+async def test_a_sum_does_not_wait_until_very_many_changes_are_folded(
+    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_PATIENCE", 0.001)
+    records = list(map(job, range(600)))  # more than are rather read as they are
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await store.add_all(records, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        begun, may_end, fold_some = asyncio.Event(), asyncio.Event(), store.rollups._fold_some
+
+        async def fold_later() -> bool:
+            begun.set()
+            await may_end.wait()
+            return await fold_some()
+
+        monkeypatch.setattr(store.rollups, "_fold_some", fold_later)
+        query = AggregateQuery(by=(SITE, USER), usage=USAGE)
+        assert await store.aggregate(query) == aggregate_records(records, query)
+        assert begun.is_set()
+        assert await store.rollups._read(waiting_changes()) > 0
+        may_end.set()
+        await settled(store)
+        assert await store.rollups._read(waiting_changes()) == 0
+        assert await store.aggregate(query) == aggregate_records(records, query)
+
+
 async def test_weeks_of_a_zone_over_centuries_have_a_bounded_statement(stores: StoreFactory) -> None:
     """Records long before the days that cells answer, and behind them, are read one by one."""
     query = AggregateQuery(by=(WEEK_ELSEWHERE,), usage=USAGE)
