@@ -24,14 +24,16 @@ _YEARS: Final = as_json([number_of(date(year, 1, 1)) for year in range(1970, 210
 """The cells of years that are looked up; more or fewer would only choose another way to the same answer."""
 
 
-def users_with_few(query: RecordQuery) -> Work[Sequence[str]]:
-    """The users of whom each record of an answer has one, if they have few; none if they have many, or unknown."""
-    users = [user for user in fold(query.where, _users, _first, lambda _: ()) if can_be_there(user)]
-    if not users:
-        return ()
-    most = FEW_TO_SORT if query.limit is None else min(FEW_TO_SORT, _PASSED_FOR_ONE * query.limit)
+def users_wanted(query: RecordQuery) -> Sequence[str]:
+    """The users of whom each record of an answer has one; none where a query is about everybody's."""
+    return [user for user in fold(query.where, _users, _first, lambda _: ()) if can_be_there(user)]
+
+
+def have_few(users: Sequence[str], limit: int | None) -> Work[bool]:
+    """Return whether users have few records for an answer of so many; False where that is unknown."""
+    most = FEW_TO_SORT if limit is None else min(FEW_TO_SORT, _PASSED_FOR_ONE * limit)
     rows = yield from ask("rolled_records_of_users", users=as_json(users), years=_YEARS)
-    return users if rows and rows[0][0] <= most else ()
+    return bool(rows) and rows[0][0] <= most
 
 
 def _users(leaf: Leaf) -> Sequence[str]:

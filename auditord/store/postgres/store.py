@@ -25,7 +25,7 @@ from auditord.store.archived import Counted
 from auditord.store.archiving import read_counted
 from auditord.store.bulks import Bulk
 from auditord.store.conditions import compile_query
-from auditord.store.listing import users_with_few
+from auditord.store.listing import have_few, users_wanted
 from auditord.store.planning import Change, Outcome
 from auditord.store.postgres import turns
 from auditord.store.postgres.batches import Batches
@@ -125,7 +125,8 @@ class PostgresRecordStore(SqlRecordStore):
     async def _stream(self, query: RecordQuery) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Counted], None]:
         counted = Counted()
         async with self._server.reader() as connection, AsyncExitStack() as stack:
-            few = bool(await run(connection, users_with_few(query)))
+            users = users_wanted(query)
+            few = bool(users) and await run(connection, have_few(users, query.limit))
             compiled = compile_query(query, PostgresDialect(), few=few)
             in_order = follows_an_index(query) and not await _leaves_few(connection, query, compiled)
             if (stop := await _prepare_order(connection, query, in_order=in_order)) is not None:

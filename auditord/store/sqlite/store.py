@@ -18,11 +18,12 @@ from auditord.store.archived import Counted
 from auditord.store.archiving import read_counted
 from auditord.store.bulks import Bulk
 from auditord.store.conditions import compile_query
-from auditord.store.listing import FEW_TO_SORT, users_with_few
+from auditord.store.listing import FEW_TO_SORT, have_few, users_wanted
 from auditord.store.planning import Outcome
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.rollups.scope import Scope, require
 from auditord.store.rollups.upkeep import Pages
+from auditord.store.sql import Sql
 from auditord.store.sqlite.counting import QUERIES, has_none, read_counts, set_counted_keys
 from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, perhaps_of, take_rows
 from auditord.store.sqlite.driver import Changes, change_in_bulk, run
@@ -118,27 +119,10 @@ class SqliteRecordStore(SqlRecordStore):
         def look(connection: sqlite3.Connection) -> None:
             counted[0] = run(connection, read_counted())
 
-        # With the archive, both would have to be of one moment: a record may come back from there in between.
-        if not query.archived and await self._database.read(lambda connection: has_none(connection, query.where)):
-            query = replace(query, where=AnyOf())
-        # In the other orders, an index has the users.
-        users = await self._read(users_with_few(query)) if query.order.field is SortField.START else ()
-        among = perhaps_of(users) if users else None
-        few = among is not None or await self._leaves_few(query)
-        compiled = compile_query(query, SqliteDialect(), among, few=few)
+        compiled = await self._database.read(lambda connection: _statement(connection, query))
         first = look if query.archived else None
         async with self._database.stream(marked(compiled), compiled.parameters, _take_documents, first) as pages:
             yield pages, counted[0]
-
-    async def _leaves_few(self, query: RecordQuery) -> bool:
-        """Return whether an index finds few records by the time that the answer is not ordered by."""
-        times = other_times(query)
-        if times is None:
-            return False
-        where = marked(times)
-        count = f"SELECT count(*) FROM (SELECT 1 FROM records WHERE {where} LIMIT {FEW_TO_SORT})"  # noqa: S608 ours
-        found = await self._database.read(lambda connection: connection.execute(count, times.parameters).fetchone())
-        return bool(found[0] < FEW_TO_SORT)
 
     async def counts(self) -> RecordCounts:
         """See :class:`RecordStore`."""
@@ -218,6 +202,27 @@ class SqliteRecordStore(SqlRecordStore):
             async for _ in pages:
                 pass
         return await asyncio.to_thread(folding.result), counted[0]
+
+
+def _statement(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
+    """The statement of a query, by what the store knows of its records."""
+    # With the archive, both would have to be of one moment: a record may come back from there in between.
+    if not query.archived and has_none(connection, query.where):
+        query = replace(query, where=AnyOf())
+    users = users_wanted(query) if query.order.field is SortField.START else ()  # in other orders, an index has them
+    if bool(users) and run(connection, have_few(users, query.limit)):
+        return compile_query(query, SqliteDialect(), perhaps_of(users), few=True)
+    return compile_query(query, SqliteDialect(), few=_leaves_few(connection, query))
+
+
+def _leaves_few(connection: sqlite3.Connection, query: RecordQuery) -> bool:
+    """Return whether an index finds few records by the time that the answer is not ordered by."""
+    times = other_times(query)
+    if times is None:
+        return False
+    count = f"SELECT count(*) FROM (SELECT 1 FROM records WHERE {marked(times)} LIMIT {FEW_TO_SORT})"  # noqa: S608 ours
+    ((found,),) = connection.execute(count, times.parameters).fetchall()
+    return bool(found < FEW_TO_SORT)
 
 
 def _probe(connection: sqlite3.Connection) -> None:
