@@ -110,8 +110,8 @@ class Upkeep:
         self._redactions = 1  # perhaps one by an earlier process, which ended before it had dropped labels
         self._redactions_done = 0
         self._folding = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
-        self._fold: asyncio.Task[None] | None = None
+        self._work_task: asyncio.Task[None] | None = None
+        self._fold_task: asyncio.Task[None] | None = None
 
     def noted(self, records: int, new: Iterable[RecordRow] = ()) -> None:
         """So many records have been changed, of which these are new."""
@@ -132,9 +132,9 @@ class Upkeep:
     def wake(self) -> None:
         """See to it that what there is to do is done soon."""
         self._is_woken = True
-        if self._is_ours and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._work())
-            self._task.add_done_callback(_log_fault)
+        if self._is_ours and (self._work_task is None or self._work_task.done()):
+            self._work_task = asyncio.get_running_loop().create_task(self._work())
+            self._work_task.add_done_callback(_log_fault)
 
     def keep_by(self, keys: Sequence[str] | None, zone: str = UTC_NAME) -> None:
         """See to it that the number of cores, these keys and the days of a zone, and no others, get cells of their own.
@@ -154,10 +154,10 @@ class Upkeep:
         A sum does not wait long for that: it reads the changes that are not in the cells, too.
         """
         if self._is_ours and self._waiting > _FEW:
-            if self._fold is None or self._fold.done():
-                self._fold = asyncio.get_running_loop().create_task(self._fold_changes())
-                self._fold.add_done_callback(_log_fault)
-            await asyncio.wait({self._fold}, timeout=_PATIENCE)
+            if self._fold_task is None or self._fold_task.done():
+                self._fold_task = asyncio.get_running_loop().create_task(self._fold_changes())
+                self._fold_task.add_done_callback(_log_fault)
+            await asyncio.wait({self._fold_task}, timeout=_PATIENCE)
         return await self._filled_to()
 
     async def rolled_keys(self) -> Sequence[RolledKey]:
@@ -171,7 +171,7 @@ class Upkeep:
 
     async def close(self) -> None:
         """End; what is not done is done by the next process."""
-        if tasks := [task for task in (self._task, self._fold) if task is not None]:
+        if tasks := [task for task in (self._work_task, self._fold_task) if task is not None]:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -185,11 +185,17 @@ class Upkeep:
                     await self._fill()
                 await self._fill_keys()
                 # Changes of one cell are folded the cheaper the more they are: they wait until they are many.
-                self._waiting = await self._read(waiting_changes())
+                await self._count()
                 if self._are_many():
                     await self.fold()
                 while self._redactions > self._redactions_done:  # some come while changes are folded
                     await self.fold()
+
+    async def _count(self) -> None:
+        async with self._folding:  # what is folded meanwhile would be counted as waiting still
+            noted = self._waiting
+            waiting = await self._read(waiting_changes())
+            self._waiting += waiting - noted
 
     async def _fill(self) -> None:
         while (days := await self._read(next_days(archived := await self._archived.archive_state()))) is not None:
