@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 import click
 from anyio import CancelScope
+from anyio.abc import TaskStatus
 
 from auditord import logs
 from auditord.cli.frame import config_paths
@@ -24,6 +25,8 @@ from auditord.systemd import notifier
 _log: Final = logging.getLogger(__name__)
 
 _OPEN_FILES: Final = 65_536
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 _ECHO: Final = 0.5
 """Seconds in which the same signal is not taken for a second one: ``timeout`` and terminals send it to the process and
@@ -70,21 +73,28 @@ def _allow_connections() -> None:
 async def run_until_signalled(work: Callable[[anyio.Event], Awaitable[None]]) -> bool:
     """Run something that ends in order once the event that it is given is set; SIGTERM or SIGINT sets it.
 
+    What comes after the end is ignored: the rest of the process takes milliseconds, in which the echo of the first
+    signal must not kill what ended in order.
+
     Returns:
         Whether it ended in order; False if a second signal has cancelled it.
     """
     stop = anyio.Event()
+    in_order = False
     async with anyio.create_task_group() as group:
-        group.start_soon(_listen, stop, group.cancel_scope)
+        await group.start(_listen, stop, group.cancel_scope)
         await work(stop)
+        in_order = True
         group.cancel_scope.cancel()
-        return True
-    return False
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    return in_order
 
 
-async def _listen(stop: anyio.Event, everything: CancelScope) -> None:
+async def _listen(stop: anyio.Event, everything: CancelScope, *, task_status: TaskStatus[None]) -> None:
     first = -inf
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with anyio.open_signal_receiver(*_SIGNALS) as signals:
+        task_status.started()
         async for number in signals:
             if anyio.current_time() - first < _ECHO:
                 continue

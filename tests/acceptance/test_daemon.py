@@ -21,6 +21,18 @@ import pytest
 from tests.acceptance.daemon_process import PATIENCE, DaemonProcess, wait_until
 
 PROGRAM = Path(__file__).with_name("numbers_daemon.py")
+SIGNALLED_TWICE = """
+import os, signal
+from auditord.cli.installation import run_async
+from auditord.cli.run import run_until_signalled
+
+async def work(stop):
+    os.kill(os.getpid(), signal.SIGTERM)
+    await stop.wait()
+
+assert run_async(run_until_signalled, work)
+os.kill(os.getpid(), signal.SIGTERM)
+"""
 COUNT = 2_000
 
 
@@ -149,6 +161,10 @@ def test_a_signal_that_is_sent_to_process_and_group_is_one(folder: Folder) -> No
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, folder.text()
     all_are_there_once(folder)
+
+
+def test_a_signal_behind_the_end_does_not_spoil_it() -> None:
+    subprocess.run([sys.executable, "-c", SIGNALLED_TWICE], check=True, timeout=PATIENCE)
 
 
 @pytest.mark.slow
