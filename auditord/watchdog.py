@@ -6,17 +6,19 @@ operator (``hooks.disabled``).
 """
 
 import asyncio
+import faulthandler
 import logging
 import os
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread, get_ident
+from threading import Event, Thread, active_count, get_ident
 from time import monotonic
-from types import FrameType
-from typing import Final
+from traceback import walk_stack
+from typing import Final, NamedTuple, TypeAlias
 
 from auditord.hooks import HookModule
 
@@ -26,12 +28,15 @@ BLOCKED_SECONDS: Final = 5.0
 """Time for which the event loop may stand still before a culprit is named."""
 
 MOST_THREADS: Final = 64
-"""Threads of one hook module, or of none in particular, above which they are logged; then at each doubling."""
+"""Threads above which the hook module that has most of them is logged; then again when they are twice as many."""
 
 MOST_GROWTH: Final = 512 << 20
 """Bytes by which the process may grow before it is logged."""
 
 _TURN: Final = 0.5
+
+_THREAD: Final = re.compile(r"(?:Current thread|Thread) (?P<number>0x[0-9a-f]+)")
+_LINE: Final = re.compile(r'  File "(.*)", line (\S+) in (.*)')
 _STATM: Final = Path("/proc/self/statm")
 
 
@@ -59,6 +64,21 @@ def watched_process(
         thread.join()
 
 
+class CodeLine(NamedTuple):
+    """A line of code that a thread is at, and the function that it is of."""
+
+    file: str
+    number: str
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number} in {self.function}"
+
+
+Stack: TypeAlias = Sequence[CodeLine]
+"""The lines that a thread is at, the innermost first."""
+
+
 class Owners:
     """Finds the module whose code a thread is in."""
 
@@ -66,16 +86,15 @@ class Owners:
         names = {module.module.partition(":")[0]: module for module in modules}
         shared = Counter(name.partition(".")[0] for name in names)
         alone = {name.partition(".")[0]: each for name, each in names.items() if shared[name.partition(".")[0]] == 1}
-        self._modules = {**alone, **names}
+        places = [(place, module) for name, module in {**alone, **names}.items() for place in _places(name)]
+        self._places = sorted(places, key=lambda each: len(each[0]), reverse=True)
 
-    def owner(self, frame: FrameType | None) -> tuple[HookModule, FrameType] | None:
-        """The hook module whose code is innermost in a stack, and that frame."""
-        while frame is not None:
-            parts = str(frame.f_globals.get("__name__", "")).split(".")
-            for length in range(len(parts), 0, -1):
-                if (module := self._modules.get(".".join(parts[:length]))) is not None:
-                    return module, frame
-            frame = frame.f_back
+    def owner(self, stack: Stack) -> tuple[HookModule, CodeLine] | None:
+        """The hook module whose code is innermost in a stack, and the line of it."""
+        for line in stack:
+            for place, module in self._places:
+                if line.file.startswith(place):
+                    return module, line
         return None
 
 
@@ -96,6 +115,7 @@ class Watchdog:
         self._patience = patience
         self._last = monotonic()
         self._blocked_by: str | None = None
+        self._most_threads = MOST_THREADS
         self._reported_threads = dict[str, int]()
         self._reported_memory = _resident()
 
@@ -126,15 +146,18 @@ class Watchdog:
             self._blocked_by = None
 
     def look_at_threads(self) -> None:
-        """Name a hook module that has very many threads."""
-        frames = _frames()
-        frames.pop(self._loop_thread, None)
-        owned = map(self._owners.owner, frames.values())
-        counts = Counter("no hook module" if each is None else str(each[0]) for each in owned)
-        for name, count in counts.items():
-            if count > self._reported_threads.get(name, MOST_THREADS):
-                self._reported_threads[name] = 2 * count
-                _log.warning("%d threads are at work in code of %s: does it leave threads behind?", count, name)
+        """Name the hook module that has most of very many threads, if they are more than ever."""
+        count = active_count()
+        if count <= self._most_threads:
+            return
+        self._most_threads = count
+        owned = map(self._owners.owner, _stacks().values())
+        ((name, _),) = Counter("no hook module" if each is None else str(each[0]) for each in owned).most_common(1)
+        if count > self._reported_threads.get(name, MOST_THREADS):
+            self._reported_threads[name] = 2 * count
+            _log.warning(
+                "%d threads are at work, most of them in code of %s: does it leave threads behind?", count, name
+            )
 
     def look_at_memory(self) -> None:
         """Name the instances that run while the process grows."""
@@ -148,21 +171,47 @@ class Watchdog:
             )  # fmt: skip
 
     def _culprit(self) -> str:
-        frame = _frames().get(self._loop_thread)
-        found = self._owners.owner(frame)
-        if found is not None:
-            module, frame = found
-            return f"hook module {module} ({_place(frame)})"
-        return f"auditord ({'unknown' if frame is None else _place(frame)})"
+        stack = _stacks().get(self._loop_thread) or _stack_of(self._loop_thread)
+        if (found := self._owners.owner(stack)) is not None:
+            module, line = found
+            return f"hook module {module} ({line})"
+        return f"auditord ({stack[0] if stack else 'unknown'})"
 
 
-def _frames() -> dict[int, FrameType]:
-    """The innermost frame of each thread."""
-    return sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # documented in spite of its name
+def _places(name: str) -> Iterator[str]:
+    """The file of a module that was imported, or the folders of a package, as a dump of stacks writes them."""
+    module = sys.modules.get(name)
+    folders: Iterable[str] = getattr(module, "__path__", ())
+    file: str | None = getattr(module, "__file__", None)
+    for place in (*(f"{folder}{os.sep}" for folder in folders), file):
+        if place is not None:
+            yield place.encode("ascii", "backslashreplace").decode()
 
 
-def _place(frame: FrameType) -> str:
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+def _stacks() -> Mapping[int, Stack]:
+    """The stacks of the latest hundred threads.
+
+    By faulthandler, which reads them at once: frames of ``sys._current_frames`` go on running while they are read, and
+    following their ``f_back`` has crashed CPython 3.11 (its issues 99110, 106883).
+    """
+    with os.fdopen(os.memfd_create("stacks"), "w+", encoding="ascii") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        stacks = dict[int, list[CodeLine]]()
+        stack = list[CodeLine]()
+        for text in file:
+            if (thread := _THREAD.match(text)) is not None:
+                stack = stacks[int(thread["number"], 16)] = []
+            elif (line := _LINE.match(text)) is not None:
+                stack.append(CodeLine(*line.groups()))
+        return stacks
+
+
+def _stack_of(thread: int) -> Stack:
+    """The stack of a thread that is not among the latest hundred, and likely to stand still."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # documented in spite of its name
+    frames = () if frame is None else walk_stack(frame)
+    return [CodeLine(each.f_code.co_filename, str(number), each.f_code.co_name) for each, number in frames]
 
 
 def _resident() -> int:
