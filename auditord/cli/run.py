@@ -73,8 +73,8 @@ def _allow_connections() -> None:
 async def run_until_signalled(work: Callable[[anyio.Event], Awaitable[None]]) -> bool:
     """Run something that ends in order once the event that it is given is set; SIGTERM or SIGINT sets it.
 
-    What comes after the end is ignored: the rest of the process takes milliseconds, in which the echo of the first
-    signal must not kill what ended in order.
+    After an end in order, further signals are ignored: the echo of the first one must not kill the process in its last
+    milliseconds. A handler of Python's would not do, since those are taken away while the interpreter ends.
 
     Returns:
         Whether it ended in order; False if a second signal has cancelled it.
@@ -86,8 +86,9 @@ async def run_until_signalled(work: Callable[[anyio.Event], Awaitable[None]]) ->
         await work(stop)
         in_order = True
         group.cancel_scope.cancel()
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    if in_order:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
     return in_order
 
 
