@@ -185,14 +185,19 @@ def _places(name: str) -> Iterator[str]:
     file: str | None = getattr(module, "__file__", None)
     for place in (*(f"{folder}{os.sep}" for folder in folders), file):
         if place is not None:
-            yield place.encode("ascii", "backslashreplace").decode()
+            yield _escaped(place)
+
+
+def _escaped(path: str) -> str:
+    """A path as faulthandler writes it."""
+    return path.encode("ascii", "backslashreplace").decode()
 
 
 def _stacks() -> Mapping[int, Stack]:
     """The stacks of the latest hundred threads.
 
-    By faulthandler, which reads them at once: frames of ``sys._current_frames`` go on running while they are read, and
-    following their ``f_back`` has crashed CPython 3.11 (its issues 99110, 106883).
+    By faulthandler, which reads them at once. Frames of ``sys._current_frames`` go on running while they are read: to
+    take them can stop CPython 3.11 (its issue 106883), and to follow their ``f_back`` has crashed it (99110).
     """
     with os.fdopen(os.memfd_create("stacks"), "w+", encoding="ascii") as file:
         faulthandler.dump_traceback(file, all_threads=True)
@@ -211,7 +216,7 @@ def _stack_of(thread: int) -> Stack:
     """The stack of a thread that is not among the latest hundred, and likely to stand still."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # documented in spite of its name
     frames = () if frame is None else walk_stack(frame)
-    return [CodeLine(each.f_code.co_filename, str(number), each.f_code.co_name) for each, number in frames]
+    return [CodeLine(_escaped(each.f_code.co_filename), str(number), each.f_code.co_name) for each, number in frames]
 
 
 def _resident() -> int:
