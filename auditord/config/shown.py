@@ -11,9 +11,8 @@ from auditord.config.model import Configuration
 from auditord.config.printing import Remarks, to_yaml
 
 _PASSWORD_IN_URL = re.compile(r"(?<=://)([^\s:/@]*):[^\s/@]+@")
-_SECRET_PARAMETER = re.compile(
-    r"([?&][^=&\s]*(?:passw|passphrase|secret|token|api_?key)[^=&\s]*=)[^&#\s]+", re.IGNORECASE
-)
+_SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?i:passw|passphrase|secret|token|api_?key)[^=&\s]*=)[^&#\s]+")
+# The words alone ignore case: a set of characters that does takes tens of milliseconds to compile.
 
 
 @dataclass(frozen=True, slots=True)

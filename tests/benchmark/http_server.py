@@ -84,7 +84,7 @@ async def main(folder: Path, url: str) -> None:
             "lean": (await stack.enter_async_context(listening(dispatcher, API, GRACE)))[0],
         }
         ports = {name: int(url.rpartition(":")[2]) for name, url in urls.items()}
-        gc.set_threshold(50_000)  # as the daemon does; so is the next
+        gc.set_threshold(100_000)  # as the daemon does; so is the next
         gc.freeze()
         sys.stdout.write(json.dumps(ports | {"bare": await start_bare(stack)}) + "\n")
         sys.stdout.flush()

@@ -1,6 +1,7 @@
 """``GET /openapi.json``: the description of the API (OpenAPI 3.1), made from the table of its calls."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from http import HTTPStatus
 from inspect import cleandoc
 from typing import Any, Final
@@ -90,11 +91,12 @@ def described(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSO
 
 
 def answering(operations: Iterable[Operation]) -> Handler:
-    """A handler that answers with the document."""
-    answer = json_answer(described(operations))
+    """A handler that answers with the document, made when it is first asked for."""
+    known = list(operations)
+    document = cache(lambda: json_answer(described(known)))
 
     async def handler(_request: web.BaseRequest) -> web.StreamResponse:
-        return answer
+        return document()
 
     return handler
 
