@@ -1,6 +1,7 @@
 """A record as a row, whatever database keeps it: everything that can be computed before its writer has its turn."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from typing import Final, LiteralString
@@ -12,7 +13,7 @@ from auditord.store.protocol import Duplicates, Provenance
 from auditord.store.verdicts import Identity
 from auditord_hookspecs import Component, InvalidRecord, Record
 from auditord_hookspecs.records import MAX_AMOUNT, PROVENANCE_KEYS, USER_KEYS, Meta
-from auditord_hookspecs.wire import encode_part, encode_record, encode_records
+from auditord_hookspecs.wire import KEPT_META, LONGEST_KEPT, encode_part, encode_record, encode_records
 
 META_COLUMNS: Final[Mapping[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
 """Columns for the first value of meta keys; they are complete where ``more`` is not set."""
@@ -39,6 +40,7 @@ _ENCODED_TOGETHER: Final = 20
 """Records: more cost hardly less each, and each may have a megabyte, of which there are three copies meanwhile."""
 
 _sorting_encoder: Final = msgspec.json.Encoder(order="sorted")
+_decode_meta: Final = msgspec.json.Decoder(dict[str, tuple[str, ...]] | None).decode
 _as_signed: Final = Struct(">q").unpack
 
 
@@ -201,9 +203,8 @@ class RowMaker:
     """
 
     def __init__(self) -> None:
-        self._labels: dict[int, tuple[Labels, msgspec.Raw]] = {}
+        self._labels: dict[int, tuple[Labels, msgspec.Raw, Meta | None]] = {}
         self._amounts: dict[int, tuple[Amounts, msgspec.Raw]] = {}
-        self._contents: dict[tuple[int, int], int] = {}
 
     def make(self, records: Sequence[Record]) -> list[RecordRow]:
         """The rows of records.
@@ -223,25 +224,17 @@ class RowMaker:
     def _make(self, records: Sequence[Record]) -> Iterable[RecordRow]:
         of_meta = [self._labels.get(id(each.meta)) or self._learn_labels(each.meta) for each in records]
         of_all = [self._amounts.get(id(each.components)) or self._learn_amounts(each.components) for each in records]
-        labels, amounts = [columns for columns, _ in of_meta], [columns for columns, _ in of_all]
-        contents = map(self._content, labels, amounts)
-        texts = encode_records(records, [text for _, text in of_meta], [text for _, text in of_all])
-        return map(_row, records, labels, amounts, contents, texts)
+        texts = encode_records(records, [text for _, text, _ in of_meta], [text for _, text in of_all])
+        return map(_row, records, [labels for labels, _, _ in of_meta], [amounts for amounts, _ in of_all], texts)
 
-    def _learn_labels(self, meta: Meta | None) -> tuple[Labels, msgspec.Raw]:
-        self._labels[id(meta)] = learnt = _labels_of(meta), encode_part(meta)
+    def _learn_labels(self, meta: Meta | None) -> tuple[Labels, msgspec.Raw, Meta | None]:
+        text = encode_part(meta)
+        self._labels[id(meta)] = learnt = _labels_of_text(bytes(text)), text, meta
         return learnt
 
     def _learn_amounts(self, components: Sequence[Component]) -> tuple[Amounts, msgspec.Raw]:
         self._amounts[id(components)] = learnt = _amounts_of(components), encode_part(components)
         return learnt
-
-    def _content(self, labels: Labels, amounts: Amounts) -> int:
-        both = id(labels), id(amounts)
-        content = self._contents.get(both)
-        if content is None:
-            self._contents[both] = content = _digest(labels.compared, amounts.compared)
-        return content
 
 
 def _valid_row(record: Record, text: bytes | None = None) -> RecordRow:
@@ -275,6 +268,7 @@ def _compared_meta(meta: Meta | None, without: frozenset[str] = PROVENANCE_KEYS)
     return _sorting_encoder.encode(compared)
 
 
+@lru_cache(4_096)
 def _digest(meta: bytes, components: bytes) -> int:
     # As JSON, the array of both: stored hashes were made of that.
     number: int
@@ -284,17 +278,28 @@ def _digest(meta: bytes, components: bytes) -> int:
 
 def make_row(record: Record, text: bytes | None = None) -> RecordRow:
     """The row of a record; its wire text is encoded where it is not given."""
-    labels, amounts = _labels_of(record.meta), _amounts_of(record.components)
-    content = _digest(labels.compared, amounts.compared)
     document = (encode_record(record) if text is None else text).decode()
-    return _row(record, labels, amounts, content, document)
+    return _row(record, _labels_of(record.meta), _amounts_of(record.components), document)
 
 
-def _row(record: Record, labels: Labels, amounts: Amounts, content: int, document: str) -> RecordRow:
+def _row(record: Record, labels: Labels, amounts: Amounts, document: str) -> RecordRow:
     start, stop = (record.start_time - EPOCH) // MICROSECOND, record.stop_time
     stop_time = None if stop is None else (stop - EPOCH) // MICROSECOND
     more = True if labels.more or amounts.more else None
+    content = _digest(labels.compared, amounts.compared)
     return RecordRow(start, stop_time, labels, amounts, more, record.record_id, content, document)
+
+
+def _labels_of_text(text: bytes) -> Labels:
+    """The labels that a text of meta decides, those of the next bulk as well: jobs of the same users follow."""
+    return _kept_labels(text) if len(text) <= LONGEST_KEPT else _new_labels(text)
+
+
+def _new_labels(text: bytes) -> Labels:
+    return _labels_of(_decode_meta(text))  # which nobody else has: a dictionary of others could be changed
+
+
+_kept_labels = lru_cache(KEPT_META)(_new_labels)
 
 
 def _labels_of(meta: Meta | None) -> Labels:

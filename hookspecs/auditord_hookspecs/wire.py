@@ -5,9 +5,10 @@ truncated to microseconds. One deviation: of a duplicated member the last one co
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -35,7 +36,7 @@ _record_decoder = msgspec.json.Decoder(Record)
 _records_decoder = msgspec.json.Decoder(list[Record])
 _offered_decoder = msgspec.json.Decoder(list[_Offered])
 _components_decoder = msgspec.json.Decoder(tuple[Component, ...])
-_meta_decoder = msgspec.json.Decoder(Meta | None)
+_meta_decoder: msgspec.json.Decoder[Meta | None] = msgspec.json.Decoder(Meta | None)
 _update_decoder = msgspec.json.Decoder(RecordUpdate)
 _encoder = msgspec.json.Encoder()
 
@@ -60,15 +61,32 @@ def decode_record(body: bytes) -> Record:
     return _decode(body, _record_decoder)
 
 
+KEPT_META: Final = 16_384
+"""Texts of meta whose values are kept for the next body, which has jobs of the same users."""
+
+LONGEST_KEPT: Final = 500
+"""Bytes of such a text."""
+
+_kept_meta = lru_cache(KEPT_META)(_meta_decoder.decode)
+
+
+def decode_meta(text: bytes) -> Meta | None:
+    """The meta of a record from its text; a dictionary that nobody else has."""
+    if len(text) > LONGEST_KEPT:
+        return _meta_decoder.decode(text)
+    meta = _kept_meta(text)
+    return meta and dict(meta)
+
+
 class _ByText(dict[bytes, T]):
     """Values by their texts, each of which is decoded once."""
 
-    def __init__(self, decoder: msgspec.json.Decoder[T]) -> None:
+    def __init__(self, decode: Callable[[bytes], T]) -> None:
         super().__init__()
-        self._decoder = decoder
+        self._decode = decode
 
     def __missing__(self, text: bytes) -> T:
-        self[text] = value = self._decoder.decode(text)
+        self[text] = value = self._decode(text)
         return value
 
 
@@ -79,8 +97,8 @@ class SharedParts:
     """
 
     def __init__(self) -> None:
-        self._components = _ByText(_components_decoder)
-        self._meta = _ByText(_meta_decoder)
+        self._components = _ByText(_components_decoder.decode)
+        self._meta = _ByText(decode_meta)
 
     @property
     def longest(self) -> int:

@@ -169,6 +169,14 @@ def test_a_bulk_error_names_the_position() -> None:
         decode_records(b"[" + body() + b"," + body(record_id='""') + b"]")
 
 
+def test_bodies_share_no_dictionary_that_a_module_could_change() -> None:
+    one = body(meta='{"user_id":["alice"]}')
+    (first,), (second, third) = decode_records(b"[%b]" % one), decode_records(b"[%b,%b]" % (one, one))
+    assert first.meta == second.meta
+    assert first.meta is not second.meta
+    assert second.meta is third.meta  # in one body they do: ways to change it are that body's alone
+
+
 def test_an_update_needs_components_and_stop_time() -> None:
     update = decode_update(body(stop_time='"2024-02-03T05:05:06Z"'))
     assert (update.record_id, update.stop_time) == ("r", START + timedelta(hours=1))

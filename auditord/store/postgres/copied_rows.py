@@ -12,7 +12,7 @@ from typing import Final
 from auditord.database.instants import to_micros
 from auditord.store.protocol import Provenance
 from auditord.store.rows import Amounts, Labels, PendingRecord
-from auditord_hookspecs.wire import encode_part
+from auditord_hookspecs.wire import KEPT_META, encode_part
 
 BEGIN: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """In front of the first row."""
@@ -46,8 +46,7 @@ class CopiedRows:
 
     def __init__(self, further: int = 0) -> None:
         self._columns = _COLUMNS + further
-        self._labels: dict[int, tuple[Labels, bytes]] = {}  # by identity; each is kept, so that no other gets it
-        self._amounts: dict[int, tuple[Amounts, bytes]] = {}
+        self._amounts: dict[int, tuple[Amounts, bytes]] = {}  # by identity; each is kept, so that no other gets it
         self._provenance: Provenance | None = None
         self._received_at = 0
 
@@ -57,7 +56,7 @@ class CopiedRows:
 
     def _row(self, pending: PendingRecord) -> bytes:
         row = pending.row
-        _, labels = self._labels.get(id(row.labels)) or self._learn_labels(row.labels)
+        _, labels = _labels.get(id(row.labels)) or _learn_labels(row.labels)
         _, amounts = self._amounts.get(id(row.amounts)) or self._learn_amounts(row.amounts, pending.score_set)
         if pending.provenance is not self._provenance:
             self._provenance = pending.provenance
@@ -72,16 +71,23 @@ class CopiedRows:
         more = _TRUE if row.more else _NULL
         return b"".join((begin, record_id, more, amounts, labels, _length(len(document)), document))
 
-    def _learn_labels(self, labels: Labels) -> tuple[Labels, bytes]:
-        texts = b"".join(map(_text, (labels.site, labels.user_group, labels.user_name)))
-        meta = _NULL if labels.meta is None else _field(_JSONB_VERSION + bytes(encode_part(labels.meta)))
-        self._labels[id(labels)] = learnt = labels, texts + meta
-        return learnt
-
     def _learn_amounts(self, amounts: Amounts, score_set: int | None) -> tuple[Amounts, bytes]:
         numbers = b"".join(map(int8, (amounts.cores, amounts.memory, amounts.gpu, amounts.total_cpu)))
         self._amounts[id(amounts)] = learnt = amounts, numbers + (_NULL if score_set is None else _int4(4, score_set))
         return learnt
+
+
+_labels: Final[dict[int, tuple[Labels, bytes]]] = {}
+"""Fields of labels by identity, likewise; the next bulk has many of these labels again."""
+
+
+def _learn_labels(labels: Labels) -> tuple[Labels, bytes]:
+    if len(_labels) >= KEPT_META:
+        _labels.clear()
+    texts = b"".join(map(_text, (labels.site, labels.user_group, labels.user_name)))
+    meta = _NULL if labels.meta is None else _field(_JSONB_VERSION + bytes(encode_part(labels.meta)))
+    _labels[id(labels)] = learnt = labels, texts + meta
+    return learnt
 
 
 def int8(number: int | None) -> bytes:

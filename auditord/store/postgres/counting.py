@@ -72,10 +72,13 @@ async def read_counts(connection: Connection, keys: Sequence[str] | None) -> Rec
 
 
 def _count(values: _Values, records: Sequence[Record], more: int) -> None:
-    metas = [record.meta or {} for record in records]
-    for key, counts in values.items():
-        # Many records have the same values, which are looked at once.
-        for found, times in Counter([meta.get(key, ()) for meta in metas]).items():
+    # Many records share their meta, which is looked at once.
+    metas = [record.meta for record in records]
+    by_identity = dict(zip(map(id, metas), metas, strict=True))
+    for identity, times in Counter(map(id, metas)).items():
+        meta = by_identity[identity] or {}
+        for key, counts in values.items():
+            found = meta.get(key, ())
             for value in found if len(found) == 1 else set(found):
                 counts[value] = counts.get(value, 0) + more * times
 

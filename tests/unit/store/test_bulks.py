@@ -78,3 +78,18 @@ async def test_what_cannot_be_encoded_is_named_among_many() -> None:
     msgspec.structs.force_setattr(record, "meta", {"a": ("\ud800",)})  # around the checks, as only a mistake could
     with pytest.raises(InvalidRecord, match="The record 'r' cannot be stored"):
         bulk_of([*MANY, record]).pending()
+
+
+async def test_meta_that_a_module_uses_again_is_read_again_in_the_next_bulk() -> None:
+    meta: dict[str, tuple[str, ...]] = {"user_id": ("alice",)}
+    first = bulk_of([Record("a", START, CORES, meta=meta)]).pending()
+    meta["user_id"] = ("bob",)
+    (second,) = bulk_of([Record("b", START, CORES, meta=meta)]).pending()
+    assert [each.row.labels.user_name for each in (*first, second)] == ["alice", "bob"]
+    assert second == alone(second.record)
+
+
+async def test_meta_of_any_length_is_the_same_in_the_next_bulk() -> None:
+    for length in (1, 499, 500, 501, 10_000):
+        records = [Record("a", START, CORES, meta={"a": ("x" * min(length, 200),) * (1 + length // 200)})]
+        assert bulk_of(records).pending() == bulk_of(records).pending() == list(map(alone, records))
