@@ -1,5 +1,7 @@
 """Changes of old records on their way in: names as they were meant, CPU times in seconds."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -9,7 +11,7 @@ import msgspec
 
 from auditord.importing.source import Page
 from auditord_hookspecs import Component, InvalidRecord, Record, Transform
-from auditord_hookspecs.wire import decode_record
+from auditord_hookspecs.wire import decode_record, decode_records
 
 KEPT_IN_MILLISECONDS: Final = "_milli"
 """AUDITOR's own script for the change of units keeps the old amount of ``X`` as ``X_milli``; ``X`` is right then."""
@@ -68,13 +70,23 @@ def convert_page(page: Page, conversion: Conversion) -> tuple[list[ConvertedRow]
     """The records of a page, and what is none."""
     good: list[ConvertedRow] = []
     bad: list[BadRow] = []
+    decoded = _decoded_together(page.texts)
     for place, text in enumerate(page.texts):
         try:
-            record = decode_record(text)
+            record = decoded[place] if decoded else decode_record(text)
             good.append(ConvertedRow(place, record, conversion.convert(record)))
         except InvalidRecord as error:
             bad.append(BadRow(page.places(place), str(error), text))
     return good, bad
+
+
+def _decoded_together(texts: Sequence[bytes]) -> Sequence[Record]:
+    """The records of all texts, which share what is the same; none if one of the texts is no record."""
+    with suppress(InvalidRecord):
+        records = decode_records(b"[%b]" % b",".join(texts))
+        if len(records) == len(texts):  # a text that holds two, or none, is not one of them
+            return records
+    return ()
 
 
 def _in_seconds(components: tuple[Component, ...], names: frozenset[str]) -> tuple[Component, ...]:
