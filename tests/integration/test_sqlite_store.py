@@ -518,3 +518,16 @@ async def test_whose_records_are_many_is_known_by_the_roll_ups(path: Path, monke
         with pytest.raises(AssertionError, match="u1"):
             async with store.stream(RecordQuery(user("u1"), BY_START, 6)):
                 pytest.fail("all six are wanted")
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 999, 1_000, 1_111, 2_345])
+async def test_a_bulk_of_any_size_is_there_once(path: Path, count: int) -> None:
+    added = [record(number, meta={"user_id": (f"u{number}",)}) for number in range(count)]
+    async with open_store(f"sqlite://{path}", counted_keys=()) as store:
+        assert set(await store.add_all(added, PROVENANCE, SAME_RUN, atomic=True)) == {Verdict.ADDED}
+        assert await all_ids(store) == [each.record_id for each in added]
+        found = await store.documents([added[-1].record_id])
+        assert found == {added[-1].record_id: encode_record(added[-1])}
+        known = [record(count), *added]
+        assert (await store.add_all(known, PROVENANCE, SAME_RUN, atomic=False)).count(Verdict.ADDED) == 1
+        assert (await store.counts()).total == count + 1

@@ -1,10 +1,12 @@
 """Work on a record store in SQLite: its steps as statements, in the thread that has the connection."""
 
+import re
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -20,6 +22,10 @@ from auditord.store.sqlite.counting import BETWEEN_NOTES, QUERIES, count_arrival
 from auditord.store.work import Atomic, Count, ForEach, Overtaken, Records, Refused, RolledKeys, Statement, Step, Work
 
 T = TypeVar("T")
+
+_TOGETHER: Final = (1_000, 100, 10, 1)
+"""Records that one statement adds, of as many as possible: whenever one ends, this thread needs the interpreter, which
+another one that is busy gives it within 5 ms. So a bulk whose records had a statement each took seconds then."""
 
 # What the database says about values that it cannot take: the same record would fail again. Faulty SQL and a database
 # that is away are something else.
@@ -123,9 +129,27 @@ def _insert(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> Non
     ids = msgspec.json.encode([each.row.record_id for each in new]).decode()
     if connection.execute(QUERIES["has_archived"], (ids,)).fetchone() == (1,):
         raise Overtaken
-    if connection.executemany(QUERIES["insert_records"], record_values(new)).rowcount < len(new):
+    if _insert_rows(connection, record_values(new)) < len(new):
         raise Overtaken
     connection.execute(QUERIES["note_new_lake_changes"], (ids,))
+
+
+def _insert_rows(connection: sqlite3.Connection, values: Sequence[tuple[object, ...]]) -> int:
+    """Add rows, as few statements as can be; returns how many were added."""
+    first = added = 0
+    for size in _TOGETHER:
+        while len(values) - first >= size:
+            bound = tuple(chain.from_iterable(values[first : first + size]))
+            added += connection.execute(_insertion_of(size), bound).rowcount
+            first += size
+    return added
+
+
+@cache
+def _insertion_of(size: int) -> str:
+    """The statement ``insert_records`` for so many records."""
+    before, values, behind = re.split(r"(?<=VALUES )(\([^)]*\))", QUERIES["insert_records"])
+    return f"{before}{', '.join([re.sub(r'[0-9]+', '', values)] * size)}{behind}"
 
 
 def record_values(pending: Sequence[PendingRecord]) -> list[tuple[object, ...]]:
