@@ -12,7 +12,7 @@ from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PE
 from auditord.reporting.periods import PERIODS
 from auditord.web.page.charts import Axis, bars
 from auditord.web.page.drawing import Picture
-from auditord.web.page.figures import Figures, axis, compared
+from auditord.web.page.figures import Figures, compared
 from auditord.web.page.jobs import amount, job_row
 from auditord.web.page.numbers import NOTHING, begin_of_bin, shown
 from auditord.web.page.query_string import View, read_view
@@ -86,7 +86,7 @@ class MyPage:
         unit = report.question.bin
         if unit is None:
             return None
-        bins = axis(report, self.figures.now())
+        bins = self.figures.axis(report)
         axis_of_time = Axis([begin_of_bin(begin, unit) for begin in bins], unit=report.question.measures[0].unit)
         return bars(self.renderer.text("my.chart"), axis_of_time, self.charts.series(report, view, bins))
 

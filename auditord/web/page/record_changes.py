@@ -49,7 +49,7 @@ class ChangingPages:
         """Say what would be changed, above the form for it."""
         act, record = await self._chosen(request)
         self.forms.require()
-        text = _pretty(record)
+        text = msgspec.json.format(encode_record(record), indent=2).decode()
         return self._form(request, act, record, {"record": text, "seen": text})
 
     async def change(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -117,10 +117,6 @@ class ChangingPages:
         }
         status = status or (HTTPStatus.OK if error is None else HTTPStatus.UNPROCESSABLE_ENTITY)
         return self.renderer.answer("change.html", values, self.visitors.navigation(request, PATH), status)
-
-
-def _pretty(record: Record) -> str:
-    return msgspec.json.format(encode_record(record), indent=2).decode()
 
 
 def _differences(fields: Form) -> list[tuple[str, str, str]]:
