@@ -66,10 +66,12 @@ class ChangingPages:
         if outcome.outcome not in _GOOD:
             text = self.renderer.text(f"change.{outcome.outcome}", detail=outcome.detail or "")
             return self._form(request, act, record, fields, text, status=HTTPStatus.CONFLICT)
-        link = PATH if act == "delete" else job_link(record.record_id)
-        values = {"title": self.renderer.text("act.done"), "text": self.renderer.text(f"change.{act}.done")}
-        more: dict[str, object] = {"listed": [], "button": None, "action": None, "back": link, "fields": {}}
-        return self.renderer.answer("confirm.html", {**values, **more}, self.visitors.navigation(request, PATH))
+        values = {
+            "title": self.renderer.text("act.done"),
+            "text": self.renderer.text(f"change.{act}.done"),
+            "back": PATH if act == "delete" else job_link(record.record_id),
+        }
+        return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
 
     async def _changed(self, act: str, record: Record, fields: Form, note: Note) -> Outcome:
         if act == "delete":
