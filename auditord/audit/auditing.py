@@ -6,7 +6,7 @@ two of its runs, and repaired there.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -47,6 +47,7 @@ class Repairs:
     collected: Collection[str]
 
 
+@dataclass(slots=True)
 class Audit:
     """One audit.
 
@@ -59,27 +60,16 @@ class Audit:
         now: the present instant.
     """
 
-    def __init__(
-        self,
-        request: AuditRequest,
-        sides: Sides,
-        reach: Reach,
-        *,
-        own: Callable[[str], bool] | None,
-        repairs: Repairs,
-        now: datetime,
-    ) -> None:
-        self._request = request
-        self._sides = sides
-        self._reach = reach
-        self._own = own
-        self._repairs = repairs
-        self._now = now
-        self._counts = AuditCounts()
-        self._comparer = Comparer(sides, now, reach.collects)
-        self._earliest: datetime | None = None
-        self._repaired = 0
-        self._replaced = 0
+    request: AuditRequest
+    sides: Sides
+    reach: Reach
+    own: Callable[[str], bool] | None
+    repairs: Repairs
+    now: datetime
+    _counts: AuditCounts = field(default_factory=AuditCounts)
+    _earliest: datetime | None = None
+    _repaired: int = 0
+    _replaced: int = 0
 
     async def run(self, inventory: AsyncIterator[Batch]) -> AuditReport:
         """Compare everything; an inventory that fails in the middle is reported as far as it came."""
@@ -90,20 +80,20 @@ class Audit:
                     await self._take(batch, named)
             except AuditordError as failure:
                 error = str(failure)
-            horizon = self._reach.remembers or self._earliest
-            if self._own is not None and error is None:
-                await self._look_for_extras(named, self._own, horizon)
+            horizon = self.reach.remembers or self._earliest
+            if self.own is not None and error is None:
+                await self._look_for_extras(named, self.own, horizon)
         return AuditReport(
-            task=self._request.instance,
-            start=format_time(self._request.window.start),
-            stop=format_time(self._request.window.stop),
+            task=self.request.instance,
+            start=format_time(self.request.window.start),
+            stop=format_time(self.request.window.stop),
             days=self._counts.days(),
             skipped=dict(self._counts.skipped),
             discrepancies=self._counts.discrepancies,
             unlisted=self._counts.unlisted,
             horizon=None if horizon is None else format_time(horizon),
-            beginning=None if self._reach.collects is None else format_time(self._reach.collects),
-            extras_sought=self._own is not None and error is None,
+            beginning=None if self.reach.collects is None else format_time(self.reach.collects),
+            extras_sought=self.own is not None and error is None,
             repaired=self._repaired,
             replaced=self._replaced,
             error=error,
@@ -116,14 +106,15 @@ class Audit:
         for first in range(0, len(over), _AT_ONCE):
             await self._take_some(over[first : first + _AT_ONCE], named)
         if batch.quarantined:
-            async with self._repairs.turn():
+            async with self.repairs.turn():
                 await self._collect((), await self._unkept(batch.quarantined, named))
 
     async def _take_some(self, over: Sequence[Produced], named: NamedIds) -> None:
-        found = await self._comparer.compare(over)
+        comparer = Comparer(self.sides, self.now, self.reach.collects)
+        found = await comparer.compare(over)
         if any(each.state in _OPEN for each in found):
-            async with self._repairs.turn():
-                await self._account_all(await self._comparer.compare(over), named)
+            async with self.repairs.turn():
+                await self._account_all(await comparer.compare(over), named)
         else:
             await self._account_all(found, named)
 
@@ -140,19 +131,19 @@ class Audit:
         """Count a run, and repair it if that is asked for."""
         detail, stop = compared.detail, compared.record.stop_time
         self._earliest = min(filter(None, (self._earliest, stop)), default=None)
-        if compared.state in {"missing", "unclosed"} and self._request.repair:
+        if compared.state in {"missing", "unclosed"} and self.request.repair:
             missing.append(compared.produced)
             detail = _REPAIRED
-        elif compared.state == "different" and compared.stored is not None and self._request.replace is not None:
+        elif compared.state == "different" and compared.stored is not None and self.request.replace is not None:
             wanted = msgspec.structs.replace(compared.produced.record, record_id=compared.record.record_id)
-            refused = await self._repairs.correct(wanted, compared.stored)
+            refused = await self.repairs.correct(wanted, compared.stored)
             self._replaced += refused is None
             detail = f"{refused or _REPLACED}: {detail}"
         self._counts.add(compared.state, compared.record, detail)
 
     async def _unkept(self, jobs: Sequence[Quarantined], named: NamedIds) -> Sequence[Quarantined]:
         """Jobs that make no record and are not in quarantine; their days are not known."""
-        held = await self._sides.spool.quarantine_held([self._sides.task], [job.source_id for job in jobs])
+        held = await self.sides.spool.quarantine_held([self.sides.task], [job.source_id for job in jobs])
         unkept: list[Quarantined] = []
         for job in jobs:
             if not named.add(f"\0{job.source_id}"):
@@ -164,19 +155,19 @@ class Audit:
         return unkept
 
     async def _collect(self, missing: Sequence[Produced], jobs: Sequence[Quarantined]) -> None:
-        if self._request.repair and (missing or jobs):
-            await self._repairs.collect(Batch(missing, jobs))
+        if self.request.repair and (missing or jobs):
+            await self.repairs.collect(Batch(missing, jobs))
             self._repaired += len(missing) + len(jobs)
 
     async def _look_for_extras(self, named: NamedIds, own: Callable[[str], bool], horizon: datetime | None) -> None:
-        async with self._sides.store.stream(_ended_within(self._request)) as pages:
+        async with self.sides.store.stream(_ended_within(self.request)) as pages:
             async for page in pages:
                 records = [record for text in page if own((record := decode_record(text)).record_id)]
                 self._count_extras(records, named.among([record.record_id for record in records]), horizon)
 
     def _count_extras(self, records: Sequence[Record], named: Collection[str], horizon: datetime | None) -> None:
         for record in records:
-            if record.record_id in named or record.record_id in self._repairs.collected or record.stop_time is None:
+            if record.record_id in named or record.record_id in self.repairs.collected or record.stop_time is None:
                 continue
             known = horizon is not None and record.stop_time >= horizon
             self._counts.note("extra" if known else "forgotten", record.record_id, record.stop_time, site_of(record))

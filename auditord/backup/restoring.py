@@ -51,7 +51,8 @@ class Restoration:
         state_dir: the folder of the spool, which the caller owns.
         section: the configured store.
         now: the present instant.
-        progress: is notified.
+        store: the place of the record store.
+        spool: that of the spool.
     """
 
     backup: Path
@@ -59,7 +60,8 @@ class Restoration:
     state_dir: Path
     section: StoreSection
     now: Callable[[], datetime]
-    progress: Progress
+    store: Target
+    spool: Target
 
     @classmethod
     def verified(
@@ -82,17 +84,8 @@ class Restoration:
             )
         progress.progressed("verifying", 0, 1)
         verify_files(backup, manifest)
-        return cls(backup, manifest, state_dir, section, now, progress)
-
-    @property
-    def spool(self) -> Target:
-        """The place of the spool."""
-        return spool_target(self.backup, self.state_dir)
-
-    @property
-    def store(self) -> Target:
-        """The place of the record store."""
-        return store_target(self.backup, self.manifest, self.section, self.now, self.progress)
+        store = store_target(backup, manifest, section, now, progress)
+        return cls(backup, manifest, state_dir, section, now, store, spool_target(backup, state_dir))
 
     async def replace_both(self, *, force: bool) -> Restored:
         """Let store and spool of the backup be in their places, under a spool id that nothing else knows.

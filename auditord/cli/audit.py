@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import click
-import msgspec
 
 from auditord.audit.values import FAULTS, STATES, AuditReport, AuditRequest
 from auditord.cli.amending import principal_name
@@ -17,7 +16,7 @@ from auditord.cli.state_owner import actions, log_to_terminal
 from auditord.cli.tables import new_table, print_table
 from auditord.config.kinds import audited
 from auditord_hookspecs import AuditordError, Window
-from auditord_hookspecs.terminal import output_option, say, write
+from auditord_hookspecs.terminal import output_option, say, write_json
 
 FAULTS_LEFT: Final = 3
 """Exit code: the audit went well, and something is not as it should be."""
@@ -58,7 +57,7 @@ def audit_command(
     who = principal_name(by)
     reports = [run_async(_audit, AuditRequest(name, window, repair, replace, who), url) for name in names]
     if output == "json":
-        write(msgspec.json.format(msgspec.json.encode(reports), indent=2).decode() + "\n")
+        write_json(reports)
     else:
         for report in reports:
             _print(report)

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import click
-import msgspec
 
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.tables import new_table, print_table
 from auditord.doctor import Examined, examine
 from auditord_hookspecs.checks import Severity
-from auditord_hookspecs.terminal import output_option, say, write
+from auditord_hookspecs.terminal import output_option, say, write_json
 from auditord_hookspecs.wording import counted
 
 EXIT_CODES: Final = {Severity.OK: 0, Severity.WARNING: 1, Severity.FAILURE: 2}
@@ -41,7 +40,7 @@ def exit_with(found: Sequence[Examined], output: str, *, show_all: bool) -> None
     """Print findings, the worst first, and exit with their code."""
     found = _worst_first(found)
     if output == "json":
-        write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        write_json(found)
     else:
         print_findings(found, show_all=show_all)
     raise SystemExit(max((EXIT_CODES[Severity(each.severity)] for each in found), default=0))

@@ -7,6 +7,7 @@ from typing import Final, TextIO, TypeAlias
 
 from auditord.cli.tables import new_table, print_table
 from auditord_hookspecs import Record
+from auditord_hookspecs.aggregates import amount_of
 from auditord_hookspecs.spreadsheets import no_formula
 from auditord_hookspecs.terminal import escaped
 from auditord_hookspecs.wire import encode_record, format_time
@@ -37,7 +38,7 @@ async def write_table(records: AsyncIterator[Record], out: TextIO) -> int:
 
 def _table_row(record: Record) -> list[str]:
     runtime = "open" if record.runtime is None else f"{record.runtime} s"
-    cores = _amount(record, "Cores")
+    cores = amount_of(record, "Cores")
     return [
         record.record_id,
         *(first_value(record, names) for names in META_COLUMNS),
@@ -91,16 +92,10 @@ def _csv_row(record: Record) -> list[Cell]:
         None if record.stop_time is None else format_time(record.stop_time),
         record.runtime,
         *(first_value(record, names) for names in META_COLUMNS),
-        *(_amount(record, name) for name in COMPONENT_COLUMNS),
+        *(amount_of(record, name) for name in COMPONENT_COLUMNS),
         json.dumps(document["meta"], ensure_ascii=False),
         json.dumps(document["components"], ensure_ascii=False),
     ]
-
-
-def _amount(record: Record, name: str) -> int | None:
-    """The sum of the components of this name, or None where there is none."""
-    amounts = [component.amount for component in record.components if component.name == name]
-    return sum(amounts) if amounts else None
 
 
 def first_value(record: Record, names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from auditord.cli.report_options import Answered
 from auditord.cli.tables import new_table, print_table
 from auditord.reporting import Figure, Measure, Report, Row
 from auditord.reporting.pledges import pledged
-from auditord.reporting.report import Label, zero
+from auditord.reporting.report import zero
 from auditord.reporting.workbook import as_xlsx
 from auditord.reporting.writing import as_csv, as_json, as_parquet, text
 from auditord_hookspecs.terminal import escaped, say, write
@@ -67,9 +67,7 @@ def _write_pledge(answered: Answered) -> None:
 def _by_bins(report: Report) -> Table:
     """One line for each bin, so that a year fits 80 columns."""
     measure = report.question.measures[0]
-    rows, rest, count = report.largest(_COLUMNS)
-    named = [(_name(row.label, report), row) for row in rows]
-    named += [] if rest is None else [(f"{count} more", rest)]
+    named = _largest(report, _COLUMNS)
     totals = [Row(None, report.totals, report.total)] if len(report.rows) > 1 else []
     unit = report.question.bin
     table = new_table(unit.value if unit else "", *(escaped(name) for name, _ in named), *("total" for _ in totals))
@@ -83,20 +81,13 @@ def _by_bins(report: Report) -> Table:
 
 def _by_measures(report: Report, most: int | None) -> Table:
     measures = report.question.measures
-    rows, rest, count = report.largest(len(report.rows) if most is None else most)
     titles = [f"{each.title} ({each.unit})" if each.unit == "%" else each.title for each in measures]
     table = new_table(report.question.by or "", *titles)
-    for row in rows:
-        table.add_row(_name(row.label, report), *_cells(row, measures))
-    if rest is not None:
-        table.add_row(f"{count} more", *_cells(rest, measures))
+    for name, row in _largest(report, len(report.rows) if most is None else most):
+        table.add_row(name, *map(shown, row.total, measures))
     if len(report.rows) > 1:
         table.add_row("total", *map(shown, report.total, measures), style="bold")
     return table
-
-
-def _cells(row: Row, measures: Sequence[Measure]) -> list[str]:
-    return list(map(shown, row.total, measures))
 
 
 def shown(figure: Figure, measure: Measure) -> str:
@@ -112,8 +103,11 @@ def _digits(value: Fraction, measure: Measure) -> int:
     return 1 if abs(value) >= 1 else 3
 
 
-def _name(label: Label, report: Report) -> str:
-    return _ALL if report.question.by is None else label or _NO_LABEL
+def _largest(report: Report, most: int) -> Sequence[tuple[str, Row]]:
+    """The rows with their names; behind so many of them, the others as one."""
+    rows, rest, count = report.largest(most)
+    named = [(_ALL if report.question.by is None else row.label or _NO_LABEL, row) for row in rows]
+    return named if rest is None else [*named, (f"{count} more", rest)]
 
 
 def write_chart(answered: Answered, most: int | None) -> None:
@@ -134,9 +128,7 @@ def write_chart(answered: Answered, most: int | None) -> None:
 
 
 def _print_bins(console: Console, report: Report, measure: Measure) -> None:
-    rows, rest, count = report.largest(_CHART_ROWS)
-    series = [(_name(row.label, report), row) for row in rows]
-    series += [] if rest is None else [(f"{count} more", rest)]
+    series = _largest(report, _CHART_ROWS)
     sums = {begin: _value(report.totals, begin) for begin in report.bins}
     width, longest = console.width - 26, max(sums.values()) or Fraction(1)
     for begin in report.bins:
@@ -155,9 +147,7 @@ def _print_bins(console: Console, report: Report, measure: Measure) -> None:
 
 
 def _print_rows(console: Console, report: Report, measure: Measure, most: int | None) -> None:
-    rows, rest, count = report.largest(most or 20)
-    named = [(escaped(_name(row.label, report)), row) for row in rows]
-    named += [] if rest is None else [(f"{count} more", rest)]
+    named = [(escaped(name), row) for name, row in _largest(report, most or 20)]
     label = min(max(len(name) for name, _ in named), 24)
     longest = max(row.total[0].value or Fraction(0) for _, row in named) or Fraction(1)
     for name, row in named:

@@ -181,9 +181,7 @@ def check_added(answer: HttpAnswer) -> None:
     warning = answer.body.lstrip().startswith(b"{") and b'"warning"' in answer.body
     if answer.body == _RECORD_EXISTS or (answer.status == HTTPStatus.OK and warning):
         raise errors.RecordExists(f"{answer.request}: the record exists already ({answer.text})")
-    check_status(answer)
-    if answer.body.strip():
-        raise errors.InvalidAnswer(f"{answer.request} was answered {answer.status} with {answer.text}: is it AUDITOR?")
+    _check_empty(answer)
 
 
 def check_chunk_added(answer: HttpAnswer, chunk: Chunk) -> None:
@@ -209,6 +207,10 @@ def check_stopped(answer: HttpAnswer) -> None:
     """
     if answer.status == HTTPStatus.NOT_FOUND:
         raise errors.UnknownRecord(f"{answer.request}: {answer.text}")
+    _check_empty(answer)
+
+
+def _check_empty(answer: HttpAnswer) -> None:
     check_status(answer)
     if answer.body.strip():
         raise errors.InvalidAnswer(f"{answer.request} was answered {answer.status} with {answer.text}: is it AUDITOR?")

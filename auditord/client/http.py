@@ -289,16 +289,12 @@ def _translated(request: str, error: Exception, made: int) -> http.HttpError:
             return http.InvalidHttpAnswer(text, made)
 
 
-def _unreachable(error: aiohttp.ClientConnectorError) -> str:
-    """The address and the system's reason; aiohttp's own text speaks of TLS whatever the reason is."""
-    number = error.os_error.errno or 0
-    reason = os.strerror(number) if number > 0 else error.strerror or error.os_error
-    return f"{error.host}:{error.port}: {reason}"
-
-
 def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if type(error) in {aiohttp.ClientConnectorError, aiohttp.ClientConnectorDNSError}:
-        return _unreachable(cast("aiohttp.ClientConnectorError", error))
+        failed = cast("aiohttp.ClientConnectorError", error)  # whose text speaks of TLS whatever the reason is
+        number = failed.os_error.errno or 0
+        reason = os.strerror(number) if number > 0 else failed.strerror or failed.os_error
+        return f"{failed.host}:{failed.port}: {reason}"
     return str(error) or type(error).__name__

@@ -122,10 +122,9 @@ def _ticks(start: datetime, stop: datetime, query: aggregates.AggregateQuery) ->
 def _key_value(record: Record, stop: datetime, dimension: aggregates.Dimension) -> aggregates.KeyValue:
     match dimension:
         case aggregates.MetaValue(keys):
-            return _meta_value(record, keys)
+            return aggregates.meta_value(record, keys)
         case aggregates.ComponentAmount(name):
-            amounts = [each.amount for each in record.components if each.name == name]
-            return sum(amounts) if amounts else None
+            return aggregates.amount_of(record, name)
         case aggregates.ComponentPresent(name):
             return any(each.name == name for each in record.components)
         case aggregates.ScoreValue(name, score):
@@ -134,13 +133,6 @@ def _key_value(record: Record, stop: datetime, dimension: aggregates.Dimension) 
         case aggregates.CalendarPeriod(unit, field, zone):
             moment = record.start_time if field is TimeField.START else stop
             return unit.first_day(day_of(moment, zone))
-
-
-def _meta_value(record: Record, keys: tuple[str, ...]) -> str | None:
-    for key in keys:
-        if (values := (record.meta or {}).get(key)) is not None:
-            return values[0] if values else None
-    return None
 
 
 def _score(component: Component, name: str) -> Decimal | None:

@@ -5,14 +5,21 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from auditord.config.sizes import Size
 from auditord_hookspecs import Duration, RunConfig, Secret
 from auditord_hookspecs.config import Section
 
-_TRINO: Final = re.compile(r"https?://[^/@:]+@[^/@]+/[^/]+")
-_CATALOGS: Final = ("sqlite:////", "postgresql://", "http://", "https://")
+_FORMS: Final = {
+    "spark": (r"sc://", "the URL of a Spark Connect server: sc://host:15002"),
+    "trino": (r"https?://[^/@:]+@[^/@]+/[^/]+\Z", "the URL of a catalog of Trino: https://user@host:8443/catalog"),
+    "catalog": (
+        r"sqlite:////|postgresql://|https?://",
+        "sqlite:////absolute/path, postgresql://user@host/database or https://host/path",
+    ),
+}
+"""The options whose texts begin in a certain way, with that and what to write."""
 
 
 class S3Section(Section):
@@ -84,26 +91,13 @@ class LakeSection(RunConfig):
         """True if the daemon has a lake: to sync records there, or only to ask it."""
         return self.enabled or self.catalog is not None or self.warehouse is not None
 
-    @field_validator("spark")
+    @field_validator(*_FORMS)
     @classmethod
-    def _is_spark_connect(cls, spark: str | None) -> str | None:
-        if spark is not None and not spark.startswith("sc://"):
-            raise ValueError("write the URL of a Spark Connect server: sc://host:15002")
-        return spark
-
-    @field_validator("trino")
-    @classmethod
-    def _is_trino(cls, trino: str | None) -> str | None:
-        if trino is not None and not _TRINO.fullmatch(trino):
-            raise ValueError("write the URL of a catalog of Trino: https://user@host:8443/catalog")
-        return trino
-
-    @field_validator("catalog")
-    @classmethod
-    def _is_known(cls, catalog: str | None) -> str | None:
-        if catalog is not None and not catalog.startswith(_CATALOGS):
-            raise ValueError("write sqlite:////absolute/path, postgresql://user@host/database or https://host/path")
-        return catalog
+    def _has_form(cls, text: str | None, option: ValidationInfo) -> str | None:
+        form, wanted = _FORMS[str(option.field_name)]
+        if text is not None and not re.match(form, text):
+            raise ValueError(f"write {wanted}")
+        return text
 
     @field_validator("warehouse")
     @classmethod

@@ -6,7 +6,6 @@ list of structures; so only words for these differ from what a store is asked. A
 learn about types that the text does not show.
 """
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,12 +28,11 @@ FROM lake
 """The rows as the statements name them."""
 
 _INSTANTS: Final[dict[TimeField, LiteralString]] = {TimeField.START: "started_at", TimeField.STOP: "stopped_at"}
-_NAMED: Final = "list_filter(components, lambda each: each.name = %s)"
 
 
 @dataclass(frozen=True, slots=True)
 class LakeDialect(Dialect):
-    """The words that all engines have.
+    """The statements that all engines understand, in words of which each has its own.
 
     Args:
         daemon: whose records count; None: those of all.
@@ -46,6 +44,30 @@ class LakeDialect(Dialect):
     """The first day of a period, with its day and the unit in the places of the braces."""
     day: ClassVar[LiteralString]
     """The day of a number of microseconds since 0001-01-01, with it in the place of the braces."""
+    seconds: ClassVar[LiteralString]
+    """Whole seconds of microseconds."""
+    meta: ClassVar[LiteralString] = "meta[%s]"
+    """The list under a meta key, or NULL."""
+    overlap: ClassVar[LiteralString]
+    """The condition that a list has one of some values, with both in the places of the braces."""
+    named: ClassVar[LiteralString]
+    """The components of a name. A subquery over those of each record takes ten times as long as functions of lists."""
+    any_component: ClassVar[LiteralString]
+    """The condition that a component is there of which what stands in the place of the braces is true."""
+    first: ClassVar[LiteralString]
+    """The first one of a list, or NULL."""
+    as_json: ClassVar[LiteralString]
+    """A value as the text of JSON."""
+    amounts: ClassVar[LiteralString]
+    """The sum of the amounts of components, or these with commas between them."""
+    total: ClassVar[LiteralString] = "sum({})"
+    """The sum of whole numbers."""
+    wide: ClassVar[LiteralString]
+    """A whole number as one of 38 digits."""
+    high: ClassVar[LiteralString]
+    """A whole number without its last 31 bits."""
+    low: ClassVar[LiteralString] = "{} & 2147483647"
+    """These bits."""
 
     records = "records"
     joined_sets = ""
@@ -69,7 +91,32 @@ class LakeDialect(Dialect):
 
     def has_key(self, key: str) -> Sql:
         """The condition that a record has a meta key."""
-        return Sql("(meta[%s] IS NOT NULL)", (key,))
+        return Sql(f"({self.meta} IS NOT NULL)", (key,))
+
+    def first_value(self, key: str) -> Sql:
+        """The first value under a meta key."""
+        return Sql(self.first.format(self.meta), (key,))
+
+    def contains(self, key: str, values: Sequence[str]) -> Sql:
+        """The condition that the list under a meta key has one of the values."""
+        return Sql(self.overlap.format(self.meta, repeated("%s", ", ", len(values))), (key, *values))
+
+    def amount_of_one(self, component: str) -> Sql:
+        """The amount of a component."""
+        return Sql(f"{self.first.format(self.named)}.amount", (component,))
+
+    def amounts_of(self, component: str) -> Sql:
+        """All amounts of a component."""
+        return Sql(self.amounts.format(self.named), (component,))
+
+    def first_scores(self, component: str) -> Sql:
+        """The scores of the first component of a name."""
+        return Sql(self.as_json.format(f"{self.first.format(self.named)}.scores"), (component,))
+
+    def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
+        """The condition that a component of this name compares so."""
+        compares = f"each.name = %s AND each.amount {OPERATORS[comparison]} %s"
+        return Sql(self.any_component.format(compares), (component, amount))
 
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
         """The condition that a column has one of the values."""
@@ -105,20 +152,28 @@ class LakeDialect(Dialect):
     def _state(self, query: AggregateQuery, stop: LiteralString, conditions: Sequence[Sql]) -> State:
         """Finished records, or open ones, with the part of their runtime that is in the window."""
         if query.window is None:
-            return State(Sql(stop), self.seconds(f"({stop} - start_time)"), join(" AND ", conditions), costly=False)
+            return State(
+                Sql(stop), Sql(self.seconds.format(f"({stop} - start_time)")), join(" AND ", conditions), costly=False
+            )
         begin, end = self.literal_moment(query.window.start), self.literal_moment(query.window.stop)
         runtime = Sql(f"least({stop}, {end}) - greatest(start_time, {begin})")
         overlaps = Sql(f"{stop} >= {begin} AND start_time < {end} AND ({stop} > {begin} OR start_time >= {begin})")
         return State(Sql(stop), runtime, join(" AND ", [overlaps, *conditions]), costly=False)
 
-    @abstractmethod
-    def seconds(self, micros: LiteralString) -> Sql:
-        """Whole seconds."""
-
     def finished(self, window: Window | None) -> Sql:
         """A condition that is true of all finished records of a window, by which an engine knows files to leave out."""
         del window
         return TRUE
+
+    def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
+        """Number of records, first and last stop time, sum of runtimes."""
+        return ["count(*)", "min(stopped)", "max(stopped)", self.total.format("ran")], WHOLE
+
+    def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+        """Sums of amounts and of products: in two pieces, of which four billion fit 38 digits in any case."""
+        del component
+        high, low = self.wide.format(self.high.format(amount)), self.wide.format(self.low.format(amount))
+        return [self.total.format(amount), f"sum({high} * ran)", f"sum({low} * ran)"], WHOLE, (31, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,47 +202,12 @@ class DuckDbDialect(LakeDialect):
     no_number = "CAST(NULL AS HUGEINT)"
     components = "unnest(components) AS listed (component)"
     scores = "CAST(to_json(component.scores) AS STRING)"
-
-    # A subquery over the components of each record takes ten times as long as a function of lists.
-
-    def amount_of_one(self, component: str) -> Sql:
-        """The amount of a component."""
-        return Sql(f"{_NAMED}[1].amount", (component,))
-
-    def amounts_of(self, component: str) -> Sql:
-        """The sum of all amounts."""
-        return Sql(f"list_sum(list_transform({_NAMED}, lambda each: CAST(each.amount AS HUGEINT)))", (component,))
-
-    def first_scores(self, component: str) -> Sql:
-        """The scores of the first component of a name."""
-        return Sql(f"CAST(to_json({_NAMED}[1].scores) AS STRING)", (component,))
-
-    def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
-        """The condition that a component of this name compares so."""
-        compares = f"each.name = %s AND each.amount {OPERATORS[comparison]} %s"
-        return Sql(f"(len(list_filter(components, lambda each: {compares})) > 0)", (component, amount))
-
-    def first_value(self, key: str) -> Sql:
-        """The first value under a meta key."""
-        return Sql("meta[%s][1]", (key,))
-
-    def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """The condition that the list under a meta key has one of the values."""
-        return Sql(f"list_has_any(meta[%s], [{repeated('%s', ', ', len(values))}])", (key, *values))
-
-    def seconds(self, micros: LiteralString) -> Sql:
-        """Whole seconds."""
-        return Sql(f"{micros} // 1000000")
-
-    def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Number of records, first and last stop time, sum of runtimes."""
-        return ["count(*)", "min(stopped)", "max(stopped)", "sum(ran)"], WHOLE
-
-    def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Sums of amounts and of products: in two pieces, of which four billion fit 128 bits in any case."""
-        del component
-        pieces: list[LiteralString] = [
-            f"sum(CAST({amount} >> 31 AS HUGEINT) * ran)",
-            f"sum(CAST({amount} & 2147483647 AS HUGEINT) * ran)",
-        ]
-        return [f"sum({amount})", *pieces], WHOLE, (31, 0)
+    seconds = "{} // 1000000"
+    overlap = "list_has_any({}, [{}])"
+    named = "list_filter(components, lambda each: each.name = %s)"
+    any_component = "(len(list_filter(components, lambda each: {})) > 0)"
+    first = "{}[1]"
+    as_json = "CAST(to_json({}) AS STRING)"
+    amounts = "list_sum(list_transform({}, lambda each: CAST(each.amount AS HUGEINT)))"
+    wide = "CAST({} AS HUGEINT)"
+    high = "{} >> 31"

@@ -12,6 +12,7 @@ systems of Python it reads wrong bytes: it seeks and reads in two steps, on hand
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from glob import escape
 from importlib import import_module
 from pathlib import Path
@@ -25,15 +26,13 @@ from pyiceberg.table import Table
 from auditord.archive.pruning import finished_rows, open_rows
 from auditord.errors import StoreUnavailable
 from auditord.lake.dialect import VIEW, DuckDbDialect
-from auditord.lake.engines import Work, pages_of
-from auditord.store.aggregates import Folding, merged
-from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.conditions import compile_query
+from auditord.lake.engines import PAGE, Work, records_of, sums_of
+from auditord.store.aggregates import merged
+from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
 _datasets: Any = import_module("pyarrow.dataset")  # Any: it ships no types
 
-_ROWS_AT_ONCE: Final = 1_000
 _UNREADABLE: Final = (
     *(duckdb.IOException, duckdb.InterruptException, duckdb.ConnectionException),
     *(duckdb.InvalidInputException, OSError),  # what Arrow raises, through DuckDB and beside it
@@ -143,22 +142,20 @@ def _open(limits: EngineLimits) -> duckdb.DuckDBPyConnection:
 
 def sums_over(connection: duckdb.DuckDBPyConnection, query: AggregateQuery, daemon: str | None) -> Aggregates:
     """The answer over the rows that a connection of :meth:`DuckDb.reading` has."""
-    compiled = compile_aggregate(query, DuckDbDialect(daemon))
-    statement, folding = compiled.statement, Folding(query, compiled.parts)
-    connection.execute(statement.sql.replace("%s", "?"), statement.parameters)
-    while rows := connection.fetchmany(_ROWS_AT_ONCE):
-        folding.add(rows)
-    return folding.result()
+    return sums_of(partial(_rows, connection), query, DuckDbDialect(daemon))
 
 
 def records_in(
     connection: duckdb.DuckDBPyConnection, query: RecordQuery, daemon: str | None
 ) -> Iterator[Sequence[bytes]]:
     """Pages of wire texts of the same rows."""
-    dialect = DuckDbDialect(daemon)
-    statement = compile_query(query, dialect, dialect.own())
+    return records_of(partial(_rows, connection), query, DuckDbDialect(daemon))
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, statement: Sql) -> Iterator[Sequence[Any]]:  # Any: of all types
     connection.execute(statement.sql.replace("%s", "?"), statement.parameters)
-    return pages_of(iter(connection.fetchone, None))
+    while rows := connection.fetchmany(PAGE):
+        yield from rows
 
 
 def files_of_host(paths: Sequence[str]) -> Files:

@@ -3,17 +3,27 @@
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from pyiceberg.table import Table
 
 from auditord.database.instants import from_micros
 from auditord.errors import StoreUnavailable
+from auditord.lake.dialect import LakeDialect
+from auditord.store.aggregates import Folding
+from auditord.store.aggregates_sql import compile_aggregate
+from auditord.store.conditions import compile_query
+from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, RecordQuery, Score
 from auditord_hookspecs.wire import encode_record
 
+Rows: TypeAlias = Callable[[Sql], Iterator[Sequence[Any]]]  # Any: values of all types
+"""Finds the rows of a statement, which has columns of a :class:`LakeDialect`."""
+
+PAGE: Final = 64
+"""Rows that are in memory at a time, with all that records have."""
+
 _BEYOND: Final = 1 << 63
-_PAGE: Final = 64
 
 
 class Work:
@@ -73,9 +83,18 @@ def parameter(value: object) -> object:
     return value
 
 
-def pages_of(rows: Iterator[Sequence[Any]]) -> Iterator[Sequence[bytes]]:  # Any: values of all types
-    """Pages of wire texts of rows that have what :attr:`LakeDialect.document` names."""
-    while page := [_wire_text(row) for row in islice(rows, _PAGE)]:
+def sums_of(rows: Rows, query: AggregateQuery, dialect: LakeDialect) -> Aggregates:
+    """Sums over the rows that statements find."""
+    compiled = compile_aggregate(query, dialect)
+    folding = Folding(query, compiled.parts)
+    folding.add(rows(compiled.statement))
+    return folding.result()
+
+
+def records_of(rows: Rows, query: RecordQuery, dialect: LakeDialect) -> Iterator[Sequence[bytes]]:
+    """Pages of wire texts of the rows that statements find."""
+    found = rows(compile_query(query, dialect, dialect.own()))
+    while page := [_wire_text(row) for row in islice(found, PAGE)]:
         yield page
 
 

@@ -11,9 +11,8 @@ from typing import Final, LiteralString
 
 from auditord.lake.dialect import ClusterDialect
 from auditord.store.aggregates import Limbs
-from auditord.store.sql import OPERATORS, Sql, repeated
+from auditord.store.sql import Sql
 from auditord_hookspecs import Window
-from auditord_hookspecs.query import Comparison
 
 VIEW: Final = """
 CREATE TEMPORARY VIEW records AS
@@ -27,7 +26,6 @@ FROM lake
 """The rows as the statements name them. Conditions on the instants of the table leave out files and parts of them; to
 group by a list that a function makes of another takes five times as long as by these."""
 
-_NAMED: Final = "filter(components, each -> each.name = %s)"
 _PIECES: Final[Limbs] = (31, 0)
 
 
@@ -45,38 +43,13 @@ class SparkDialect(ClusterDialect):
     no_number = "CAST(NULL AS DECIMAL(38, 0))"
     components = "LATERAL explode(components) AS listed (component)"
     scores = "to_json(component.scores)"
-
-    def amount_of_one(self, component: str) -> Sql:
-        """The amount of a component."""
-        return Sql(f"get({_NAMED}, 0).amount", (component,))
-
-    def amounts_of(self, component: str) -> Sql:
-        """The amounts, with commas between them."""
-        amounts = f"transform({_NAMED}, each -> CAST(each.amount AS STRING))"
-        return Sql(f"nullif(array_join({amounts}, ','), '')", (component,))
-
-    def first_scores(self, component: str) -> Sql:
-        """The scores of the first component of a name."""
-        return Sql(f"to_json(get({_NAMED}, 0).scores)", (component,))
-
-    def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
-        """The condition that a component of this name compares so."""
-        return Sql(
-            f"exists(components, each -> each.name = %s AND each.amount {OPERATORS[comparison]} %s)",
-            (component, amount),
-        )
-
-    def first_value(self, key: str) -> Sql:
-        """The first value under a meta key."""
-        return Sql("get(meta[%s], 0)", (key,))
-
-    def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """The condition that the list under a meta key has one of the values."""
-        return Sql(f"arrays_overlap(meta[%s], array({repeated('%s', ', ', len(values))}))", (key, *values))
-
-    def seconds(self, micros: LiteralString) -> Sql:
-        """Whole seconds."""
-        return Sql(f"{micros} div 1000000")
+    seconds = "{} div 1000000"
+    overlap = "arrays_overlap({}, array({}))"
+    named = "filter(components, each -> each.name = %s)"
+    any_component = "exists(components, each -> {})"
+    first = "get({}, 0)"
+    as_json = "to_json({})"
+    amounts = "nullif(array_join(transform({}, each -> CAST(each.amount AS STRING)), ','), '')"
 
     def finished(self, window: Window | None) -> Sql:
         """By the months of the partitions, and what files say about their columns."""

@@ -6,6 +6,7 @@ question is about the snapshot that this daemon knows. Spark has to reach the fi
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from typing import Any
 from urllib.parse import quote
@@ -13,11 +14,8 @@ from urllib.parse import quote
 from pyiceberg.table import Table
 
 from auditord.errors import StoreUnavailable
-from auditord.lake.engines import Work, pages_of, parameter
+from auditord.lake.engines import Work, parameter, records_of, sums_of
 from auditord.lake.spark_dialect import VIEW, SparkDialect
-from auditord.store.aggregates import Folding
-from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.conditions import compile_query
 from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
@@ -41,12 +39,12 @@ class Spark:
     def sums(self, table: Table, query: AggregateQuery, daemon: str | None, work: Work) -> Aggregates:
         """Sums over the newest snapshot; see :meth:`auditord.lake.engines.Engine.sums`."""
         with self._session(table, work) as session:
-            return sums_over(session, query, daemon)
+            return sums_of(partial(_rows, session), query, SparkDialect(daemon))
 
     def records(self, table: Table, query: RecordQuery, daemon: str | None, work: Work) -> Iterator[Sequence[bytes]]:
         """Pages of wire texts; see :meth:`auditord.lake.engines.Engine.records`."""
         with self._session(table, work) as session:
-            yield from records_in(session, query, daemon)
+            yield from records_of(partial(_rows, session), query, SparkDialect(daemon))
 
     def close(self) -> None:
         """Do nothing: nothing is kept between questions."""
@@ -69,21 +67,7 @@ class Spark:
             raise StoreUnavailable(f"Spark cannot read the lake now: see lake.spark ({text}).") from error
 
 
-def sums_over(session: Any, query: AggregateQuery, daemon: str | None) -> Aggregates:  # Any: pyspark's SparkSession
-    """The answer over the rows that a session has as :data:`auditord.lake.spark_dialect.VIEW` names them."""
-    compiled = compile_aggregate(query, SparkDialect(daemon))
-    folding = Folding(query, compiled.parts)
-    folding.add(_rows(session, compiled.statement))
-    return folding.result()
-
-
-def records_in(session: Any, query: RecordQuery, daemon: str | None) -> Iterator[Sequence[bytes]]:
-    """Pages of wire texts of the same rows."""
-    dialect = SparkDialect(daemon)
-    return pages_of(_rows(session, compile_query(query, dialect, dialect.own())))
-
-
-def _rows(session: Any, statement: Sql) -> Iterator[Any]:  # Any: pyspark's Row
+def _rows(session: Any, statement: Sql) -> Iterator[Any]:  # Any: pyspark's SparkSession and Row
     args = [parameter(each) for each in statement.parameters]
     rows: Iterator[Any] = session.sql(statement.sql.replace("%s", "?"), args=args).toLocalIterator()
     return rows

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -15,12 +16,9 @@ from urllib.parse import unquote, urlsplit
 from pyiceberg.table import Table
 
 from auditord.errors import StoreUnavailable
-from auditord.lake.engines import Work, pages_of, parameter
+from auditord.lake.engines import Work, parameter, records_of, sums_of
 from auditord.lake.table import TABLE
 from auditord.lake.trino_dialect import RECORDS, TrinoDialect
-from auditord.store.aggregates import Folding
-from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.conditions import compile_query
 from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
@@ -56,17 +54,13 @@ class Trino:
 
     def sums(self, table: Table, query: AggregateQuery, daemon: str | None, work: Work) -> Aggregates:
         """Sums over the newest snapshot; see :meth:`auditord.lake.engines.Engine.sums`."""
-        compiled = compile_aggregate(query, TrinoDialect(daemon))
-        folding = Folding(query, compiled.parts)
-        folding.add(self._rows(table, compiled.statement, work))
-        return folding.result()
+        return sums_of(partial(self._rows, table, work), query, TrinoDialect(daemon))
 
     def records(self, table: Table, query: RecordQuery, daemon: str | None, work: Work) -> Iterator[Sequence[bytes]]:
         """Pages of wire texts; see :meth:`auditord.lake.engines.Engine.records`."""
-        dialect = TrinoDialect(daemon)
-        return pages_of(self._rows(table, compile_query(query, dialect, dialect.own()), work))
+        return records_of(partial(self._rows, table, work), query, TrinoDialect(daemon))
 
-    def _rows(self, table: Table, statement: Sql, work: Work) -> Iterator[list[Any]]:  # Any: values of all types
+    def _rows(self, table: Table, work: Work, statement: Sql) -> Iterator[list[Any]]:  # Any: values of all types
         """The rows of a statement over the newest snapshot."""
         if (snapshot := table.current_snapshot()) is None:
             return

@@ -89,10 +89,6 @@ class Sums:
         """The sum of amount times runtime, in hours."""
         return Fraction(self.products[component], self.ticks_per_second * _HOUR)
 
-    def scored_hours(self, component: str) -> Fraction:
-        """The sum of amount times score times runtime, in hours."""
-        return Fraction(self.scored[component], self.ticks_per_second * _HOUR)
-
 
 Compute: TypeAlias = Callable[[Sums], Figure]
 
@@ -130,7 +126,7 @@ class Measure:
 
 
 def _score_hours(sums: Sums) -> Figure:
-    return Figure(sums.scored_hours(CORES))
+    return Figure(Fraction(sums.scored[CORES], sums.ticks_per_second * _HOUR))
 
 
 def _efficiency(sums: Sums) -> Figure:

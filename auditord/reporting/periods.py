@@ -22,11 +22,6 @@ def month_of(moment: datetime, back: int = 0) -> Window:
     return Window(first, (first + timedelta(days=32)).replace(day=1))
 
 
-def months_until(moment: datetime, count: int) -> Window:
-    """That many calendar months, the last of them being the one of the instant."""
-    return Window(month_of(moment, count - 1).start, month_of(moment).stop)
-
-
 def days_until(moment: datetime, count: int) -> Window:
     """That many days, the last of them being the one of the instant."""
     tomorrow = _midnight(moment) + timedelta(days=1)
@@ -71,7 +66,7 @@ PERIODS: Final[Mapping[str, Callable[[datetime], Window]]] = {
     "90-days": lambda now: days_until(now, 90),
     "this-month": month_of,
     "last-month": lambda now: month_of(now, 1),
-    "12-months": lambda now: months_until(now, 12),
+    "12-months": lambda now: Window(month_of(now, 11).start, month_of(now).stop),
     "this-year": year_of,
     "last-year": lambda now: year_of(now, 1),
 }

@@ -88,7 +88,8 @@ class Question:
 
     def where(self) -> Condition:
         """The condition on the records that count."""
-        conditions: list[Condition] = [self._matches(name, value) for name, value in self.filters]
+        filters = [(self.keys.key(name), value) for name, value in self.filters]
+        conditions: list[Condition] = [MetaContains(key, value) if value else MetaAbsent(key) for key, value in filters]
         if self.window is not None:
             conditions += stopped_within(self.window).conditions
         if self.labels is not None and self.by is not None:
@@ -119,7 +120,3 @@ class Question:
                 known = wanted.get(usage.component)
                 wanted[usage.component] = usage if known is None or usage.scores else known
         return tuple(wanted.values())
-
-    def _matches(self, name: str, value: str) -> Condition:
-        key = self.keys.key(name)
-        return MetaContains(key, value) if value else MetaAbsent(key)

@@ -7,7 +7,7 @@ length is in the window that holds its instant), so that windows which follow ea
 All sums are integers of any size; products with scores are exact decimals. Rounding is left to the reports.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from auditord_hookspecs.query import AllOf, Condition, TimeField, Window
+from auditord_hookspecs.records import Record
 from auditord_hookspecs.zones import UTC_NAME, clock_changes
 
 # Between the largest and the smallest score lie 632 decimal digits: every sum of products with integers is exact.
@@ -286,6 +287,20 @@ class Aggregates:
     groups: tuple[Group, ...]
     ticks_per_second: int
     snapshot: LakeSnapshot | None = None
+
+
+def meta_value(record: Record, keys: Sequence[str]) -> str | None:
+    """The value of :class:`MetaValue` of a record."""
+    for key in keys:
+        if (values := (record.meta or {}).get(key)) is not None:
+            return values[0] if values else None
+    return None
+
+
+def amount_of(record: Record, component: str) -> int | None:
+    """The value of :class:`ComponentAmount` of a record."""
+    amounts = [each.amount for each in record.components if each.name == component]
+    return sum(amounts) if amounts else None
 
 
 def exact_score(value: float) -> Decimal:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qs, quote
 
 from aiohttp import web
@@ -57,14 +57,12 @@ class OperatingPages:
         """Say what a run would do, above the button for it."""
         name, act, section = await self._chosen(request)
         self.forms.require()
-        values: dict[str, object] = {
+        values = {
             "title": self.renderer.text(f"act.{act}", name=name),
             "text": self.renderer.text(f"act.{act}.{section}"),
             "button": self.renderer.text(f"act.{act}.button"),
             "action": f"{PATH}/instances/{name}/{act}",
             "back": PATH,
-            "fields": {},
-            "listed": [],
         }
         return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
 
@@ -117,14 +115,13 @@ class OperatingPages:
             ids = _numbers(given.get("id", []))
         if not ids:
             raise Refused(HTTPStatus.BAD_REQUEST, self.renderer.text("quarantine.none"))
-        values: dict[str, object] = {
+        values = {
             "title": self.renderer.text(f"act.{act}", count=f"{len(ids):,}"),
             "text": self.renderer.text(f"act.{act}.explained"),
             "button": self.renderer.text(f"act.{act}.button"),
             "action": f"{QUARANTINE}/{act}",
             "back": QUARANTINE,
             "fields": {"ids": ",".join(map(str, ids))},
-            "listed": [],
         }
         return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
 
@@ -139,8 +136,7 @@ class OperatingPages:
             listed = [f"{number}: {reason}" for number, reason in retried.failed.items()]
         else:
             text = self.renderer.text("act.discarded", count=await self.actions.discard(ids))
-        values: dict[str, Any] = {"title": self.renderer.text("act.done"), "text": text, "listed": listed}  # Any: shown
-        values |= {"button": None, "action": None, "back": QUARANTINE, "fields": {}}
+        values = {"title": self.renderer.text("act.done"), "text": text, "listed": listed, "back": QUARANTINE}
         return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
 
     async def _chosen(self, request: web.BaseRequest) -> tuple[str, str, Section]:

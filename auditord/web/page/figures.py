@@ -120,9 +120,9 @@ class Figures:
         """The measures that can be shown."""
         return [each for each in MEASURES.values() if self.co2_per_kwh is not None or not each.needs_intensity]
 
-    def pledge(self, question: Question, window: Window) -> Fraction | None:
-        """The pledge for a question in a window."""
-        return pledged(self.pledges, question, window)
+    def axis(self, report: Report) -> Sequence[date]:
+        """The bins of the report's whole window, up to the present, also where there is no record."""
+        return bins_of(report.question, self.now(), report.bins)
 
     def pledge_line(self, report: Report, bins: Sequence[date]) -> Sequence[float | None]:
         """The pledge for each bin, as far as the report's window has it."""
@@ -134,18 +134,13 @@ class Figures:
             first = max(begin, window.start.date())
             end = min(following(begin, unit), window.stop.date())
             begun, over = (datetime.combine(day, time.min, window.start.tzinfo) for day in (first, end))
-            amount = self.pledge(report.question, Window(begun, over))
+            amount = pledged(self.pledges, report.question, Window(begun, over))
             found.append(None if amount is None else float(amount))
         return found if any(found) else ()
 
 
-def axis(report: Report, now: datetime) -> Sequence[date]:
-    """The bins of the report's whole window, up to the present, also where there is no record."""
-    return bins_of(report.question, now, report.bins)
-
-
 def bins_of(question: Question, now: datetime, known: Sequence[date] = ()) -> Sequence[date]:
-    """The same of a question, some bins of whose answer are known to have records."""
+    """The bins of a question's whole window up to the present; some are known to have records."""
     unit, window = question.bin, question.window
     if unit is None:
         return ()

@@ -26,12 +26,11 @@ def heat_map(title: str, days: Mapping[date, Mark], unit: str = "") -> Picture |
         return None
     first = min(days)
     monday = first - timedelta(days=first.weekday())
-    squares = [part for day in sorted(days) for part in _square(day, days[day], largest, (day - monday).days // 7)]
     foot = ((max(days) - monday).days // 7 // _WEEKS + 1) * _BLOCK
     names = [part for top in range(0, foot, _BLOCK) for part in _names(top)]
     months = _months(sorted(days), monday)
     key = _key(f"{compact(largest)} {unit}".rstrip(), foot)
-    return Picture(title, round(foot + _STEP + 8), "".join([*names, *months, *squares, *key]))
+    return Picture(title, round(foot + _STEP + 8), "".join([*names, *months, *_squares(days, largest, monday), *key]))
 
 
 def shade(value: float | None, largest: float) -> int:
@@ -58,10 +57,11 @@ def _place(week: int) -> tuple[float, float]:
     return _LEFT + column * _STEP, block * _BLOCK
 
 
-def _square(day: date, mark: Mark, largest: float, week: int) -> Iterator[str]:
-    x, top = _place(week)
-    css = f"heat-{shade(mark.value, largest)}"
-    yield marked(rectangle(x, top + _TOP + day.weekday() * _STEP, _SIZE, _SIZE, css), mark)
+def _squares(days: Mapping[date, Mark], largest: float, monday: date) -> Iterator[str]:
+    for day in sorted(days):
+        x, top = _place((day - monday).days // 7)
+        css = f"heat-{shade(days[day].value, largest)}"
+        yield marked(rectangle(x, top + _TOP + day.weekday() * _STEP, _SIZE, _SIZE, css), days[day])
 
 
 def _key(largest: str, top: float) -> Iterator[str]:

@@ -40,6 +40,7 @@ from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, principal_of, read_target
 from auditord_hookspecs import InvalidRecord, Permission, Record
+from auditord_hookspecs.aggregates import amount_of, meta_value
 from auditord_hookspecs.query import AllOf, Condition, Order, SortField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import decode_record
@@ -204,19 +205,19 @@ def _labels(record: Record, columns: Sequence[str], keys: LabelKeys) -> Mapping[
 
 def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: shown by the template
     """A record as a row of a table."""
-    cores, cpu = amount(record, CORES), amount(record, CPU_TIME)
+    cores, cpu = amount_of(record, CORES), amount_of(record, CPU_TIME)
     core_seconds = None if cores is None or record.runtime is None else cores * record.runtime
     hours = None if core_seconds is None else Figure(Fraction(core_seconds, _HOUR))
     known = cpu is not None and bool(core_seconds)
     return {
         "id": record.record_id,
         "link": job_link(record.record_id),
-        **{name: _first(record, keys.key(name)) for name in FILTERS},
+        **{name: meta_value(record, [keys.key(name)]) or "" for name in FILTERS},
         "start": record.start_time,
         "stop": record.stop_time,
         "runtime": record.runtime,
         "cores": cores,
-        "gpus": amount(record, "GPU"),
+        "gpus": amount_of(record, "GPU"),
         "core_hours": NOTHING if hours is None else shown(hours, "core h"),
         "efficiency": shown(Figure(Fraction(100 * (cpu or 0)), Fraction(core_seconds or 0)), "%") if known else NOTHING,
     }
@@ -225,16 +226,6 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: shown by
 def job_link(record_id: str) -> str:
     """The path of a record's page."""
     return f"{PATH}/{quote(record_id, safe='')}"
-
-
-def amount(record: Record, name: str) -> int | None:
-    """The sum of the components of a name; None without any."""
-    amounts = [component.amount for component in record.components if component.name == name]
-    return sum(amounts) if amounts else None
-
-
-def _first(record: Record, key: str) -> str:
-    return next(iter((record.meta or {}).get(key, ())), "")
 
 
 def _component(record: Record, at: int) -> dict[str, str]:

@@ -12,8 +12,8 @@ from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PE
 from auditord.reporting.periods import PERIODS
 from auditord.web.page.charts import Axis, bars
 from auditord.web.page.drawing import Picture
-from auditord.web.page.figures import Figures, axis, compared
-from auditord.web.page.jobs import amount, job_row
+from auditord.web.page.figures import Figures, compared
+from auditord.web.page.jobs import job_row
 from auditord.web.page.numbers import NOTHING, begin_of_bin, shown
 from auditord.web.page.query_string import View, read_view
 from auditord.web.page.rendering import Renderer
@@ -21,6 +21,7 @@ from auditord.web.page.usage_charts import Charts
 from auditord.web.page.visitors import Visitors
 from auditord.web.requests import principal_of, read_target
 from auditord_hookspecs import Record
+from auditord_hookspecs.aggregates import amount_of
 from auditord_hookspecs.query import Condition, Order, RecordQuery, SortField
 from auditord_hookspecs.wire import decode_record
 
@@ -86,7 +87,7 @@ class MyPage:
         unit = report.question.bin
         if unit is None:
             return None
-        bins = axis(report, self.figures.now())
+        bins = self.figures.axis(report)
         axis_of_time = Axis([begin_of_bin(begin, unit) for begin in bins], unit=report.question.measures[0].unit)
         return bars(self.renderer.text("my.chart"), axis_of_time, self.charts.series(report, view, bins))
 
@@ -113,7 +114,7 @@ class MyPage:
 
 def _idle(record: Record) -> Fraction | None:
     """Core hours that a job had and did not use; None where its CPU time is not known."""
-    cores, used = amount(record, CORES), amount(record, CPU_TIME)
+    cores, used = amount_of(record, CORES), amount_of(record, CPU_TIME)
     if cores is None or used is None or record.runtime is None:
         return None
     return Fraction(cores * record.runtime - used, _HOUR)
@@ -121,7 +122,7 @@ def _idle(record: Record) -> Fraction | None:
 
 def _memory(record: Record) -> str:
     """The peak of a job's memory, and what it had asked for, in GiB."""
-    asked, peak = amount(record, MEMORY), amount(record, PEAK)
+    asked, peak = amount_of(record, MEMORY), amount_of(record, PEAK)
     if asked is None or peak is None:
         return NOTHING
     used = Figure(Fraction(peak, 1 << 30))

@@ -15,7 +15,7 @@ from auditord.reporting.report import Cell, zero
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.charts import Axis, bars
 from auditord.web.page.drawing import Picture
-from auditord.web.page.figures import Figures, axis, change
+from auditord.web.page.figures import Figures, change
 from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
 from auditord.web.page.query_string import View
 from auditord.web.page.rendering import Renderer
@@ -98,7 +98,7 @@ class OverviewPage:
         return {"measure": measure.name, "unit": measure.unit, "value": value, **shared}
 
     def _chart(self, report: Report) -> Picture | None:
-        bins = axis(report, self.figures.now())
+        bins = self.figures.axis(report)
         labels = [begin_of_bin(begin, CalendarUnit.DAY) for begin in bins]
         axis_of_days = Axis(labels, unit=report.question.measures[0].unit)
         return bars(self.renderer.text("overview.chart"), axis_of_days, self.charts.series(report, View(), bins))

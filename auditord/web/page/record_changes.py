@@ -49,7 +49,7 @@ class ChangingPages:
         """Say what would be changed, above the form for it."""
         act, record = await self._chosen(request)
         self.forms.require()
-        text = _pretty(record)
+        text = msgspec.json.format(encode_record(record), indent=2).decode()
         return self._form(request, act, record, {"record": text, "seen": text})
 
     async def change(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -66,10 +66,12 @@ class ChangingPages:
         if outcome.outcome not in _GOOD:
             text = self.renderer.text(f"change.{outcome.outcome}", detail=outcome.detail or "")
             return self._form(request, act, record, fields, text, status=HTTPStatus.CONFLICT)
-        link = PATH if act == "delete" else job_link(record.record_id)
-        values = {"title": self.renderer.text("act.done"), "text": self.renderer.text(f"change.{act}.done")}
-        more: dict[str, object] = {"listed": [], "button": None, "action": None, "back": link, "fields": {}}
-        return self.renderer.answer("confirm.html", {**values, **more}, self.visitors.navigation(request, PATH))
+        values = {
+            "title": self.renderer.text("act.done"),
+            "text": self.renderer.text(f"change.{act}.done"),
+            "back": PATH if act == "delete" else job_link(record.record_id),
+        }
+        return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
 
     async def _changed(self, act: str, record: Record, fields: Form, note: Note) -> Outcome:
         if act == "delete":
@@ -117,10 +119,6 @@ class ChangingPages:
         }
         status = status or (HTTPStatus.OK if error is None else HTTPStatus.UNPROCESSABLE_ENTITY)
         return self.renderer.answer("change.html", values, self.visitors.navigation(request, PATH), status)
-
-
-def _pretty(record: Record) -> str:
-    return msgspec.json.format(encode_record(record), indent=2).decode()
 
 
 def _differences(fields: Form) -> list[tuple[str, str, str]]:

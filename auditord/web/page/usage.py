@@ -14,7 +14,7 @@ from auditord.reporting import Question, Report, Row
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import SIZE
 from auditord.web.api.lake_source import LAKE
-from auditord.web.page.figures import Figures, axis, bins_of, compared
+from auditord.web.page.figures import Figures, bins_of, compared
 from auditord.web.page.late import FRAME, Frame
 from auditord.web.page.numbers import begin_of_bin, percent, shown
 from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
@@ -113,7 +113,7 @@ class UsagePage:
 
     def _table(self, report: Report, view: View) -> Mapping[str, Any]:  # Any: shown by the template
         unit, measure = report.question.bin, report.question.measures[0]
-        every_bin = axis(report, self.figures.now())
+        every_bin = self.figures.axis(report)
         bins = every_bin if len(every_bin) <= _MOST_COLUMNS else ()
         rows, rest, count = report.largest(int(view.given.get("top", _ROWS)))
         named = [(self.files.charts.name(row, report), row, _link(row, view)) for row in rows]

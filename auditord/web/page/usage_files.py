@@ -11,9 +11,10 @@ from typing import Final
 from aiohttp import web
 
 from auditord.reporting import Figure, Report, writing
+from auditord.reporting.pledges import pledged
 from auditord.reporting.workbook import as_xlsx
 from auditord.web.page.drawing import Picture
-from auditord.web.page.figures import Figures, axis
+from auditord.web.page.figures import Figures
 from auditord.web.page.numbers import percent, shown, with_unit
 from auditord.web.page.query_string import DAYS, GROUPS, View, read_view
 from auditord.web.page.rendering import Renderer
@@ -74,7 +75,7 @@ class UsageFiles:
 
     def chart(self, report: Report, view: View) -> Picture | None:
         """The chart of a report."""
-        bins = axis(report, self.figures.now())
+        bins = self.figures.axis(report)
         return self.charts.chart(report, view, bins, self.figures.pledge_line(report, bins))
 
     def days(self, window: Window) -> str:
@@ -85,7 +86,7 @@ class UsageFiles:
     def pledged(self, report: Report) -> str | None:
         """The share of the pledge that was used; None without a pledge."""
         question, window = report.question, report.question.window
-        pledge = None if window is None else self.figures.pledge(question, window)
+        pledge = None if window is None else pledged(self.figures.pledges, question, window)
         if pledge is None:
             return None
         unit, used = question.measures[0].unit, 100 * (report.total[0].value or Fraction(0)) / pledge

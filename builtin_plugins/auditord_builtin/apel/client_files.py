@@ -116,17 +116,13 @@ def import_client_file(document: Document) -> ImportedConfig | None:
             result = ConfigImport(document, "plugins.apel")
             result.put("kind", "apel")
             taken = translate(result)
-            _drop_the_rest(result, taken | {("logging", "level")})
+            for name, given in result.document.items():
+                known = [option for section, option in (*taken, ("logging", "level")) if section == name]
+                result.drop(given, known, _DROPPED.get(name), place=f"{name}.", other=_UNKNOWN)
             if level := result.section("logging").get("level"):
                 result.put_level(level)
             return result.result("the APEL client")
     return None
-
-
-def _drop_the_rest(result: ConfigImport, taken: set[tuple[str, str]]) -> None:
-    for name, given in result.document.items():
-        known = [option for section, option in taken if section == name]
-        result.drop(given, known, _DROPPED.get(name), place=f"{name}.", other=_UNKNOWN)
 
 
 def _import_client(result: ConfigImport) -> set[tuple[str, str]]:

@@ -16,7 +16,7 @@ from auditord_builtin.apel.rows import JobRow, Problem
 from auditord_builtin.apel.text import LONGEST, clean
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Record, RecordQuery, Records, Window
-from auditord_hookspecs.aggregates import exact_score
+from auditord_hookspecs.aggregates import amount_of, exact_score, meta_value
 from auditord_hookspecs.months import Month
 
 _LENGTHS: Final = {"Queue": 100, "InfrastructureDescription": 100, "InfrastructureType": 20}
@@ -57,7 +57,7 @@ def job_row(config: ApelConfig, record: Record) -> JobRow | Problem | None:
 
 
 def _site(config: ApelConfig, record: Record) -> str | None:
-    return site_of(config, _first(record, config.site.site_meta_field))
+    return site_of(config, meta_value(record, config.site.site_meta_field))
 
 
 def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
@@ -69,7 +69,7 @@ def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
         raise LeftOut("it stops before it starts: left out")
     batch_system = batch_system_field(config)
     description = describe(
-        config, () if batch_system is None else (batch_system.text(_first(record, batch_system.name)),)
+        config, () if batch_system is None else (batch_system.text(meta_value(record, batch_system.name)),)
     )
     values = {
         **({} if description is None else {"InfrastructureDescription": description}),
@@ -104,12 +104,11 @@ def _value(name: str, field: fields.JobField, record: Record) -> str:
 def _text(field: fields.JobField, record: Record) -> str:
     match field:
         case fields.MetaField(name=names):
-            return field.text(_first(record, names))
+            return field.text(meta_value(record, names))
         case fields.ConstantField(value=value):
             return str(value)
         case fields.ComponentField(name=name):
-            amounts = [each.amount for each in record.components if each.name == name]
-            return known_text(field, sum(amounts) if amounts else None)
+            return known_text(field, amount_of(record, name))
         case fields.ScoreField():
             return known_text(field, _score(record, field.component_name, field.name))
         case fields.RecordField(name=name, modify=part):
@@ -148,11 +147,6 @@ def _benchmark(config: ApelConfig, chosen: JobFields, record: Record) -> tuple[s
         if value := _score(record, benchmark.component, benchmark.score):  # AUDITOR writes 0 where it is not known
             return benchmark.type, kept_level(value, benchmark.score)
     raise LeftOut(f"no score {' or '.join(each.score for each in config.scores)}: left out")
-
-
-def _first(record: Record, keys: Sequence[str]) -> str | None:
-    lists = [values for key in keys if (values := (record.meta or {}).get(key)) is not None]
-    return lists[0][0] if lists and lists[0] else None
 
 
 def _score(record: Record, component: str, score: str) -> Decimal | None:

@@ -47,11 +47,6 @@ class PseudonymsConfig(InstanceConfig):
         return key
 
 
-def pseudonym(key: bytes, name: str) -> str:
-    """The pseudonym of a name."""
-    return "u-" + hmac.digest(key, name.encode(), "sha256").hex()[:_DIGITS]
-
-
 def transform(config: PseudonymsConfig) -> Transform:
     """The change of each record."""
     key, personal = config.key.get_secret_value().encode(), frozenset(config.meta)
@@ -59,7 +54,7 @@ def transform(config: PseudonymsConfig) -> Transform:
     @lru_cache(maxsize=_REMEMBERED)
     def known(name: str) -> str:
         kept = config.keep_pseudonyms and _PSEUDONYM.fullmatch(name)
-        return name if kept else pseudonym(key, name)
+        return name if kept else "u-" + hmac.digest(key, name.encode(), "sha256").hex()[:_DIGITS]
 
     def change(record: Record) -> Record:
         meta = record.meta

@@ -16,7 +16,7 @@ from unittest.mock import Mock, patch
 import pytest
 
 from auditord.errors import StoreUnavailable
-from auditord.lake import duckdb_engine, engines
+from auditord.lake import engines
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits, LakeUnreadable
 from auditord.lake.queries import LakeReader
 from auditord.lake.table import POSITIONS, LakeTable
@@ -102,7 +102,7 @@ async def test_work_on_an_answer_that_nobody_waits_for_ends(
     lake: LakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endless = CompiledAggregate(Sql("SELECT sum(hash(a.range)) FROM range(10000000000) a, range(1000) b"), ())
-    monkeypatch.setattr(duckdb_engine, "compile_aggregate", Mock(return_value=endless))
+    monkeypatch.setattr(engines, "compile_aggregate", Mock(return_value=endless))
     asked = reader(lake, None, tmp_path)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
