@@ -152,7 +152,7 @@ class Instances:
             window=request.window,
             job=request.job,
             dry_run=request.dry_run,
-            on_progress=_ignored if observer is None else observer.progressed,
+            on_progress=None if observer is None else observer.progressed,
         )
 
     async def keep(self, name: str, batch: Batch, *, operation: Operation = "insert", again: bool) -> Enqueued:
@@ -266,10 +266,6 @@ def _transformed(batch: Batch, transform: Transform) -> Batch:
         except InvalidRecord as error:
             refused.append(Quarantined(produced.record.record_id, encode_record(produced.record).decode(), str(error)))
     return replace(batch, records=records, quarantined=[*batch.quarantined, *refused])
-
-
-def _ignored(_fraction: float) -> None:
-    return None
 
 
 def when(config: InstanceConfig, interval: timedelta) -> timedelta | str:
