@@ -196,10 +196,11 @@ class Spool:
 
         They stay until they are settled, so one loop at a time may send for a sender.
         """
-        now = self._now()
-        rows = await self._read(queue.claim, sender, limit, now)
-        if not rows and sender in self.occupied:
-            await self.settle(sender, [], {})
+        if sender not in self.occupied:
+            return []
+        rows = await self._read(queue.claim, sender, limit, self._now())
+        if not rows:
+            await self.settle(sender, [], {})  # which looks for what is left
         entries, unreadable = queue.decoded(rows)
         if unreadable:
             await self.settle(sender, [], unreadable)
@@ -226,7 +227,7 @@ class Spool:
 
     async def next_due(self, sender: str) -> datetime | None:
         """The time at which the first entry that has failed may be tried again; None if there is none."""
-        return await self._read(queue.next_due, sender)
+        return await self._read(queue.next_due, sender) if sender in self.occupied else None
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
