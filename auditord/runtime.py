@@ -53,7 +53,7 @@ class Runtime:
             store, spool, storage.local_senders, queue_updates=queue_updates, transform=storage.transform
         )
         self.registry: Final = CollectorRegistry()
-        self.clock: Final = Clock(lambda most: most * RANDOM.random())
+        self.clock: Final = Clock(RANDOM.random)
         self.health: Final = Health([store.check, spool.check], spool.check, self.clock.next_run)
         self._metrics = TaskMetrics(self.registry)
         self.archive_metrics: Final = ArchiveMetrics()
@@ -66,23 +66,18 @@ class Runtime:
         self.instances: Final = Instances(configuration, hooks.kinds, storage, self._metrics, now, own=own)
         self.send_loops: Final[dict[str, SendLoop]] = {}
         self._daemon = HostDaemon(__version__, StoredRecords(store))
+        self._reporter = RunReporter(self.health, spool, hooks, self._daemon, now)
 
     async def listeners(self, write: Callable[[str, RunReport], None]) -> dict[Section, Listener]:
         """Begin to watch the instances; ``write`` says how a run ended."""
-        reporter = self._reporter(write)
-        return {section: await reporter.watch(section, self.instances.enabled(section)) for section in SECTIONS}
+        watch, enabled = self._reporter.watch, self.instances.enabled
+        return {section: await watch(section, enabled(section), write) for section in SECTIONS}
 
     async def watch_again(self, section: Section, name: str) -> None:
         """Begin to watch an instance that was exchanged; one that takes part no more is forgotten."""
         self.health.forget(section, name)
         if (entry := self.instances.enabled(section).get(name)) is not None:
-            await self._reporter(log_run).watch(section, {name: entry})
-
-    def _reporter(self, write: Callable[[str, RunReport], None]) -> RunReporter:
-        return RunReporter(self.health, self.storage.spool, self._announce, self.now, write)
-
-    async def _announce(self, report: RunReport) -> None:
-        await self.hooks.call_event("auditord_run_finished", daemon=self._daemon, report=report)
+            await self._reporter.watch(section, {name: entry}, log_run)
 
     def actions(self, listeners: dict[Section, Listener]) -> Actions:
         """The requests of operators that can be met."""

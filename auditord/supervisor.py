@@ -98,8 +98,18 @@ async def run(
                 views = _ReloadableViews(runtime)
                 actions, loops = await _start_work(runtime, working, views)
                 await _observe(runtime, working, notifier, views)
-                reloading = None if read is None else _reloading(runtime, loops, read, views)
-                if reloading is not None:
+                reloading = None
+                if read is not None:
+                    reloading = Reloading(
+                        configuration,
+                        read=read,
+                        patience=configuration.shutdown.grace,
+                        instances=runtime.instances,
+                        loops=loops,
+                        senders=runtime.send_loops,
+                        watch=runtime.watch_again,
+                        exchanged=views.refresh,
+                    )
                     working.start_soon(reload_on_hangup, reloading)
                 working.start_soon(heartbeat.beat)
                 page = _page(runtime, views.not_enabled, actions, working) if configuration.ui.enabled else None
@@ -161,19 +171,6 @@ class _ReloadableViews:
         self.intervals.update(run_intervals(self._runtime.instances))
         self.not_enabled[:] = _not_enabled(configuration)
         self.certificates[:] = certificate_files(configuration)
-
-
-def _reloading(runtime: Runtime, loops: Loops, read: Callable[[], Configuration], views: _ReloadableViews) -> Reloading:
-    return Reloading(
-        runtime.configuration,
-        read=read,
-        patience=runtime.configuration.shutdown.grace,
-        instances=runtime.instances,
-        loops=loops,
-        senders=runtime.send_loops,
-        watch=runtime.watch_again,
-        exchanged=views.refresh,
-    )
 
 
 async def _start_work(runtime: Runtime, working: TaskGroup, views: _ReloadableViews) -> tuple[Actions, Loops]:

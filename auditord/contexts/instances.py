@@ -132,7 +132,7 @@ class SpoolCollectorContext(InstanceContext):
     window: Window | None = None
     job: JobChoice | None = None
     dry_run: bool = False
-    on_progress: Callable[[float], None] = lambda _: None
+    on_progress: Callable[[float], None] | None = None
 
     @property
     def instance_dir(self) -> Path:
@@ -149,7 +149,8 @@ class SpoolCollectorContext(InstanceContext):
 
     def report_progress(self, fraction: float) -> None:
         """Say how much of this run is done."""
-        self.on_progress(fraction)
+        if self.on_progress is not None:
+            self.on_progress(fraction)
 
 
 @dataclass(eq=False, kw_only=True)

@@ -97,7 +97,7 @@ class StoreSink:
             # The plain id belongs to a run with another start: a recycled job number, or a requeue.
             other = msgspec.structs.replace(entry.record, record_id=entry.alternate_id)
             verdict = await self._store.add(other, provenance, Duplicates.SAME_RUN)
-        if verdict.accepted:
+        if verdict is not Verdict.EXISTS:
             return None
         ids = " and ".join(repr(name) for name in (entry.record.record_id, entry.alternate_id) if name)
         return f"The id {ids} belongs to another run, which started at another time."

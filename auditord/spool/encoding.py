@@ -202,12 +202,13 @@ def printable(text: object) -> str:
 
 
 def _checked(record: Record) -> bytes:
+    if _is_checked(record):
+        return encode_record(record)
     in_utc(record.start_time)  # writing would take a time without zone for the host's local time
     if record.stop_time is not None:
         in_utc(record.stop_time)
     body = encode_record(record)
-    if not _is_checked(record):
-        decode_record(body)
+    decode_record(body)
     return body
 
 

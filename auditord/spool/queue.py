@@ -152,8 +152,8 @@ def generation(connection: sqlite3.Connection) -> Generation:
     return Generation(*connection.execute("SELECT spool_id, number FROM generation").fetchone())
 
 
-def set_generation(connection: sqlite3.Connection, number: int | None) -> None:
-    """Note how far the spool has come with the record store; None changes nothing."""
+def set_generation(connection: sqlite3.Connection, number: int) -> None:
+    """Note how far the spool has come with the record store."""
     connection.execute("UPDATE generation SET number = ?1 WHERE number <> ?1", (number,))
 
 

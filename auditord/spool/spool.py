@@ -39,12 +39,14 @@ class Spool:
         max_body_bytes: how many bytes of them.
         transform: what every record meets before it is kept.
         occupied: the senders for which something waits.
+        generation: the one that is kept; nobody else writes to the file.
     """
 
     def __init__(
         self,
         database: Database,
         now: Callable[[], datetime],
+        generation: Generation,
         *,
         max_bodies: int = MAX_BODIES,
         max_body_bytes: int = MAX_BODY_BYTES,
@@ -60,7 +62,7 @@ class Spool:
         self._occupancy = queue.Occupancy(occupied)
         self.occupied: Final = self._occupancy.senders
         """The senders for which something may wait, now and later; asks no database."""
-        self._generation: int | None = None
+        self._generation = generation
 
     @classmethod
     @asynccontextmanager
@@ -78,7 +80,8 @@ class Spool:
         database = Database.open(state_dir / FILE, MIGRATIONS, max_page_count=max_page_count)
         limits = {"max_bodies": max_bodies, "max_body_bytes": max_body_bytes}
         try:
-            yield cls(database, now, **limits, transform=transform, occupied=await database.read(queue.senders))
+            occupied, generation = await database.read(queue.senders), await database.read(queue.generation)
+            yield cls(database, now, generation, **limits, transform=transform, occupied=occupied)
         finally:
             await database.close()
 
@@ -88,7 +91,7 @@ class Spool:
         """The spool of a state folder that a running daemon may own; only the reading methods work."""
         database = Database.open_read_only(state_dir / FILE, MIGRATIONS)
         try:
-            yield cls(database, now)
+            yield cls(database, now, await database.read(queue.generation))
         finally:
             await database.close()
 
@@ -193,10 +196,11 @@ class Spool:
 
         They stay until they are settled, so one loop at a time may send for a sender.
         """
-        now = self._now()
-        rows = await self._read(queue.claim, sender, limit, now)
-        if not rows and sender in self.occupied:
-            await self.settle(sender, [], {})
+        if sender not in self.occupied:
+            return []
+        rows = await self._read(queue.claim, sender, limit, self._now())
+        if not rows:
+            await self.settle(sender, [], {})  # which looks for what is left
         entries, unreadable = queue.decoded(rows)
         if unreadable:
             await self.settle(sender, [], unreadable)
@@ -207,7 +211,7 @@ class Spool:
         now, mark = self._now(), self._occupancy.mark(sender)
 
         def work(connection: sqlite3.Connection) -> bool:
-            queue.set_generation(connection, self._generation)
+            queue.set_generation(connection, self._generation.number)
             return queue.settle(connection, sender, delivered, refused, now)
 
         if not await self._database.write(work):
@@ -223,7 +227,7 @@ class Spool:
 
     async def next_due(self, sender: str) -> datetime | None:
         """The time at which the first entry that has failed may be tried again; None if there is none."""
-        return await self._read(queue.next_due, sender)
+        return await self._read(queue.next_due, sender) if sender in self.occupied else None
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
@@ -316,16 +320,15 @@ class Spool:
 
     async def generation(self) -> Generation:
         """The generation that spool and record store have reached together."""
-        kept = await self._database.read(queue.generation)
-        return kept if self._generation is None else replace(kept, number=self._generation)
+        return self._generation
 
     def reach(self, generation: int) -> None:
         """Note that the store has the next generation; it is kept here with the deliveries that are settled next."""
-        self._generation = generation
+        self._generation = replace(self._generation, number=generation)
 
     async def keep_generation(self) -> None:
         """Keep the generation now."""
-        await self._write(queue.set_generation, self._generation)
+        await self._write(queue.set_generation, self._generation.number)
 
     # -- health -----------------------------------------------------------------------------------------------------
 

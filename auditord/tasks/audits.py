@@ -73,9 +73,8 @@ class Audits:
             outcome = await records.correct(record, stored, note)
             return None if outcome.outcome in {"done", "same"} else outcome.detail or outcome.outcome
 
-        run = RunRequest(request.instance, request.window)
         turn = self._instances.turns[request.instance].borrowed
-        return Repairs(partial(self._instances.keep, run), correct, turn, collected)
+        return Repairs(partial(self._instances.keep, request.instance, again=True), correct, turn, collected)
 
 
 def _patterns(prefixes: Iterable[str]) -> list[tuple[str, re.Pattern[str]]]:

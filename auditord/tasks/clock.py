@@ -57,10 +57,10 @@ class Turn:
 
 
 class Clock:
-    """Ticks by interval or cron line; ``delay`` gives a random part of the jitter that it gets."""
+    """Ticks by interval or cron line; ``random`` gives a number from 0 to 1."""
 
-    def __init__(self, delay: Callable[[timedelta], timedelta]) -> None:
-        self._delay = delay
+    def __init__(self, random: Callable[[], float]) -> None:
+        self._random = random
         # A tick that comes late (a host that slept) still counts, once.
         # Any: it ships no types, and nothing of it leaves this module.
         defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
@@ -89,7 +89,7 @@ class Clock:
         """
 
         async def tick() -> None:  # async, or APScheduler would run it in a thread, beside the loop
-            await anyio.sleep(self._delay(jitter).total_seconds())
+            await anyio.sleep(jitter.total_seconds() * self._random())
             if not turn.tick():
                 on_skipped()
 

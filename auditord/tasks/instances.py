@@ -30,6 +30,7 @@ from auditord.database.memory import Occasion
 from auditord.errors import ConfigurationError, RanElsewhere
 from auditord.metrics import TaskMetrics
 from auditord.spool import Enqueued
+from auditord.spool.encoding import Operation
 from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
 from auditord.tasks.clock import Turn, latest_tick
@@ -127,11 +128,12 @@ class Instances:
             timeout: of a run on demand, instead of the configured one.
         """
         (kind, config), asked = self.collectors[name], request or RunRequest(name)
+        show = partial(_show, observer, self._storage.transform)
+        operation: Operation = "replace" if asked.replace else "insert"
+        keep = show if asked.dry_run else partial(self.keep, name, operation=operation, again=asked.again)
 
         async def execute(counts: RunCounts) -> None:
             context = await self.collector_context(asked, observer)
-            show = partial(_show, observer, self._storage.transform)
-            keep = show if asked.dry_run else partial(self.keep, asked)
             await collect(kind.collect(config, context), keep, counts)
 
         limit = timeout or (None if kind.continuous else _timeout(config, kind.timeout))
@@ -150,22 +152,18 @@ class Instances:
             window=request.window,
             job=request.job,
             dry_run=request.dry_run,
-            on_progress=_ignored if observer is None else observer.progressed,
+            on_progress=None if observer is None else observer.progressed,
         )
 
-    async def keep(self, request: RunRequest, batch: Batch) -> Enqueued:
-        """Put a collector's batch into the spool."""
-        kind, _ = self.collectors[request.instance]
-        for name, ids in self._collected:
-            if name == request.instance:
+    async def keep(self, name: str, batch: Batch, *, operation: Operation = "insert", again: bool) -> Enqueued:
+        """Put a collector's batch into the spool, without its checkpoint if it has been collected ``again``."""
+        for collector, ids in self._collected:
+            if collector == name:
                 ids.update(_ids(batch))
-        kept = await self._storage.spool.enqueue(
-            request.instance,
-            replace(batch, checkpoint=None) if request.again else batch,
-            self._destinations,
-            "replace" if request.replace else "insert",
-        )
-        self._metrics.oversized_records.labels(request.instance, kind.name).inc(kept.oversized)
+        batch = replace(batch, checkpoint=None) if again else batch
+        kept = await self._storage.spool.enqueue(name, batch, self._destinations, operation)
+        kind, _ = self.collectors[name]
+        self._metrics.oversized_records.labels(name, kind.name).inc(kept.oversized)
         return kept
 
     @contextmanager
@@ -268,10 +266,6 @@ def _transformed(batch: Batch, transform: Transform) -> Batch:
         except InvalidRecord as error:
             refused.append(Quarantined(produced.record.record_id, encode_record(produced.record).decode(), str(error)))
     return replace(batch, records=records, quarantined=[*batch.quarantined, *refused])
-
-
-def _ignored(_fraction: float) -> None:
-    return None
 
 
 def when(config: InstanceConfig, interval: timedelta) -> timedelta | str:

@@ -10,10 +10,9 @@ import anyio
 from anyio.abc import TaskGroup
 
 from auditord.actions import Section
-from auditord.tasks.backoff import Backoff
 from auditord.tasks.clock import Clock
 from auditord.tasks.instances import Instances, jitter, when
-from auditord.tasks.runs import Listener, run_by_the_clock, run_continuously
+from auditord.tasks.runs import Backoff, Listener, run_by_the_clock, run_continuously
 from auditord_hookspecs import CollectorKind
 
 

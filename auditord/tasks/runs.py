@@ -12,13 +12,16 @@ import anyio
 from auditord.contexts.instances import task_log
 from auditord.errors import StoreUnavailable
 from auditord.health import Health, TaskHealth
+from auditord.hooks import Hooks
 from auditord.spool import Spool
-from auditord.tasks.backoff import Backoff
 from auditord.tasks.clock import Turn
-from auditord_hookspecs import AuditordError, CollectorKind, InstanceConfig, PluginKind, RunReport
+from auditord_hookspecs import AuditordError, CollectorKind, Daemon, InstanceConfig, PluginKind, RunReport
 from auditord_hookspecs.wording import counted
 
 _LONG_ENOUGH: Final = timedelta(minutes=5)
+
+FIRST: Final = timedelta(seconds=1)
+LONGEST: Final = timedelta(minutes=1)
 
 
 @dataclass
@@ -109,6 +112,37 @@ async def run_reported(runnable: Runnable, listener: Listener, now: Callable[[],
     return report
 
 
+def wait_after(failures: int, random: Callable[[], float]) -> timedelta:
+    """The pause after so many failures in a row.
+
+    Doubles from :data:`FIRST` to :data:`LONGEST`; a random half of it is left out, so that those who failed together
+    do not come back together.
+    """
+    full = min(FIRST * (1 << min(failures - 1, 16)), LONGEST)
+    return full * (1 - random() / 2)
+
+
+class Backoff:
+    """A count of failures in a row, and the pauses after them; ``random`` gives a number from 0 to 1.
+
+    stamina retries one call and sleeps by itself; these pauses never end a loop, can be interrupted (a sender that is
+    to drain), and are kept in the queue across restarts (``due_at`` of an entry).
+    """
+
+    def __init__(self, random: Callable[[], float]) -> None:
+        self._random = random
+        self.failures = 0
+
+    def next(self) -> timedelta:
+        """Count a failure, and return the pause after it."""
+        self.failures += 1
+        return wait_after(self.failures, self._random)
+
+    def reset(self) -> None:
+        """Begin to count anew."""
+        self.failures = 0
+
+
 async def run_by_the_clock(runnable: Runnable, turn: Turn, listener: Listener, now: Callable[[], datetime]) -> NoReturn:
     """Run an instance whenever its turn comes; the clock's interval stays, however often it fails."""
     while True:
@@ -132,31 +166,28 @@ async def run_continuously(
 
 
 class RunReporter:
-    """Passes on the starts and ends of runs.
+    """Notes the starts and ends of runs in health, log and spool, and tells hook modules of the ends."""
 
-    Args:
-        announce: the event of the hooks.
-        write: says how a run ended where nothing else does, :func:`log_run` for instance.
-    """
-
-    def __init__(
-        self,
-        health: Health,
-        spool: Spool,
-        announce: Callable[[RunReport], Awaitable[None]],
-        now: Callable[[], datetime],
-        write: Callable[[str, RunReport], None],
-    ) -> None:
+    def __init__(self, health: Health, spool: Spool, hooks: Hooks, daemon: Daemon, now: Callable[[], datetime]) -> None:
         self._health = health
         self._spool = spool
-        self._announce = announce
+        self._hooks = hooks
+        self._daemon = daemon
         self._now = now
-        self._write = write
 
     async def watch(
-        self, section: str, instances: Mapping[str, tuple[CollectorKind[Any] | PluginKind[Any], InstanceConfig]]
+        self,
+        section: str,
+        instances: Mapping[str, tuple[CollectorKind[Any] | PluginKind[Any], InstanceConfig]],
+        write: Callable[[str, RunReport], None],
     ) -> Listener:
-        """Begin to watch the instances of a section, from where their last runs before the restart left them."""
+        """Begin to watch the instances of a section, from where their last runs before the restart left them.
+
+        Args:
+            section: of the configuration.
+            instances: of the section, by name.
+            write: says how a run ended where nothing else does, :func:`log_run` for instance.
+        """
         last = await self._spool.last_runs()
         for name, (kind, _) in instances.items():
             fresh = TaskHealth(name, kind.name, section)
@@ -169,22 +200,22 @@ class RunReporter:
                     failures=runs[0].failures,
                 )
             self._health.expect(fresh)
-        return Listener(partial(self._started, section), partial(self._finished, section))
+        return Listener(partial(self._started, section), partial(self._finished, section, write))
 
     def _started(self, section: str, task: str) -> None:
         self._health.started(section, task, self._now())
 
-    async def _finished(self, section: str, report: RunReport) -> None:
+    async def _finished(self, section: str, write: Callable[[str, RunReport], None], report: RunReport) -> None:
         if report.error is None:
             self._health.succeeded(section, report.task, report.started + report.duration, running=False)
         else:
             self._health.failed(section, report.task, report.error, running=False)
-        self._write(section, report)
+        write(section, report)
         try:
             await self._spool.record_run(report)
         except StoreUnavailable as error:  # the run itself is over and its batches are safe, or it has failed itself
             task_log(report.task, report.kind).error("%s", error)
-        await self._announce(report)
+        await self._hooks.call_event("auditord_run_finished", daemon=self._daemon, report=report)
 
 
 def log_run(section: str, report: RunReport) -> None:

@@ -17,8 +17,7 @@ from auditord.metrics import TaskMetrics
 from auditord.spool import Queued, Spool, handing_over
 from auditord.storage import Storage
 from auditord.store import RecordStore
-from auditord.tasks.backoff import Backoff, wait_after
-from auditord.tasks.runs import describe
+from auditord.tasks.runs import Backoff, describe, wait_after
 from auditord_hookspecs import InstanceConfig, RecordsRejected, Sender, SenderContext, SenderKind
 from auditord_hookspecs.wording import counted
 

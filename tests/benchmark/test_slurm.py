@@ -13,7 +13,7 @@ import pytest
 from auditord.spool.encoding import prepare
 from auditord_builtin.slurm.collecting import convert_all
 from auditord_builtin.slurm.config import SlurmConfig
-from auditord_builtin.slurm.query import Query, TableReader, build_argv, wanted_columns
+from auditord_builtin.slurm.query import Query, TableReader, build_argv
 from auditord_builtin.slurm.runs import Table, find_runs
 from auditord_hookspecs import Window
 
@@ -45,7 +45,7 @@ def printed(jobs: int) -> bytes:
 
 
 def read(text: bytes) -> Table:
-    reader = TableReader(wanted_columns(CONFIG), DELIMITER)
+    reader = TableReader(CONFIG.wanted_columns, DELIMITER)
     return Table([*reader.feed(text).rows, *reader.finish().rows], ())
 
 

@@ -18,7 +18,6 @@ from auditord_builtin.slurm.epilog.notes import JobNote, read_folder
 from auditord_builtin.slurm.epilog.rows import COLUMNS
 from auditord_builtin.slurm.epilog.scontrol import parse_job
 from auditord_builtin.slurm.query import TableReader
-from auditord_builtin.slurm.query import wanted_columns as wanted_of_sacct
 from auditord_builtin.slurm.runs import Table, find_runs
 from auditord_hookspecs import CommandFailed, InvalidRecord, Quarantined, Window
 from tests.fuzz.mutation import mutated
@@ -31,7 +30,7 @@ _unforeseen: Final = re.compile(r"[A-Z]\w*(?:Error|Exception): ")
 """The beginning of the reason of a conversion that was stopped by what nobody foresaw."""
 
 _SACCT: Final = SlurmConfig()
-_SACCT_COLUMNS: Final = wanted_of_sacct(_SACCT)
+_SACCT_COLUMNS: Final = _SACCT.wanted_columns
 _DELIMITER: Final = "<0123>"
 _CAPTURED: Final = (
     "JobID Cluster State Submit Start End User UID Group GID NCPUS AllocTRES TotalCPU MaxRSS JobName Comment"

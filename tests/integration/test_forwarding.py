@@ -35,8 +35,8 @@ def now() -> datetime:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auditord.tasks.backoff.FIRST", timedelta(milliseconds=1))
-    monkeypatch.setattr("auditord.tasks.backoff.LONGEST", timedelta(milliseconds=10))
+    monkeypatch.setattr("auditord.tasks.runs.FIRST", timedelta(milliseconds=1))
+    monkeypatch.setattr("auditord.tasks.runs.LONGEST", timedelta(milliseconds=10))
 
 
 class UnusedListener:

@@ -85,8 +85,8 @@ async def spool(tmp_path: Path) -> AsyncIterator[Spool]:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auditord.tasks.backoff.FIRST", timedelta(milliseconds=1))
-    monkeypatch.setattr("auditord.tasks.backoff.LONGEST", timedelta(milliseconds=500))
+    monkeypatch.setattr("auditord.tasks.runs.FIRST", timedelta(milliseconds=1))
+    monkeypatch.setattr("auditord.tasks.runs.LONGEST", timedelta(milliseconds=500))
 
 
 def make_loop(spool: Spool, destination: Destination, heard: RecordedCalls, batch_size: int = 8) -> SendLoop:
@@ -277,8 +277,8 @@ async def test_a_restart_tries_at_once_what_was_waiting(spool: Spool) -> None:
 
 
 async def test_draining_does_not_wait_for_the_next_attempt(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auditord.tasks.backoff.FIRST", timedelta(minutes=30))
-    monkeypatch.setattr("auditord.tasks.backoff.LONGEST", timedelta(minutes=30))
+    monkeypatch.setattr("auditord.tasks.runs.FIRST", timedelta(minutes=30))
+    monkeypatch.setattr("auditord.tasks.runs.LONGEST", timedelta(minutes=30))
     destination, heard = Destination(), RecordedCalls()
 
     def away(_: Sequence[str]) -> None:
@@ -299,8 +299,8 @@ async def test_draining_does_not_wait_for_the_next_attempt(spool: Spool, monkeyp
 async def test_draining_that_begins_while_a_fault_is_noted_does_not_wait_either(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("auditord.tasks.backoff.FIRST", timedelta(minutes=30))
-    monkeypatch.setattr("auditord.tasks.backoff.LONGEST", timedelta(minutes=30))
+    monkeypatch.setattr("auditord.tasks.runs.FIRST", timedelta(minutes=30))
+    monkeypatch.setattr("auditord.tasks.runs.LONGEST", timedelta(minutes=30))
     destination, heard = Destination(), RecordedCalls()
 
     def away_for_once(_: Sequence[str]) -> None:

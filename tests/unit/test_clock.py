@@ -14,8 +14,8 @@ NONE = timedelta(0)
 pytestmark = pytest.mark.anyio
 
 
-def no_delay(_: timedelta) -> timedelta:
-    return NONE
+def no_delay() -> float:
+    return 0.0
 
 
 def nothing() -> None:
@@ -67,18 +67,18 @@ async def test_a_tick_in_a_run_is_skipped_and_counted() -> None:
         await within_seconds(skipped.wait)
 
 
-async def test_jitter_delays_the_first_run_too() -> None:
-    asked = list[timedelta]()
+async def test_jitter_delays_the_first_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = list[float]()
 
-    def delay(jitter: timedelta) -> timedelta:
-        asked.append(jitter)
-        return NONE
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
 
-    clock, turn = Clock(delay), Turn()
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    clock, turn = Clock(lambda: 0.25), Turn()
     clock.add("slurm", turn, HOUR, timedelta(minutes=3), nothing)
     async with clock.running():
         await within_seconds(lambda: take(turn))
-    assert asked == [timedelta(minutes=3)]
+    assert slept == [45]
 
 
 async def test_an_instance_without_ticks_has_no_next_run() -> None:

@@ -9,10 +9,9 @@ import anyio.lowlevel
 import pytest
 
 from auditord.spool import Enqueued
-from auditord.tasks.backoff import Backoff
 from auditord.tasks.clock import Turn
 from auditord.tasks.instances import collect
-from auditord.tasks.runs import Listener, RunCounts, Runnable, run_by_the_clock, run_continuously, run_once
+from auditord.tasks.runs import Backoff, Listener, RunCounts, Runnable, run_by_the_clock, run_continuously, run_once
 from auditord.testing import FakeCollectorContext, make_record
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, RunConfig, RunReport
 

@@ -12,7 +12,7 @@ from anyio import to_thread
 from msgspec import structs
 
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
-from auditord_builtin.slurm.conversion import Converter, reads_steps
+from auditord_builtin.slurm.conversion import Converter
 from auditord_builtin.slurm.query import Piece, Query, read_period, stream_query
 from auditord_builtin.slurm.runs import RUNNING, Found, find_runs
 from auditord_hookspecs import (
@@ -99,7 +99,7 @@ async def _collect_jobs(
     jobs, now = choice.job_id.split(","), context.now()
     if not all(map(_JOB_ID.fullmatch, jobs)):
         raise AuditordError(f"{choice.job_id!r} is no job: write its id, such as 42, 42_7 or 42+1; several with commas")
-    query = Query(Window(_EPOCH, now + timedelta(seconds=1)), (), reads_steps(config), jobs)
+    query = Query(Window(_EPOCH, now + timedelta(seconds=1)), (), config.reads_steps, jobs)
     async with aclosing(stream_query(config, context, query)) as tables:
         async for table in tables:
             yield await account_for(config, context, find_runs(table, query.window), now + config.memory + _MARGIN)

@@ -1,13 +1,14 @@
 """The options of a Slurm collector, named as AUDITOR names them wherever they mean the same."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated, Literal
+from functools import cached_property
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, field_validator, model_validator
 
-from auditord_builtin.slurm.runs import ENDED, FIRST_COLUMN, full_name
+from auditord_builtin.slurm.runs import ENDED, FIRST_COLUMN, LAST_COLUMN, full_name
 from auditord_hookspecs import Duration, RunConfig, Section
 from auditord_hookspecs.config import NonNegativeDuration, Words
 from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRule, auditor_preset, columns
@@ -27,9 +28,35 @@ DEFAULT_COMPONENTS = (
     GPU,
 )
 
+ID_COLUMNS: Final = (
+    *("Cluster", "State", "Submit", "Start", "End", "User", "UID", "Group", "GID", "Partition", "Account", "NodeList"),
+)
+"""The columns that every conversion needs besides the configured ones and the job's ids."""
+
+_DEFAULTS: Final[Mapping[str, MergePolicy]] = {
+    **dict.fromkeys(("MaxRSS", "MaxVMSize", "MaxPages", "MaxDiskRead", "MaxDiskWrite"), "max"),
+    **dict.fromkeys(("AveRSS", "AveVMSize", "TRESUsageInMax", "TRESUsageOutMax", "TRESUsageInAve"), "max"),
+    **dict.fromkeys(("TRESUsageInTot", "TRESUsageOutTot"), "sum"),
+    # Steps that run at the same time measure the same node, so a sum would count its energy twice. The extern step,
+    # where there is one, spans the whole job. AllocTRES[energy] is better where Slurm fills it.
+    **dict.fromkeys(("ConsumedEnergy", "ConsumedEnergyRaw"), "max"),
+    **dict.fromkeys(("AveCPU", "MinCPU", "AveDiskRead", "AveDiskWrite", "AvePages", "NTasks", "AveCPUFreq"), "batch"),
+}
+_FOR_REQMEM: Final = ("NNodes", "NCPUS")
+
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 CLUSTER = "{cluster}"
 """The placeholder for the cluster's name in a prefix."""
+
+
+def policy_of(column: str, chosen: Mapping[str, MergePolicy]) -> MergePolicy:
+    """The way in which a column of several rows becomes one value."""
+    return chosen.get(column) or _DEFAULTS.get(column, "alloc")
+
+
+def extra_columns(columns: Iterable[str]) -> Sequence[str]:
+    """Columns that others cannot be understood without."""
+    return _FOR_REQMEM if "ReqMem" in columns else ()
 
 
 Components = Annotated[tuple[ComponentRule, ...], auditor_preset((CORES,))]
@@ -48,7 +75,10 @@ class JobFilter(Section):
 
 
 class JobsConfig(RunConfig):
-    """The options of every kind that makes records of jobs as sacct describes them."""
+    """The options of every kind that makes records of jobs as sacct describes them.
+
+    What follows from them is worked out once: they never change.
+    """
 
     record_prefix: str = Field(
         default="slurm", min_length=1, description="A record's id is <record_prefix>-<JobID>; may hold {cluster}."
@@ -99,36 +129,54 @@ class JobsConfig(RunConfig):
         description="A job whose end the database does not know, or that nobody knows, is quarantined after this.",
     )
 
-    @property
+    @cached_property
     def cluster_options(self) -> Sequence[str]:
         """The options of sacct for other clusters than the local one."""
         return ()
 
-    @property
+    @cached_property
     def id_column(self) -> str:
         """The column that a record's id is made of."""
         return FIRST_COLUMN
 
-    @property
+    @cached_property
     def all_steps(self) -> bool:
         """Ask for steps even if no rule needs them: the first one has the start that the job has lost."""
         return False
 
-    @property
+    @cached_property
     def requeued_keep_their_id(self) -> bool:
         """Give a run that was requeued the plain id, although the job's next run may want it."""
         return False
 
-    @property
+    @cached_property
     def memory(self) -> timedelta:
         """The time after its end within which a run may be found again."""
         return timedelta(0)
 
-    @property
-    def columns(self) -> list[str]:
+    @cached_property
+    def columns(self) -> Sequence[str]:
         """The columns that the rules look at."""
         counted = ["Elapsed"] if self.runtime == "elapsed" else []
         return [*columns(self.sites, self.meta, self.components), *counted]
+
+    @cached_property
+    def wanted_columns(self) -> Sequence[str]:
+        """The columns to ask for, each once, between the two ids that delimit a row."""
+        wanted = dict.fromkeys((*ID_COLUMNS, *self.columns, *extra_columns(self.columns)))
+        return [FIRST_COLUMN, *(column for column in wanted if column not in {FIRST_COLUMN, LAST_COLUMN}), LAST_COLUMN]
+
+    @cached_property
+    def merged_columns(self) -> Sequence[tuple[str, MergePolicy]]:
+        """The columns that are made of those of the steps, with their policies."""
+        asked = dict.fromkeys((*ID_COLUMNS, *self.columns, *extra_columns(self.columns)))
+        policies: Mapping[str, MergePolicy] = {column: policy_of(column, self.merge) for column in asked}
+        return [each for each in policies.items() if each[1] != "alloc"]
+
+    @cached_property
+    def reads_steps(self) -> bool:
+        """True if steps are among the rows of every run; printing them is several times the output."""
+        return self.all_steps or any(policy_of(column, self.merge) != "alloc" for column in self.columns)
 
     @field_validator("record_prefix")
     @classmethod
@@ -172,24 +220,24 @@ class SlurmConfig(JobsConfig):
     )
     rescan_window: NonNegativeDuration = Field(default=timedelta(days=7), description="How far that is; 0s: never.")
 
-    @property
+    @cached_property
     def cluster_options(self) -> Sequence[str]:
         """The options of sacct for other clusters than the local one."""
         if self.clusters == "all":
             return ("--allclusters",)
         return (f"--clusters={','.join(self.clusters)}",) if self.clusters else ()
 
-    @property
+    @cached_property
     def requeued_keep_their_id(self) -> bool:
         """An open record has the plain id, so the run that it belongs to must keep it even if the job is requeued."""
         return self.open_records
 
-    @property
+    @cached_property
     def memory(self) -> timedelta:
         """The time after its end within which a run may be found again."""
         return self.rescan_window + self.overlap
 
-    @property
+    @cached_property
     def several_clusters(self) -> bool:
         """True if job ids alone may be ambiguous."""
         return self.clusters == "all" or len(self.clusters) > 1

@@ -5,16 +5,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from auditord_builtin.slurm.config import CLUSTER, JobFilter, JobsConfig, MergePolicy
+from auditord_builtin.slurm.config import CLUSTER, JobFilter, JobsConfig, MergePolicy, extra_columns
 from auditord_builtin.slurm.runs import CONTINUED, ELSEWHERE, FIRST_COLUMN, OVER, REQUEUED, Run, parse_state
 from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record, mapping
 from auditord_hookspecs.mapping import Row, is_missing, parse_duration, parse_number, parse_size
 from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, retried
-
-ID_COLUMNS: Final = (
-    *("Cluster", "State", "Submit", "Start", "End", "User", "UID", "Group", "GID", "Partition", "Account", "NodeList"),
-)
-"""The columns that every conversion needs besides the configured ones and the job's ids."""
 
 _RESERVED: Final = ("site_id", "user_id", "group_id")
 _OWNERS: Final = (("user_id", "User"), ("group_id", "Group"))
@@ -26,8 +21,8 @@ class Converter:
 
     def __init__(self, config: JobsConfig) -> None:
         self._config = config
-        self._reads_steps = reads_steps(config)
-        self._merged = _merged_columns(config)
+        self._reads_steps = config.reads_steps
+        self._merged = config.merged_columns
         self._sum_memory = "ReqMem" in config.columns
         self._one_prefix = None if CLUSTER in config.record_prefix else config.record_prefix
         self._id_column = config.id_column
@@ -195,7 +190,7 @@ def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: J
         raise InvalidRecord(f"column {', '.join(missing)} was not asked of sacct then; retry asks for this job again")
     outcome = Converter(config).convert(run)
     # Earlier versions did not note whether steps were asked for.
-    if isinstance(outcome, Converted) and reads_steps(config) and not raw.get("steps_asked", bool(run.steps)):
+    if isinstance(outcome, Converted) and config.reads_steps and not raw.get("steps_asked", bool(run.steps)):
         raise InvalidRecord("its steps were not asked of sacct then; retry asks for this job again")
     return retried(outcome)
 
@@ -208,39 +203,7 @@ def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
         return None
 
 
-_DEFAULTS: Final[Mapping[str, MergePolicy]] = {
-    **dict.fromkeys(("MaxRSS", "MaxVMSize", "MaxPages", "MaxDiskRead", "MaxDiskWrite"), "max"),
-    **dict.fromkeys(("AveRSS", "AveVMSize", "TRESUsageInMax", "TRESUsageOutMax", "TRESUsageInAve"), "max"),
-    **dict.fromkeys(("TRESUsageInTot", "TRESUsageOutTot"), "sum"),
-    # Steps that run at the same time measure the same node, so a sum would count its energy twice. The extern step,
-    # where there is one, spans the whole job. AllocTRES[energy] is better where Slurm fills it.
-    **dict.fromkeys(("ConsumedEnergy", "ConsumedEnergyRaw"), "max"),
-    **dict.fromkeys(("AveCPU", "MinCPU", "AveDiskRead", "AveDiskWrite", "AvePages", "NTasks", "AveCPUFreq"), "batch"),
-}
-_FOR_REQMEM: Final = ("NNodes", "NCPUS")
 _NO_NUMBER: Final = "4294967294"
-
-
-def policy_of(column: str, chosen: Mapping[str, MergePolicy]) -> MergePolicy:
-    """The way in which a column of several rows becomes one value."""
-    return chosen.get(column) or _DEFAULTS.get(column, "alloc")
-
-
-def _merged_columns(config: JobsConfig) -> Sequence[tuple[str, MergePolicy]]:
-    """The columns that are asked for and made of those of the steps, with their policies."""
-    asked = dict.fromkeys((*ID_COLUMNS, *config.columns, *extra_columns(config.columns)))
-    policies: Mapping[str, MergePolicy] = {column: policy_of(column, config.merge) for column in asked}
-    return [each for each in policies.items() if each[1] != "alloc"]
-
-
-def reads_steps(config: JobsConfig) -> bool:
-    """True if steps are among the rows of every run; printing them is several times the output."""
-    return config.all_steps or any(policy_of(column, config.merge) != "alloc" for column in config.columns)
-
-
-def extra_columns(columns: Iterable[str]) -> Sequence[str]:
-    """Columns that others cannot be understood without."""
-    return _FOR_REQMEM if "ReqMem" in columns else ()
 
 
 def _merged(column: str, run: Run, policy: MergePolicy) -> str:

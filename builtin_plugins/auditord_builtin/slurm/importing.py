@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from auditord_builtin.slurm.conversion import policy_of
+from auditord_builtin.slurm.config import policy_of
 from auditord_hookspecs import ImportedConfig
 from auditord_hookspecs.config_import import OWN_LOG, OWN_QUEUE, OWN_STORE, ConfigImport, Document
 

@@ -16,7 +16,7 @@ from auditord_builtin.slurm.detecting import detect, detect_epilog
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.importing import import_config
 from auditord_builtin.slurm.inventory import list_jobs, reach, shown_configuration, source_reach
-from auditord_builtin.slurm.query import ENVIRONMENT, Query, build_argv, wanted_columns
+from auditord_builtin.slurm.query import ENVIRONMENT, Query, build_argv
 from auditord_builtin.slurm.runs import RUNNING
 from auditord_hookspecs import (
     AuditordError,
@@ -80,11 +80,11 @@ async def _check_columns(config: JobsConfig, context: Context) -> Finding:
     except CommandFailed as error:
         return Finding(Severity.WARNING, "columns", f"sacct does not list its columns: {error}", _REMEDY)
     known = {word.lower() for word in result.stdout.decode(errors="replace").split()}
-    unknown = [column for column in wanted_columns(config) if column.lower() not in known]
+    unknown = [column for column in config.wanted_columns if column.lower() not in known]
     if unknown:
         text = f"this sacct knows no column {', '.join(unknown)}, and refuses every query"
         return Finding(Severity.FAILURE, "columns", text, "take them out of sites, meta, components and merge")
-    return Finding(Severity.OK, "columns", f"sacct knows all {len(wanted_columns(config))} of them")
+    return Finding(Severity.OK, "columns", f"sacct knows all {len(config.wanted_columns)} of them")
 
 
 async def _check_accounting(config: JobsConfig, context: Context) -> Finding:

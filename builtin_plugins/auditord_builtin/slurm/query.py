@@ -19,8 +19,7 @@ from typing import Final
 from anyio import to_thread
 
 from auditord_builtin.slurm.config import JobsConfig
-from auditord_builtin.slurm.conversion import ID_COLUMNS, extra_columns, reads_steps
-from auditord_builtin.slurm.runs import FIRST_COLUMN, LAST_COLUMN, Found, Table, find_runs, whole_runs
+from auditord_builtin.slurm.runs import Found, Table, find_runs, whole_runs
 from auditord_hookspecs import CollectorContext, CommandFailed, CommandOutput, Window
 from auditord_hookspecs.mapping import Row
 
@@ -129,18 +128,12 @@ class Query:
     jobs: Sequence[str] = ()
 
 
-def wanted_columns(config: JobsConfig) -> list[str]:
-    """The columns to ask for, each once, between the two ids that delimit a row."""
-    wanted = dict.fromkeys((*ID_COLUMNS, *config.columns, *extra_columns(config.columns)))
-    return [FIRST_COLUMN, *(column for column in wanted if column not in {FIRST_COLUMN, LAST_COLUMN}), LAST_COLUMN]
-
-
 def build_argv(config: JobsConfig, query: Query, delimiter: str) -> list[str]:
     """The argument vector: all users, all runs of a job id, plain numbers, UTC."""
     return [
         *(*config.sacct, "--allusers", "--duplicates", "--noheader", "--noconvert", "--parsable2"),
         f"--delimiter={delimiter}",
-        f"--format={','.join(wanted_columns(config))}",
+        f"--format={','.join(config.wanted_columns)}",
         f"--starttime={_text(query.window.start)}",
         f"--endtime={_text(query.window.stop)}",
         *([f"--state={','.join(query.states)}"] if query.states else []),
@@ -163,7 +156,7 @@ async def stream_query(config: JobsConfig, context: CollectorContext, query: Que
             option where the limit is one of ours.
     """
     delimiter = secrets.token_urlsafe(9)  # unknown to all who write into jobs; short: it is printed once per column
-    reader = TableReader(wanted_columns(config), delimiter)
+    reader = TableReader(config.wanted_columns, delimiter)
     call = context.stream_command(
         build_argv(config, query, delimiter),
         timeout=config.sacct_timeout,
@@ -230,7 +223,7 @@ async def read_period(
         part = Window(start, min(start + pace.length, period.stop))
         rows, last = 0, None
         try:
-            async with aclosing(stream_query(config, context, Query(part, states, reads_steps(config)))) as tables:
+            async with aclosing(stream_query(config, context, Query(part, states, config.reads_steps))) as tables:
                 async for table in tables:
                     if last is not None:
                         yield Piece(last, None)

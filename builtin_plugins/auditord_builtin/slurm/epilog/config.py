@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, Self, cast
 
@@ -61,17 +62,17 @@ class SlurmEpilogConfig(JobsConfig):
         default=timedelta(seconds=30), description="scontrol or squeue is killed after this long."
     )
 
-    @property
+    @cached_property
     def id_column(self) -> str:
         """The column that a record's id is made of."""
         return FIRST_COLUMN if self.record_id == "job" else LAST_COLUMN
 
-    @property
+    @cached_property
     def all_steps(self) -> bool:
         """Always: sacct is asked for few jobs at a time."""
         return True
 
-    @property
+    @cached_property
     def scontrol_suffices(self) -> bool:
         """True if the rules need nothing that only sacct knows, such as the use of steps."""
         return COLUMNS.issuperset((*self.columns, *self.merge))
