@@ -23,9 +23,10 @@ from auditord.store.work import Atomic, Count, ForEach, Overtaken, Records, Refu
 
 T = TypeVar("T")
 
-_TOGETHER: Final = (1_000, 100, 10, 1)
+_TOGETHER: Final = (500, 50, 5, 1)
 """Records that one statement adds, of as many as possible: whenever one ends, this thread needs the interpreter, which
-another one that is busy gives it within 5 ms. So a bulk whose records had a statement each took seconds then."""
+another one that is busy gives it within 5 ms. So a bulk whose records had a statement each took seconds then. The
+statement for most of them takes 2 MB."""
 
 # What the database says about values that it cannot take: the same record would fail again. Faulty SQL and a database
 # that is away are something else.
