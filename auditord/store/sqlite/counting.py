@@ -29,6 +29,9 @@ ALL_RECORDS: Final = ""
 BETWEEN_NOTES: Final = 1_000
 """Records that may be added before the counts are written down again."""
 
+_COUNT_MORE: Final = "INSERT INTO record_counts (meta_key, meta_value, records)"
+_OR_ADD: Final = "ON CONFLICT (meta_key, meta_value) DO UPDATE SET records = records + excluded.records"
+
 _COLUMN_QUERIES: Final[dict[str, LiteralString]] = {
     "site_id": QUERIES["arrivals_by_site"],
     "group_id": QUERIES["arrivals_by_group"],
@@ -119,28 +122,32 @@ def _correct(connection: sqlite3.Connection, before: StoredRow, after: Record | 
 
 def _write_down(connection: sqlite3.Connection, last: int) -> None:
     for key, up_to in _counted_keys(connection):
-        _add(connection, key, _arrivals(connection, key, up_to))
+        for query, parameters in _arrivals_of(key, up_to):
+            count: LiteralString = f"{_COUNT_MORE} SELECT ?, * FROM ({query}) WHERE TRUE {_OR_ADD}"  # noqa: S608 literals
+            connection.execute(count, (key, *parameters))
     connection.execute(QUERIES["note_progress"], (last,))
 
 
 def _arrivals(connection: sqlite3.Connection, key: str, up_to: int) -> "Counter[str]":
     """Number of records after the given one, by value of a key."""
-    if key == ALL_RECORDS:
-        return Counter({"": connection.execute(QUERIES["arrivals"], (up_to,)).fetchone()[0]})
-    in_column = _COLUMN_QUERIES.get(key)
-    counter = Counter(dict(_pairs(connection, in_column, (up_to,)))) if in_column else Counter[str]()
-    in_document = QUERIES["arrivals_by_rare_value" if in_column else "arrivals_by_value"]
-    counter.update(dict(_pairs(connection, in_document, (up_to, key))))
+    counter = Counter[str]()
+    for query, parameters in _arrivals_of(key, up_to):
+        counter.update(dict[str, int](connection.execute(query, parameters).fetchall()))
     return counter
 
 
-def _pairs(connection: sqlite3.Connection, sql: LiteralString, parameters: Sequence[object]) -> list[tuple[str, int]]:
-    return connection.execute(sql, parameters).fetchall()
+def _arrivals_of(key: str, up_to: int) -> Sequence[tuple[LiteralString, Sequence[object]]]:
+    """The queries that find them, with their parameters."""
+    if key == ALL_RECORDS:
+        return [(QUERIES["arrivals"], (up_to,))]
+    if key in _COLUMN_QUERIES:
+        return [(_COLUMN_QUERIES[key], (up_to,)), (QUERIES["arrivals_by_rare_value"], (up_to, key))]
+    return [(QUERIES["arrivals_by_value"], (up_to, key))]
 
 
 def _add(connection: sqlite3.Connection, key: str, changes: "Counter[str]") -> None:
     rows = [(key, value, more) for value, more in changes.items() if more]
-    connection.executemany(QUERIES["count_more"], rows)
+    connection.executemany(f"{_COUNT_MORE} VALUES (?, ?, ?) {_OR_ADD}", rows)
 
 
 def _counted_keys(connection: sqlite3.Connection) -> list[tuple[str, int]]:

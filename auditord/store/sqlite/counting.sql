@@ -40,12 +40,6 @@ SET up_to = ?
 UPDATE counted_keys
 SET up_to = min(up_to, ?)
 
--- name: count_more
--- Add to the number of records that have a value.
-INSERT INTO record_counts (meta_key, meta_value, records)
-VALUES (?, ?, ?)
-ON CONFLICT (meta_key, meta_value) DO UPDATE SET records = records + excluded.records
-
 -- name: list_counts
 -- What has been written down for a key.
 SELECT meta_value, records
@@ -59,10 +53,11 @@ FROM record_counts
 WHERE meta_key = ? AND meta_value = ? AND records <> 0
 
 -- name: arrivals
--- How many records have come after one.
-SELECT count(*)
+-- How many records have come after one; under no value, and no row if there is none.
+SELECT '' AS no_value, count(*)
 FROM records
 WHERE seq > ?
+GROUP BY no_value
 
 -- name: arrivals_by_site
 -- The same by site, for the records whose columns are complete.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import cache, lru_cache
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from auditord.store.sqlite.counting import BETWEEN_NOTES, QUERIES, count_arrival
 from auditord.store.work import Atomic, Count, ForEach, Overtaken, Records, Refused, RolledKeys, Statement, Step, Work
 
 T = TypeVar("T")
+Values: TypeAlias = tuple[object, ...]
 
 _TOGETHER: Final = (500, 50, 5, 1)
 """Records that one statement adds, of as many as possible: whenever one ends, this thread needs the interpreter, which
@@ -91,7 +92,8 @@ class Changes:
     def __call__(self, connection: sqlite3.Connection, changes: Sequence[Change]) -> Sequence[Outcome]:
         """The outcome of each change, inside a transaction."""
         new = {each.pending.row.record_id: each.pending for each in changes if isinstance(each, Addition)}
-        if len(new) < len(changes) or not has_added(connection, list(new.values())):
+        added = list(new.values())
+        if len(new) < len(changes) or not has_added(connection, added, record_values(added)):
             return run(connection, change_each(changes))
         self._uncounted += len(new)
         if self._uncounted >= BETWEEN_NOTES:
@@ -100,19 +102,19 @@ class Changes:
         return [Verdict.ADDED] * len(new)
 
 
-def change_in_bulk(connection: sqlite3.Connection, bulk: Bulk) -> Sequence[Outcome]:
-    """The outcomes of many additions, inside a transaction."""
-    if not bulk.are_distinct or not has_added(connection, bulk.pending()):
+def change_in_bulk(connection: sqlite3.Connection, bulk: Bulk, values: Sequence[Values]) -> Sequence[Outcome]:
+    """The outcomes of many additions, inside a transaction; with the values of all, made before it began."""
+    if not bulk.are_distinct or not has_added(connection, bulk.pending(), values):
         return run(connection, add_bulk(bulk))
     count_arrivals(connection)
     return [Verdict.ADDED] * len(bulk)
 
 
-def has_added(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> bool:
+def has_added(connection: sqlite3.Connection, new: Sequence[PendingRecord], values: Sequence[Values]) -> bool:
     """Add records that are all new; False, and nothing is done, if one of them is known or refused."""
     try:
         with _savepoint(connection):
-            _insert(connection, new)
+            _insert(connection, new, values)
             if changes := changes_of_records(new, _rolled_keys(connection)).noted():
                 _do(connection, ForEach("note_rollup_changes", changes))
             if forwarded := [outbox_row("insert", each) for each in new if each.forwarded]:
@@ -126,16 +128,16 @@ def _rolled_keys(connection: sqlite3.Connection) -> Sequence[str]:
     return [key for _, key, _ in connection.execute(QUERIES["list_rolled_keys"])]
 
 
-def _insert(connection: sqlite3.Connection, new: Sequence[PendingRecord]) -> None:
+def _insert(connection: sqlite3.Connection, new: Sequence[PendingRecord], values: Sequence[Values]) -> None:
     ids = msgspec.json.encode([each.row.record_id for each in new]).decode()
     if connection.execute(QUERIES["has_archived"], (ids,)).fetchone() == (1,):
         raise Overtaken
-    if _insert_rows(connection, record_values(new)) < len(new):
+    if _insert_rows(connection, values) < len(new):
         raise Overtaken
     connection.execute(QUERIES["note_new_lake_changes"], (ids,))
 
 
-def _insert_rows(connection: sqlite3.Connection, values: Sequence[tuple[object, ...]]) -> int:
+def _insert_rows(connection: sqlite3.Connection, values: Sequence[Values]) -> int:
     """Add rows, as few statements as can be; returns how many were added."""
     first = added = 0
     for size in _TOGETHER:
@@ -153,12 +155,12 @@ def _insertion_of(size: int) -> str:
     return f"{before}{', '.join([re.sub(r'[0-9]+', '', values)] * size)}{behind}"
 
 
-def record_values(pending: Sequence[PendingRecord]) -> list[tuple[object, ...]]:
+def record_values(pending: Sequence[PendingRecord]) -> list[Values]:
     """The values of records in the order of all statements for records, see ``insert_records``."""
     return [_values(each, each.row) for each in pending]
 
 
-def _values(pending: PendingRecord, row: RecordRow) -> tuple[object, ...]:
+def _values(pending: PendingRecord, row: RecordRow) -> Values:
     labels, amounts = row.labels, row.amounts
     return (
         row.record_id, row.start_time, row.stop_time, labels.site, labels.user_group, labels.user_name, row.more,

@@ -26,7 +26,7 @@ from auditord.store.rollups.upkeep import Pages
 from auditord.store.sql import Sql
 from auditord.store.sqlite.counting import QUERIES, has_none, read_counts, set_counted_keys
 from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, perhaps_of, take_rows
-from auditord.store.sqlite.driver import Changes, change_in_bulk, run
+from auditord.store.sqlite.driver import Changes, change_in_bulk, record_values, run
 from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow
 from auditord.store.store import Recognise, SqlRecordStore, difference, refuse_unfinished_copy
 from auditord.store.work import Work
@@ -159,9 +159,9 @@ class SqliteRecordStore(SqlRecordStore):
         await self._database.close()
 
     async def _submit_bulk(self, bulk: Bulk) -> Sequence[Outcome]:
-        async for _ in bulk.parts(bulk.records):
-            pass  # their rows are there, and others had their turns
-        return await self._database.write(lambda connection: change_in_bulk(connection, bulk))
+        # The writer's thread is left with little that needs the interpreter: then others work beside it.
+        values = [each async for part in bulk.parts(bulk.records) for each in record_values(part)]
+        return await self._database.write(lambda connection: change_in_bulk(connection, bulk, values))
 
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
         del is_long  # nothing is sent over a network
