@@ -61,7 +61,7 @@ def test_records_equal_a_plain_evaluation(lake: LakeTable, tmp_path: Path) -> No
 
 async def test_all_records_come_in_pages_and_who_leaves_early_ends_the_work(lake: LakeTable, tmp_path: Path) -> None:
     asked = reader(lake, "b", tmp_path)
-    with patch.object(engines, "_PAGE", 7):
+    with patch.object(engines, "PAGE", 7):
         async with asked.stream(RecordQuery()) as pages:
             assert [len(page) async for page in pages] == [7] * 8 + [4]
         async with asked.stream(RecordQuery()) as pages:
