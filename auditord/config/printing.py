@@ -67,7 +67,9 @@ def _scalar(value: Any) -> str:
         plain = _PLAIN_TEXT.fullmatch(value) or _QUANTITY.fullmatch(value)
         if plain and value.lower() not in _WORDS_WITH_A_MEANING:
             return value
-        return str(yaml.safe_dump(value, default_style='"', width=10**9, allow_unicode=True)).removesuffix("\n")
+        # Types of PyYAML may be newer than the checker's own, which they refer to.
+        dump = yaml.safe_dump  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        return str(dump(value, default_style='"', width=10**9, allow_unicode=True)).removesuffix("\n")
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return repr(value)

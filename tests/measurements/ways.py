@@ -27,8 +27,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import yaml
-
 TRIES: Final = 20
 RUNS: Final = 7
 """Tries of the way that takes seconds."""
@@ -114,7 +112,7 @@ def daemon(folder: Path) -> Generator[Daemon, None, None]:
         "sites": [{"name": "A"}],
     }
     section = {"state_dir": str(folder / "state"), "api": {"listen": ["127.0.0.1:0"]}, "collectors": {"slurm": slurm}}
-    (folder / "auditord.yml").write_text(yaml.safe_dump(section))
+    (folder / "auditord.yml").write_text(json.dumps(section, default=str))
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PROFILE_TO": str(folder / "calls.json")}
     environment["PYTHONPATH"] = os.pathsep.join([str(PROFILED), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "auditord", "--config", str(folder / "auditord.yml"), "run"]
