@@ -67,7 +67,7 @@ def _scalar(value: Any) -> str:
         plain = _PLAIN_TEXT.fullmatch(value) or _QUANTITY.fullmatch(value)
         if plain and value.lower() not in _WORDS_WITH_A_MEANING:
             return value
-        # Types of PyYAML may be newer than the checker's own, which they refer to.
+        # PyYAML's stubs may be newer than pyright's typeshed, and name types that it does not have yet.
         dump = yaml.safe_dump  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         return str(dump(value, default_style='"', width=10**9, allow_unicode=True)).removesuffix("\n")
     if value is None or isinstance(value, bool):
