@@ -170,7 +170,7 @@ def _asked(
 ) -> Aggregates:
     compiled = compile_aggregate(query, SqliteDialect(arithmetic, windowed=query.window is not None), scope)
     folding = Folding(query, compiled.parts)
-    cursor = connection.execute(marked(compiled.statement), compiled.statement.parameters)
+    cursor = connection.execute(*marked(compiled.statement))
     while rows := take_rows(cursor):
         folding.add(rows)
     return folding.result()

@@ -14,7 +14,8 @@ from auditord.database.faults import as_unavailable, translated
 from auditord.errors import StoreDamaged, StoreUnavailable
 
 T = TypeVar("T")
-Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
+Statement: TypeAlias = tuple[LiteralString, Sequence[object] | Mapping[str, object]]
+"""A query, and what its placeholders stand for."""
 
 _MOST_IDLE: Final = 8  # connections; more are opened when needed and closed after use
 
@@ -78,15 +79,13 @@ class Snapshot(Generic[T]):
     def __init__(
         self,
         pool: ConnectionPool,
-        query: tuple[LiteralString, Parameters],
+        statement: Callable[[sqlite3.Connection], Statement],
         take: Callable[[sqlite3.Cursor], list[T]],
         began: float,
-        first: Callable[[sqlite3.Connection], object] | None = None,
     ) -> None:
         self.began = began
-        self._first = first
         self._pool = pool
-        self._query = query
+        self._statement = statement
         self._take = take
         self._cursor: sqlite3.Cursor | None = None
         self._state = threading.Lock()
@@ -138,10 +137,9 @@ class Snapshot(Generic[T]):
                 self._cursor = cursor
                 if self._abandoned is not None:  # meanwhile
                     raise self._abandoned
-            if self._first is not None:
-                cursor.execute("BEGIN")
-                self._first(cursor.connection)
-            cursor.execute(*self._query)
+            cursor.execute("BEGIN")
+            cursor.execute(*self._statement(cursor.connection))
+            cursor.connection.execute("COMMIT")  # the query goes on with what it sees, and lets go of it at its end
         return self._cursor
 
     def _release(self) -> None:
@@ -175,12 +173,11 @@ class Snapshots:
     def begin(
         self,
         pool: ConnectionPool,
-        query: tuple[LiteralString, Parameters],
+        statement: Callable[[sqlite3.Connection], Statement],
         take: Callable[[sqlite3.Cursor], list[T]],
-        first: Callable[[sqlite3.Connection], object] | None = None,
     ) -> Snapshot[T]:
         """A new answer; :meth:`end` it."""
-        snapshot = Snapshot(pool, query, take, self._clock(), first)
+        snapshot = Snapshot(pool, statement, take, self._clock())
         self.open.add(snapshot)
         return snapshot
 
@@ -240,11 +237,7 @@ class Readers:
 
     @asynccontextmanager
     async def stream(
-        self,
-        sql: LiteralString,
-        parameters: Parameters,
-        take: Callable[[sqlite3.Cursor], list[T]],
-        first: Callable[[sqlite3.Connection], object] | None = None,
+        self, statement: Callable[[sqlite3.Connection], Statement], take: Callable[[sqlite3.Cursor], list[T]]
     ) -> AsyncGenerator[AsyncIterator[list[T]], None]:
         """The answer to a query, page by page, as of the moment when the context is entered.
 
@@ -253,12 +246,10 @@ class Readers:
         :class:`Snapshots`.)
 
         Args:
-            sql: the query.
-            parameters: what its placeholders stand for.
+            statement: makes the query, in a reader's thread, from what it briefly reads as of the same moment.
             take: reads the next page from the cursor, in a reader's thread; nothing means the end.
-            first: reads something else as of the same moment, briefly, in a reader's thread.
         """
-        snapshot = self._snapshots.begin(self._pool, (sql, parameters), take, first)
+        snapshot = self._snapshots.begin(self._pool, statement, take)
         try:
             async with aclosing(self._following(snapshot, await self._in_thread(self._pages, snapshot.page))) as pages:
                 yield pages

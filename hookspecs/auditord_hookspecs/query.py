@@ -186,7 +186,10 @@ def fold(
         any_of: what alternatives are together.
     """
     if isinstance(condition, AllOf | AnyOf):
-        parts = [fold(part, leaf, all_of, any_of) for part in condition.conditions]
+        parts = [
+            fold(part, leaf, all_of, any_of) if isinstance(part, AllOf | AnyOf) else leaf(part)
+            for part in condition.conditions
+        ]
         return all_of(parts) if isinstance(condition, AllOf) else any_of(parts)
     return leaf(condition)
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,6 +17,7 @@ import pytest
 from auditord.database import Database
 from auditord.database import database as database_module
 from auditord.database.database import findings, free_pages, give_room_back
+from auditord.database.readers import Statement
 from auditord.errors import SchemaMismatch, StoreDamaged, StoreUnavailable
 
 FIRST = """\
@@ -77,7 +78,8 @@ def take_three(cursor: sqlite3.Cursor) -> list[str]:
     return [name for (name,) in cursor.fetchmany(3)]
 
 
-ALL_NAMES = "SELECT name FROM things ORDER BY name"
+def all_names(_: sqlite3.Connection) -> Statement:
+    return "SELECT name FROM things ORDER BY name", ()
 
 
 async def outcomes_of(works: Iterable[Awaitable[int]]) -> list[int | BaseException]:
@@ -217,7 +219,7 @@ async def test_a_lock_that_another_process_holds_is_named(path: Path) -> None:
 async def test_an_answer_is_as_of_its_beginning(database: Database) -> None:
     for name in "abcdefgh":
         await database.write(insert(name))
-    async with database.stream(ALL_NAMES, (), take_three) as pages:
+    async with database.stream(all_names, take_three) as pages:
         await database.write(insert("bb"))
         await database.write(lambda connection: connection.execute("DELETE FROM things WHERE name > 'f'").rowcount)
         assert [page async for page in pages] == [["a", "b", "c"], ["d", "e", "f"], ["g", "h"]]
@@ -225,9 +227,43 @@ async def test_an_answer_is_as_of_its_beginning(database: Database) -> None:
 
 
 @pytest.mark.anyio
+async def test_a_query_is_of_the_moment_of_what_it_was_made_from(database: Database) -> None:
+    await database.write(insert("a"))
+    made, written = threading.Event(), threading.Event()
+
+    def all_that_are_there(connection: sqlite3.Connection) -> Statement:
+        found = names(connection)
+        made.set()
+        assert written.wait(60)
+        return "SELECT name, ? FROM things ORDER BY name", (len(found),)
+
+    async def write_meanwhile() -> None:
+        await asyncio.to_thread(made.wait, 60)
+        await database.write(insert("b"))
+        written.set()
+
+    writing = asyncio.create_task(write_meanwhile())
+    async with database.stream(all_that_are_there, lambda cursor: cursor.fetchmany(3)) as pages:
+        assert [page async for page in pages] == [[("a", 1)]]
+    await writing
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_was_read_to_its_end_holds_no_log(path: Path) -> None:
+    async with opened(path) as database:
+        await database.write(insert("a"))
+        async with database.stream(all_names, take_three) as pages:
+            assert [page async for page in pages] == [["a"]]
+            await database.write(insert("b"))
+            with closing(sqlite3.connect(path)) as beside:
+                ((busy, *_),) = beside.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            assert not busy
+
+
+@pytest.mark.anyio
 async def test_a_faulty_query_shows_before_the_answer_begins(database: Database) -> None:
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
-        async with database.stream("SELECT 1 FROM nowhere", (), take_three):
+        async with database.stream(lambda _: ("SELECT 1 FROM nowhere", ()), take_three):
             pytest.fail("entered")
 
 
@@ -237,7 +273,7 @@ async def test_many_half_read_answers_hold_up_nobody(database: Database) -> None
         await database.write(insert(name))
 
     async def read_slowly() -> list[str]:
-        async with database.stream(ALL_NAMES, (), take_three) as pages:
+        async with database.stream(all_names, take_three) as pages:
             first = await anext(pages)
             await arrival.wait()
             await departure.wait()
@@ -257,7 +293,7 @@ async def test_leaving_interrupts_a_query_that_runs(database: Database) -> None:
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n WHERE x < 0"
 
     async def read() -> None:
-        async with database.stream(endless, (), take_three):
+        async with database.stream(lambda _: (endless, ()), take_three):
             pytest.fail("entered")
 
     task = asyncio.create_task(read())
@@ -277,7 +313,7 @@ async def test_a_slow_reader_cannot_make_the_log_grow_for_ever(path: Path, monke
     async with opened(path) as database:
         for name in "abcdefgh":
             await database.write(insert(name))
-        async with database.stream(ALL_NAMES, (), take_three) as pages:
+        async with database.stream(all_names, take_three) as pages:
             assert await anext(pages) == ["a", "b", "c"]
             for number in range(100):
                 await database.write(insert(f"{number}" + "x" * 10_000))
@@ -292,7 +328,7 @@ async def test_a_log_that_cannot_be_looked_at_stops_no_writing(path: Path, monke
 
     async with opened(path) as database:
         await database.write(insert("a"))
-        async with database.stream(ALL_NAMES, (), take_three):
+        async with database.stream(all_names, take_three):
             monkeypatch.setattr(Path, "stat", refuse)
             with anyio.fail_after(10):
                 await database.write(insert("b"))
@@ -306,7 +342,7 @@ async def test_a_closed_database_is_one_file_that_can_be_copied(path: Path) -> N
     async with opened(path) as database:
         await database.write(insert("a"))
         assert await database.read(names) == ["a"]
-        async with database.stream(ALL_NAMES, (), take_three) as pages:
+        async with database.stream(all_names, take_three) as pages:
             assert await anext(pages) == ["a"]
     assert [file.name for file in path.parent.glob("things.db*")] == ["things.db"]
 
@@ -316,7 +352,7 @@ async def test_closing_ends_answers_and_finishes_writes(path: Path) -> None:
     async with opened(path) as database:
         for name in "abcdefgh":
             await database.write(insert(name))
-        async with database.stream(ALL_NAMES, (), take_three) as pages:
+        async with database.stream(all_names, take_three) as pages:
             await anext(pages)
             last = database.submit(insert("last"))
             await database.close()

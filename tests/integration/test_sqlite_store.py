@@ -200,10 +200,10 @@ def _component(name: str, amount: int) -> Component:
 
 
 async def plan(database: Database, query: RecordQuery, *, few: bool = False) -> list[str]:
-    compiled = compile_query(query, SqliteDialect(), few=few)
+    sql, parameters = marked(compile_query(query, SqliteDialect(), few=few))
 
     def explain(connection: sqlite3.Connection) -> list[str]:
-        rows = connection.execute(f"EXPLAIN QUERY PLAN {marked(compiled)}", compiled.parameters)
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)
         return [step for *_, step in rows if "SUBQUERY" not in step and "VIRTUAL TABLE" not in step]
 
     return await database.read(explain)
@@ -307,10 +307,8 @@ def test_other_answers_keep_to_the_index_of_their_order(query: RecordQuery) -> N
 
 
 async def test_a_filter_on_a_user_reads_only_the_index(database: Database) -> None:
-    compiled = compile_query(RecordQuery(MetaContains("user_id", "u")), SqliteDialect())
-    explained = await database.read(
-        lambda connection: connection.execute(f"EXPLAIN {marked(compiled)}", compiled.parameters).fetchall()
-    )
+    sql, parameters = marked(compile_query(RecordQuery(MetaContains("user_id", "u")), SqliteDialect()))
+    explained = await database.read(lambda connection: connection.execute(f"EXPLAIN {sql}", parameters).fetchall())
     steps = [row[1] for row in explained]
     assert "DeferredSeek" in steps  # the record itself is looked up only when its document is needed
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 
 from auditord.database.instants import to_micros
+from auditord.database.readers import Statement
 from auditord.store.aggregates import Limbs, Row
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.rows import SMALL_AMOUNTS
@@ -229,9 +230,9 @@ def take_rows(cursor: sqlite3.Cursor) -> list[Row]:
     return rows
 
 
-def marked(statement: Sql) -> LiteralString:
-    """The text of a statement with SQLite's placeholders."""
-    return statement.sql.replace("%s", "?")
+def marked(statement: Sql) -> Statement:
+    """A statement with SQLite's placeholders, and its parameters."""
+    return statement.sql.replace("%s", "?"), statement.parameters
 
 
 def _is_one_of(values: Sequence[str]) -> LiteralString:

@@ -12,6 +12,7 @@ from auditord.database import Database
 from auditord.database.connections import open_for_reading
 from auditord.database.memory import SqliteMemory, sqlite_memory
 from auditord.database.migrations import load_migrations, require_current
+from auditord.database.readers import Statement
 from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.archived import Counted
@@ -116,12 +117,12 @@ class SqliteRecordStore(SqlRecordStore):
     async def _stream(self, query: RecordQuery) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Counted], None]:
         counted = [Counted()]
 
-        def look(connection: sqlite3.Connection) -> None:
-            counted[0] = run(connection, read_counted())
+        def statement(connection: sqlite3.Connection) -> Statement:
+            if query.archived:
+                counted[0] = run(connection, read_counted())
+            return marked(_compiled(connection, query))
 
-        compiled = await self._database.read(lambda connection: _statement(connection, query))
-        first = look if query.archived else None
-        async with self._database.stream(marked(compiled), compiled.parameters, _take_documents, first) as pages:
+        async with self._database.stream(statement, _take_documents) as pages:
             yield pages, counted[0]
 
     async def counts(self) -> RecordCounts:
@@ -132,7 +133,7 @@ class SqliteRecordStore(SqlRecordStore):
     async def differences(self) -> AsyncGenerator[AsyncIterator[Difference], None]:
         """See :class:`RecordStore`."""
         async with (
-            self._database.stream(QUERIES["list_differences"], (), _take_differences) as pages,
+            self._database.stream(lambda _: (QUERIES["list_differences"], ()), _take_differences) as pages,
             aclosing(_one_by_one(pages)) as differences,
         ):
             yield differences
@@ -171,7 +172,9 @@ class SqliteRecordStore(SqlRecordStore):
         return await self._database.read(lambda connection: run(connection, work))
 
     def _rows(self, name: str, parameters: Mapping[str, object]) -> AbstractAsyncContextManager[Pages]:
-        return self._database.stream(QUERIES[name], parameters, lambda cursor: cursor.fetchmany(_ROWS_AT_ONCE))
+        return self._database.stream(
+            lambda _: (QUERIES[name], parameters), lambda cursor: cursor.fetchmany(_ROWS_AT_ONCE)
+        )
 
     async def sums(self, query: AggregateQuery, scope: Scope | None) -> tuple[Aggregates, Counted]:
         """See :class:`SqlRecordStore`."""
@@ -193,21 +196,20 @@ class SqliteRecordStore(SqlRecordStore):
             folding.add(rows)
             return rows
 
-        def look(connection: sqlite3.Connection) -> None:
+        def statement(connection: sqlite3.Connection) -> Statement:
             run(connection, require(scope))
             counted.append(run(connection, read_counted()))
+            return marked(compiled.statement)
 
-        statement = compiled.statement
-        async with self._database.stream(marked(statement), statement.parameters, fold, look) as pages:
+        async with self._database.stream(statement, fold) as pages:
             async for _ in pages:
                 pass
         return await asyncio.to_thread(folding.result), counted[0]
 
 
-def _statement(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
+def _compiled(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
     """The statement of a query, by what the store knows of its records."""
-    # With the archive, both would have to be of one moment: a record may come back from there in between.
-    if not query.archived and has_none(connection, query.where):
+    if has_none(connection, query.where):
         query = replace(query, where=AnyOf())
     users = users_wanted(query) if query.order.field is SortField.START else ()  # in other orders, an index has them
     if bool(users) and run(connection, have_few(users, query.limit)):
@@ -220,8 +222,8 @@ def _leaves_few(connection: sqlite3.Connection, query: RecordQuery) -> bool:
     times = other_times(query)
     if times is None:
         return False
-    count = f"SELECT count(*) FROM (SELECT 1 FROM records WHERE {marked(times)} LIMIT {FEW_TO_SORT})"  # noqa: S608 ours
-    ((found,),) = connection.execute(count, times.parameters).fetchall()
+    count = f"SELECT count(*) FROM (SELECT 1 FROM records WHERE {times.sql} LIMIT %s)"  # noqa: S608 literals
+    ((found,),) = connection.execute(*marked(Sql(count, (*times.parameters, FEW_TO_SORT)))).fetchall()
     return bool(found < FEW_TO_SORT)
 
 

@@ -51,7 +51,8 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 def plan(connection: sqlite3.Connection, query: aggregates.AggregateQuery) -> list[str]:
     statement = compile_aggregate(query, SqliteDialect(Arithmetic.LIKELY, windowed=query.window is not None)).statement
-    steps = connection.execute(f"EXPLAIN QUERY PLAN {marked(statement)}", statement.parameters)
+    sql, parameters = marked(statement)
+    steps = connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)
     return [step for *_, step in steps if " records " in step]
 
 
