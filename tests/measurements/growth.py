@@ -1,9 +1,10 @@
 """Cost of each path as a store grows: ``python -m tests.measurements.growth [--postgresql] [--sizes 100000,…]``.
 
 A real daemon with a store of jobs that end one after another, 10,000 a day, so that an hour has as many at each size.
-Printed are, per size, the CPU time of daemon and database server for one request (or record), medians of rounds, and
-how it stands to the first size. What a post leaves to be done (sums, the server's own upkeep) is in it; what both take
-when nobody asks anything is not. CPU time is what other programs on the machine disturb least.
+Their ids rise, as a batch system's do, unless they are to be random. Printed are, per size, the CPU time of daemon and
+database server for one request (or record), medians of rounds, and how it stands to the first size. What a post leaves
+to be done (sums, the server's own upkeep) is in it; what both take when nobody asks anything is not. CPU time is what
+other programs on the machine disturb least.
 """
 
 import argparse
@@ -46,6 +47,7 @@ class Site:
     process: Daemon
     database_pid: int | None
     jobs: int = 0
+    random_ids: bool = False
     known: str = ""
     """The id of one of the last jobs."""
 
@@ -67,7 +69,7 @@ class Site:
             user = int(900 * random.random() ** 3)
             start = stop - timedelta(minutes=random.randrange(1, 600))
             times = (f"{each:%Y-%m-%dT%H:%M:%S}Z" for each in (start, stop))
-            self.known = f"{random.getrandbits(64):016x}"
+            self.known = f"{random.getrandbits(64):016x}" if self.random_ids else f"slurm-cluster-{self.jobs}"
             yield JOB % (self.known, self.jobs % 7, user % 40, user, *times)
 
     def grow_to(self, size: int) -> None:
@@ -145,13 +147,15 @@ def _round(site: Site, way: Way) -> float:
 
 
 @contextmanager
-def running(folder: Path, url: str | None, database_pid: int | None, jobs: int) -> Generator[Site, None, None]:
+def running(
+    folder: Path, url: str | None, database_pid: int | None, jobs: int, *, random_ids: bool
+) -> Generator[Site, None, None]:
     """The daemon of this checkout on a store with so many jobs."""
     with daemon(HERE, folder, url) as process:
-        yield Site(process, database_pid, jobs)
+        yield Site(process, database_pid, jobs, random_ids)
 
 
-def main(folder: Path, sizes: Sequence[int], rounds: int, *, postgresql: bool) -> None:
+def main(folder: Path, sizes: Sequence[int], rounds: int, *, postgresql: bool, random_ids: bool) -> None:
     """Print a line for each way, once per size."""
     costs: dict[str, list[float]] = {name: [] for name in (*WAYS, "start to ready")}
     with ExitStack() as stack:
@@ -159,13 +163,13 @@ def main(folder: Path, sizes: Sequence[int], rounds: int, *, postgresql: bool) -
         url, pid = (server.url, server.pid) if server else (None, None)
         jobs = 0
         for size in sizes:
-            with running(folder, url, pid, jobs) as site:
+            with running(folder, url, pid, jobs, random_ids=random_ids) as site:
                 site.grow_to(size)
                 for name, way in WAYS.items():
                     costs[name].append(measured(site, way, rounds))
                 site.settle()
                 jobs = site.jobs
-            with running(folder, url, pid, jobs) as site:
+            with running(folder, url, pid, jobs, random_ids=random_ids) as site:
                 costs["start to ready"].append(cpu_seconds(site.process.process_id))
             for name, found in costs.items():
                 sys.stdout.write(f"{size:>12,}  {name:35} {found[-1] * 1e6:12,.0f} us  {found[-1] / found[0]:5.2f}\n")
@@ -177,10 +181,12 @@ if __name__ == "__main__":
     parser.add_argument("--postgresql", action="store_true", help="in a server of its own, durable; otherwise SQLite")
     parser.add_argument("--sizes", default="100000,1000000,10000000")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--random-ids", action="store_true", help="the worst case for the index on ids")
     parser.add_argument(
         "--folder", type=Path, help="for the store, 7 GB for ten million records; otherwise a temporary"
     )
     chosen = parser.parse_args()
     with ExitStack() as temporary:
         place = chosen.folder or Path(temporary.enter_context(TemporaryDirectory()))
-        main(place, [int(size) for size in chosen.sizes.split(",")], chosen.rounds, postgresql=chosen.postgresql)
+        sizes = [int(size) for size in chosen.sizes.split(",")]
+        main(place, sizes, chosen.rounds, postgresql=chosen.postgresql, random_ids=chosen.random_ids)
