@@ -46,7 +46,7 @@ class Adder:
 
     def answer(self) -> aggregates.Aggregates:
         """The sums over what has been added so far."""
-        keys = sorted(self._groups, key=_in_order)
+        keys = sorted(self._groups, key=aggregates.in_order)
         groups = tuple([self._groups[key].as_group(key) for key in keys])
         return aggregates.Aggregates(groups, self._query.ticks_per_second)
 
@@ -140,7 +140,3 @@ def _score(component: Component, name: str) -> Decimal | None:
         if score.name == name:
             return aggregates.exact_score(score.value)
     return None
-
-
-def _in_order(key: Key) -> list[tuple[bool, object]]:
-    return [(value is not None, value) for value in key]

@@ -4,7 +4,7 @@ Each kind brings the model of its own instances (:mod:`auditord.config.instances
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
@@ -286,6 +286,13 @@ class Configuration(Section):
     transforms: Mapping[InstanceName, InstanceConfig] = Field(
         default={}, description="What every record meets before it is kept, in this order."
     )
+
+    @property
+    def data_folders(self) -> Collection[Path]:
+        """Where the spool is and, if they are in a file, the records."""
+        if is_postgresql(self.store.url):
+            return {self.state_dir}
+        return {self.state_dir, sqlite_path(self.store.url).parent}
 
     @model_validator(mode="before")
     @classmethod

@@ -12,7 +12,6 @@ from anyio import to_thread
 
 from auditord.config.listen import TcpListen
 from auditord.config.model import Configuration
-from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.doctor.records import growth_per_day
 from auditord.errors import ConfigurationError
 from auditord.web.tls import server_context
@@ -63,11 +62,8 @@ def _owner(path: Path) -> int | None:
 
 async def check_disk(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
     """The free space where spool and records are, and when it will be used up."""
-    places = {configuration.state_dir}
-    if not is_postgresql(configuration.store.url):
-        places.add(sqlite_path(configuration.store.url).parent)
     growth = await growth_per_day(configuration, now)
-    for place in sorted(places):
+    for place in sorted(configuration.data_folders):
         yield _free(next(each for each in (place, *place.parents) if each.exists()), growth)
 
 

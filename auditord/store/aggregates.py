@@ -33,7 +33,7 @@ from auditord_hookspecs import (
     ScoreValue,
     UsageSums,
 )
-from auditord_hookspecs.aggregates import KeyValue, exact_score
+from auditord_hookspecs.aggregates import KeyValue, exact_score, in_order
 
 Row: TypeAlias = Sequence[Any]  # Any: columns as the database's driver gives them
 Limbs: TypeAlias = tuple[int, ...]
@@ -286,8 +286,4 @@ def _ordered(keys: Collection[_Key]) -> list[_Key]:
     try:
         return sorted(keys)  # each place has one type, unless there is a None
     except TypeError:
-        return sorted(keys, key=_in_order)
-
-
-def _in_order(key: _Key) -> list[tuple[bool, KeyValue]]:
-    return [(value is not None, value) for value in key]
+        return sorted(keys, key=in_order)

@@ -16,7 +16,7 @@ from auditord.actions import Section
 from auditord.audit.silence import SiteActivity, site_activity
 from auditord.backup.last_backups import last_backups
 from auditord.config.model import Configuration, StoreSection
-from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.config.store_url import is_postgresql
 from auditord.config.watching import DatabaseMetricsSection
 from auditord.errors import StoreUnavailable
 from auditord.health import Health
@@ -214,11 +214,8 @@ async def look_at_host(
 
 
 def _disks(configuration: Configuration) -> Mapping[str, tuple[int, int]]:
-    folders = {configuration.state_dir}
-    if not is_postgresql(configuration.store.url):
-        folders.add(sqlite_path(configuration.store.url).parent)
     found: dict[str, tuple[int, int]] = {}
-    for folder in sorted(folders):
+    for folder in sorted(configuration.data_folders):
         usage = shutil.disk_usage(folder)
         found[str(folder)] = (usage.free, usage.total)
     return found

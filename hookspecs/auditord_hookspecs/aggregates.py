@@ -289,6 +289,11 @@ class Aggregates:
     snapshot: LakeSnapshot | None = None
 
 
+def in_order(key: tuple[KeyValue, ...]) -> list[tuple[bool, KeyValue]]:
+    """Make the keys of groups comparable: None comes before all other values."""
+    return [(value is not None, value) for value in key]
+
+
 def meta_value(record: Record, keys: Sequence[str]) -> str | None:
     """The value of :class:`MetaValue` of a record."""
     for key in keys:
