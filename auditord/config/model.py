@@ -289,7 +289,7 @@ class Configuration(Section):
 
     @property
     def data_folders(self) -> Collection[Path]:
-        """Where the spool is and, if they are in a file, the records."""
+        """The folders of the spool and, if they are in a file, of the records."""
         if is_postgresql(self.store.url):
             return {self.state_dir}
         return {self.state_dir, sqlite_path(self.store.url).parent}
