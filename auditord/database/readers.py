@@ -14,8 +14,10 @@ from auditord.database.faults import as_unavailable, translated
 from auditord.errors import StoreDamaged, StoreUnavailable
 
 T = TypeVar("T")
-Statement: TypeAlias = tuple[LiteralString, Sequence[object] | Mapping[str, object]]
-"""A query, and what its placeholders stand for."""
+Query: TypeAlias = tuple[LiteralString, Sequence[object] | Mapping[str, object]]
+"""The text of a query, and what its placeholders stand for."""
+MakeQuery: TypeAlias = Callable[[sqlite3.Connection], Query]
+"""Makes a query from what it briefly reads, as of the moment that the answer is of."""
 
 _MOST_IDLE: Final = 8  # connections; more are opened when needed and closed after use
 
@@ -79,13 +81,13 @@ class Snapshot(Generic[T]):
     def __init__(
         self,
         pool: ConnectionPool,
-        statement: Callable[[sqlite3.Connection], Statement],
+        make: MakeQuery,
         take: Callable[[sqlite3.Cursor], list[T]],
         began: float,
     ) -> None:
         self.began = began
         self._pool = pool
-        self._statement = statement
+        self._make = make
         self._take = take
         self._cursor: sqlite3.Cursor | None = None
         self._state = threading.Lock()
@@ -138,7 +140,7 @@ class Snapshot(Generic[T]):
                 if self._abandoned is not None:  # meanwhile
                     raise self._abandoned
             cursor.execute("BEGIN")
-            cursor.execute(*self._statement(cursor.connection))
+            cursor.execute(*self._make(cursor.connection))
             cursor.connection.execute("COMMIT")  # the query goes on with what it sees, and lets go of it at its end
         return self._cursor
 
@@ -170,14 +172,9 @@ class Snapshots:
         self._patience = patience
         self.open: set[AnySnapshot] = set()
 
-    def begin(
-        self,
-        pool: ConnectionPool,
-        statement: Callable[[sqlite3.Connection], Statement],
-        take: Callable[[sqlite3.Cursor], list[T]],
-    ) -> Snapshot[T]:
+    def begin(self, pool: ConnectionPool, make: MakeQuery, take: Callable[[sqlite3.Cursor], list[T]]) -> Snapshot[T]:
         """A new answer; :meth:`end` it."""
-        snapshot = Snapshot(pool, statement, take, self._clock())
+        snapshot = Snapshot(pool, make, take, self._clock())
         self.open.add(snapshot)
         return snapshot
 
@@ -237,7 +234,7 @@ class Readers:
 
     @asynccontextmanager
     async def stream(
-        self, statement: Callable[[sqlite3.Connection], Statement], take: Callable[[sqlite3.Cursor], list[T]]
+        self, make: MakeQuery, take: Callable[[sqlite3.Cursor], list[T]]
     ) -> AsyncGenerator[AsyncIterator[list[T]], None]:
         """The answer to a query, page by page, as of the moment when the context is entered.
 
@@ -246,10 +243,10 @@ class Readers:
         :class:`Snapshots`.)
 
         Args:
-            statement: makes the query, in a reader's thread, from what it briefly reads as of the same moment.
+            make: makes the query, in a reader's thread.
             take: reads the next page from the cursor, in a reader's thread; nothing means the end.
         """
-        snapshot = self._snapshots.begin(self._pool, statement, take)
+        snapshot = self._snapshots.begin(self._pool, make, take)
         try:
             async with aclosing(self._following(snapshot, await self._in_thread(self._pages, snapshot.page))) as pages:
                 yield pages

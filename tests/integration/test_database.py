@@ -17,7 +17,7 @@ import pytest
 from auditord.database import Database
 from auditord.database import database as database_module
 from auditord.database.database import findings, free_pages, give_room_back
-from auditord.database.readers import Statement
+from auditord.database.readers import Query
 from auditord.errors import SchemaMismatch, StoreDamaged, StoreUnavailable
 
 FIRST = """\
@@ -78,7 +78,7 @@ def take_three(cursor: sqlite3.Cursor) -> list[str]:
     return [name for (name,) in cursor.fetchmany(3)]
 
 
-def all_names(_: sqlite3.Connection) -> Statement:
+def all_names(_: sqlite3.Connection) -> Query:
     return "SELECT name FROM things ORDER BY name", ()
 
 
@@ -231,7 +231,7 @@ async def test_a_query_is_of_the_moment_of_what_it_was_made_from(database: Datab
     await database.write(insert("a"))
     made, written = threading.Event(), threading.Event()
 
-    def all_that_are_there(connection: sqlite3.Connection) -> Statement:
+    def all_that_are_there(connection: sqlite3.Connection) -> Query:
         found = names(connection)
         made.set()
         assert written.wait(60)

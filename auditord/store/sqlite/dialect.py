@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 
 from auditord.database.instants import to_micros
-from auditord.database.readers import Statement
+from auditord.database.readers import Query
 from auditord.store.aggregates import Limbs, Row
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.rows import SMALL_AMOUNTS
@@ -230,7 +230,7 @@ def take_rows(cursor: sqlite3.Cursor) -> list[Row]:
     return rows
 
 
-def marked(statement: Sql) -> Statement:
+def marked(statement: Sql) -> Query:
     """A statement with SQLite's placeholders, and its parameters."""
     return statement.sql.replace("%s", "?"), statement.parameters
 

@@ -12,7 +12,7 @@ from auditord.database import Database
 from auditord.database.connections import open_for_reading
 from auditord.database.memory import SqliteMemory, sqlite_memory
 from auditord.database.migrations import load_migrations, require_current
-from auditord.database.readers import Statement
+from auditord.database.readers import Query
 from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.archived import Counted
@@ -117,12 +117,12 @@ class SqliteRecordStore(SqlRecordStore):
     async def _stream(self, query: RecordQuery) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Counted], None]:
         counted = [Counted()]
 
-        def statement(connection: sqlite3.Connection) -> Statement:
+        def make(connection: sqlite3.Connection) -> Query:
             if query.archived:
                 counted[0] = run(connection, read_counted())
             return marked(_compiled(connection, query))
 
-        async with self._database.stream(statement, _take_documents) as pages:
+        async with self._database.stream(make, _take_documents) as pages:
             yield pages, counted[0]
 
     async def counts(self) -> RecordCounts:
@@ -196,12 +196,12 @@ class SqliteRecordStore(SqlRecordStore):
             folding.add(rows)
             return rows
 
-        def statement(connection: sqlite3.Connection) -> Statement:
+        def make(connection: sqlite3.Connection) -> Query:
             run(connection, require(scope))
             counted.append(run(connection, read_counted()))
             return marked(compiled.statement)
 
-        async with self._database.stream(statement, fold) as pages:
+        async with self._database.stream(make, fold) as pages:
             async for _ in pages:
                 pass
         return await asyncio.to_thread(folding.result), counted[0]
