@@ -1,11 +1,13 @@
-"""Throughput against another checkout: ``python tests/measurements/throughput.py OTHER [ROUNDS] [STORE_URL]``.
+"""Throughput against another checkout: ``python -m tests.measurements.throughput OTHER [--rounds 5] [--records 0]``.
 
-Both daemons run at the same time on stores of their own and are loaded in turns, so that a machine that becomes slower
-does so for both. A ratio above 1 means that this checkout is faster. The second ratio is of the CPU time that each
-daemon took for as much work: on a machine that others use as well it says more. STORE_URL is a PostgreSQL server's
-without its database (``postgresql://user@host:port/``): ``one`` and ``other`` must be there, migrated or empty.
+Both daemons run at the same time on stores of their own, which hold so many records before, and are loaded in turns, so
+that a machine that becomes slower does so for both. A ratio above 1 means that this checkout is faster. The second
+ratio is of the CPU time that each daemon took for as much work: on a machine that others use as well it says more.
+``--store`` is the URL of a PostgreSQL server without a database (``postgresql://user@host:port/``): ``one`` and
+``other`` must be there, migrated or empty.
 """
 
+import argparse
 import json
 import os
 import re
@@ -15,19 +17,29 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Final
 
+from tests.benchmark.http_load import RECORD
+from tests.benchmark.measured import jobs
+from tests.benchmark.test_filters import QUESTIONS, bodies
+
 HERE: Final = Path(__file__).parents[2]
+KNOWN: Final = "one-that-is-known"
 PACKAGES: Final = (".", "hookspecs", "builtin_plugins")
 LOAD: Final = HERE / "tests/benchmark/http_load.py"
 BULK: Final = 1_000
 START_SECONDS: Final = 60
 TICKS: Final = os.sysconf("SC_CLK_TCK")
+AT_LEAST: Final = 0.5
+"""Seconds for which something short is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +83,8 @@ def daemon(checkout: Path, folder: Path, store_url: str | None) -> Generator[Dae
     (folder / "auditord.yml").write_text(json.dumps(section))
     paths = os.pathsep.join(str(checkout / each) for each in PACKAGES)
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "auditord", "--config", str(folder / "auditord.yml")]
+    own = checkout / ".venv/bin/python"  # whose distributions name the checkout's hook modules
+    command = [str(own) if own.exists() else sys.executable, "-m", "auditord", "--config", str(folder / "auditord.yml")]
     if store_url:
         subprocess.run([*command, "database", "migrate"], env=environment, check=True, cwd=folder)
     log = folder / "log"
@@ -102,22 +115,19 @@ def posted(port: int, connections: int) -> float:
     return float(json.loads(done.stdout)["per_second"])
 
 
-def posted_in_bulk(port: int, pieces: int = 15) -> float:
-    """Records per second of one client that posts many at once."""
-    bodies = [json.dumps([record(f"{time.time_ns()}-{number}") for number in range(BULK)]) for _ in range(pieces)]
-    return BULK * pieces / seconds(lambda: [asked(port, "POST", "/records", body) for body in bodies])
+def posted_in_bulk(port: int, clients: int, pieces: int = 20) -> float:
+    """Records per second of clients that post many at once: jobs of one site and day."""
+    random = Random(time.time_ns())  # noqa: S311 nobody has to guess
+    texts = [jobs("bulk", random, range(BULK)).decode() for _ in range(pieces)]
+    with ThreadPoolExecutor(clients) as threads:
+        return BULK * pieces / seconds(lambda: list(threads.map(partial(asked, port, "POST", "/records"), texts)))
 
 
-def read(port: int) -> float:
-    """Answers per second of a list of some thousand records, 5 times."""
-    path = "/records?sort_by[asc]=stop_time&limit=20000"
-    return 5 / seconds(lambda: [asked(port, "GET", path) for _ in range(5)])
-
-
-def found(port: int) -> float:
-    """Answers per second of a narrow filter."""
-    path = "/records?start_time[gte]=2024-02-03T04:00:00Z&meta[site_id][c]=none"
-    return 300 / seconds(lambda: [asked(port, "GET", path) for _ in range(300)])
+def answered(path: str, port: int) -> float:
+    """Answers per second, each on a connection of its own."""
+    once = seconds(lambda: asked(port, "GET", path))
+    times = max(1, int(AT_LEAST / once))
+    return times / seconds(lambda: [asked(port, "GET", path) for _ in range(times)])
 
 
 def seconds(act: Callable[[], object]) -> float:
@@ -137,30 +147,34 @@ def asked(port: int, method: str, path: str, body: str | None = None) -> bytes:
     return answer
 
 
-def record(name: str) -> Mapping[str, object]:
-    """A record as JSON."""
-    cores = {"name": "Cores", "amount": 8, "scores": [{"name": "HEPscore23", "value": 18.5}]}
-    meta = {"site_id": ["site-1"], "group_id": ["group-1"], "user_id": ["user-1"]}
-    times = {"start_time": "2024-02-03T04:05:06Z", "stop_time": "2024-02-03T06:05:06Z"}
-    return {"record_id": name, "meta": meta, "components": [cores], **times}
-
-
 WAYS: Final[Mapping[str, Callable[[int], float]]] = {
     "POST /record, 64 connections": lambda port: posted(port, 64),
     "POST /record, 1 connection": lambda port: posted(port, 1),
-    "POST /records of 1,000": posted_in_bulk,
-    "GET /records, 20,000": read,
-    "GET /records, none found": found,
+    "POST /records of 1,000, 1 client": lambda port: posted_in_bulk(port, 1),
+    "POST /records of 1,000, 4 clients": lambda port: posted_in_bulk(port, 4),
+    "GET /records": partial(answered, "/records"),
+    "GET /records, 20,000": partial(answered, "/records?sort_by[asc]=stop_time&limit=20000"),
+    "GET /records, none found": partial(answered, "/records?start_time[gte]=2024-02-03T04:00:00Z&meta[site_id][c]=0"),
+    **{f"GET {each.name}": partial(answered, each.query.replace("%s", KNOWN)) for each in QUESTIONS},
+    "GET /metrics": partial(answered, "/metrics"),
 }
 
 
-def measured(daemons: Sequence[Daemon], rounds: int) -> Mapping[str, Sequence[tuple[Rate, Rate]]]:
+def filled(daemons: Sequence[Daemon], records: int) -> None:
+    """Give each so many records, three of ten with the same stop time, and one that is known."""
+    for each in daemons:
+        asked(each.port, "POST", "/record", RECORD % (KNOWN, 1, 1, 1))
+        for body in bodies(records):
+            asked(each.port, "POST", "/records", body.decode())
+
+
+def measured(daemons: Sequence[Daemon], rounds: int, only: str) -> Mapping[str, Sequence[tuple[Rate, Rate]]]:
     """Rates of both daemons, round by round; who begins changes."""
     rates: dict[str, list[tuple[Rate, Rate]]] = defaultdict(list)
     for turn in range(rounds):
-        for name, way in WAYS.items():
+        for name in [each for each in WAYS if only in each]:
             order = (0, 1) if turn % 2 == 0 else (1, 0)
-            taken = {which: daemons[which].measured(way) for which in order}
+            taken = {which: daemons[which].measured(WAYS[name]) for which in order}
             rates[name].append((taken[0], taken[1]))
     return rates
 
@@ -175,15 +189,22 @@ def line(name: str, rates: Sequence[tuple[Rate, Rate]]) -> str:
     return f"{name}: {rates_text}; CPU {cpu:,.0f} against {its_cpu:,.0f} us: {cpu_ratio:.2f}"
 
 
-def main(other: Path, rounds: int, store: str | None) -> None:
+def main() -> None:
     """Print a line for each way."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("other", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=0)
+    parser.add_argument("--store")
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory() as there:
-        one, two = (f"{store}{name}" if store else None for name in ("one", "other"))
-        with daemon(HERE, Path(here), one) as mine, daemon(other, Path(there), two) as its:
-            for name, rates in measured((mine, its), rounds).items():
+        one, two = (f"{given.store}{name}" if given.store else None for name in ("one", "other"))
+        with daemon(HERE, Path(here), one) as mine, daemon(given.other, Path(there), two) as its:
+            filled((mine, its), given.records)
+            for name, rates in measured((mine, its), given.rounds, given.only).items():
                 sys.stdout.write(line(name, rates) + "\n")
 
 
 if __name__ == "__main__":
-    _, _other, *_more = sys.argv
-    main(Path(_other), int(_more[0]) if _more else 5, _more[1] if len(_more) > 1 else None)
+    main()
