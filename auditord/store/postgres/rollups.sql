@@ -104,12 +104,12 @@ SELECT coalesce(sum(size), 0)
 FROM auditord.rollup_changes
 
 -- name: list_rollup_changes
--- The oldest changes of days that are in the cells, about so many cells of them.
+-- The oldest changes behind one, of days that are in the cells, about so many cells of them.
 SELECT number, day, changes, keys
 FROM (
     SELECT number, day, size, changes, keys, sum(size) OVER (ORDER BY number) AS so_far
     FROM auditord.rollup_changes
-    WHERE day < %(filled_to)s AND NOT (day >= %(held_from)s AND day < %(held_to)s)
+    WHERE number > %(after)s AND day < %(filled_to)s AND NOT (day >= %(held_from)s AND day < %(held_to)s)
 ) AS waiting
 WHERE so_far - size < %(most)s
 ORDER BY number

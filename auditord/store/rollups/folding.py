@@ -8,7 +8,7 @@ there or back meanwhile, the days are read again.
 Cells of a key are filled the other way round, from the latest day to the first (:mod:`auditord.store.rollups.keys`).
 """
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -37,8 +37,12 @@ from auditord_hookspecs.records import Meta
 AT_ONCE: Final = 16_000
 """Cells of days that are changed in one transaction: nearly as many rows are written for far fewer of them."""
 
-MOST_WAITING: Final = 48_000
-"""Changes that may wait, where many of them are of the same cells."""
+MOST_WAITING: Final = 250_000
+"""Changes that may wait, and are folded in one transaction, where many of them are of the same cells: the more they
+are, the fewer rows are written for each."""
+
+READ_AT_ONCE: Final = 20_000
+"""Changes that are in memory as text."""
 
 FORGET_ALL: Final = ("forget_rollups", "forget_all_rollup_changes", "forget_rollup_state", "forget_filled_keys")
 """Statements after which the cells are filled anew from the records."""
@@ -164,7 +168,7 @@ def next_days(archived: ArchiveState) -> Work[Days | None]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WaitingChanges:
-    """Changes that wait to be folded.
+    """Changes that wait to be folded, some of them.
 
     Args:
         rows: of each transaction and day the number, the day, the changes as JSON, and the keys that they tell apart.
@@ -174,19 +178,30 @@ class WaitingChanges:
     rows: Sequence[WaitingRow]
     keys: Sequence[RolledKey]
 
-    def numbers(self) -> str:
-        """The numbers as JSON."""
-        return as_json([row[0] for row in self.rows])
 
-    def cells(self, most: int | None = None) -> "tuple[Cells, WaitingChanges]":
-        """The cells that they change, and those of them that do; once the cells are so many, the rest is left."""
-        cells, taken = Cells(self.keys), 0
-        for _, day, changes, keys in self.rows:
-            if most is not None and cells.number >= most:
-                break
-            cells.add(day, _changes.decode(changes), _keys.decode(keys))
-            taken += 1
-        return cells, WaitingChanges(self.rows[:taken], self.keys)
+class GatheredChanges:
+    """Changes that are folded together.
+
+    Args:
+        keys: those that have cells.
+    """
+
+    def __init__(self, keys: Sequence[RolledKey]) -> None:
+        self.keys = keys
+        self.cells = Cells(keys)
+        """The cells that they change."""
+        self.numbers: list[int] = []
+        self.days: set[int] = set()
+
+    def add(self, rows: Sequence[WaitingRow], most: int | None = None) -> bool:
+        """Take changes up; once the cells are so many, the rest is left: returns whether none is."""
+        for number, day, changes, keys in rows:
+            if most is not None and self.cells.number >= most:
+                return False
+            self.cells.add(day, _changes.decode(changes), _keys.decode(keys))
+            self.numbers.append(number)
+            self.days.add(day)
+        return True
 
 
 def waiting_changes() -> Work[int]:
@@ -195,39 +210,34 @@ def waiting_changes() -> Work[int]:
     return int(changes)
 
 
-def next_changes() -> Work[WaitingChanges | None]:
-    """The oldest changes, to be folded next; None if there are none."""
+def next_changes(after: int = 0) -> Work[WaitingChanges]:
+    """The oldest changes behind one, to be folded next: fewer than :data:`READ_AT_ONCE` if these are all."""
     state = yield from read_state()
     parameters = {"filled_to": state.filled_to, "held_from": state.held_from, "held_to": state.held_to}
-    rows = yield from ask("list_rollup_changes", **parameters, most=MOST_WAITING)
-    return (
-        WaitingChanges([(number, day, changes, keys) for number, day, changes, keys in rows], state.keys)
-        if rows
-        else None
-    )
+    rows = yield from ask("list_rollup_changes", **parameters, after=after, most=READ_AT_ONCE)
+    return WaitingChanges([(number, day, changes, keys) for number, day, changes, keys in rows], state.keys)
 
 
-def fold(waiting: WaitingChanges, rows: Sequence[CellRow], missed: Collection[RolledKey]) -> Work[bool]:
+def fold(gathered: GatheredChanges, rows: Sequence[CellRow]) -> Work[bool]:
     """Fold changes that have been read, in one transaction, unless another process was faster with any of them.
 
     Labels that another process has dropped meanwhile, since no cell had them yet, count as such a change. Returns
     whether they are folded.
 
     Args:
-        waiting: the changes.
+        gathered: the changes.
         rows: what they change, see :func:`rows_of`.
-        missed: keys that have to be filled anew.
     """
-    state = yield from read_state("lock_rollups")
-    ((found,),) = yield from ask("count_rollup_changes", numbers=waiting.numbers())
+    state, numbers = (yield from read_state("lock_rollups")), as_json(gathered.numbers)
+    ((found,),) = yield from ask("count_rollup_changes", numbers=numbers)
     labels = {row.labels for row in rows}
     ((known,),) = yield from ask("count_rollup_labels", numbers=as_json(sorted(labels)))
-    held = any(state.holds(row[1]) for row in waiting.rows)
-    if found < len(waiting.rows) or known < len(labels) or state.keys != waiting.keys or held:
+    held = any(map(state.holds, gathered.days))
+    if found < len(gathered.numbers) or known < len(labels) or state.keys != gathered.keys or held:
         return False
     yield from write(rows)
-    yield from ask("forget_rollup_changes", numbers=waiting.numbers())
-    yield from fill_anew(missed)
+    yield from ask("forget_rollup_changes", numbers=numbers)
+    yield from fill_anew(gathered.cells.missed)
     return True
 
 

@@ -15,7 +15,7 @@ from auditord.store.rollups.changes import RollupChanges
 from auditord.store.rollups.deltas import MICROS_PER_DAY
 from auditord.store.rollups.folding import (
     Days,
-    WaitingChanges,
+    GatheredChanges,
     days_with_cells,
     drop_cells,
     fill_anew,
@@ -105,10 +105,11 @@ def fill_keys(filling: Filling) -> Work[None]:
         return
     yield from write_cells(days.cells([replace(each, filled_from=days.begin) for each in filling.keys], alone=True))
     others = [each for each in state.keys if each not in filling.keys]
-    cells, _ = WaitingChanges(days.settled, others).cells()
-    yield from write_cells(cells)
+    gathered = GatheredChanges(others)
+    gathered.add(days.settled)
+    yield from write_cells(gathered.cells)
     yield from ask("forget_rollup_changes", numbers=days.settled_numbers())
-    yield from fill_anew(cells.missed)
+    yield from fill_anew(gathered.cells.missed)
     for each in filling.keys:
         yield from ask("set_filled_from", number=each.number, filled_from=days.begin)
     yield from release()

@@ -14,7 +14,9 @@ from auditord.store.rollups.deltas import CORES_KEY, MICROS_PER_DAY
 from auditord.store.rollups.folding import (
     AT_ONCE,
     MOST_WAITING,
+    READ_AT_ONCE,
     Days,
+    GatheredChanges,
     drop_unused_labels,
     fill,
     filled_to,
@@ -40,6 +42,13 @@ _log: Final = logging.getLogger(__name__)
 
 _FEW: Final = 500
 """Records since the last folding, or changes by them, that are rather read as they are than folded for a sum."""
+
+_SEVERAL: Final = 5_000
+"""Changes that are folded as soon as the store has been left in peace for a while, so that no sum waits for that."""
+
+_WHILE: Final = 5.0
+"""Seconds: in peace means that fewer records than :data:`_SEVERAL` came. What comes in a burst waits for its end, as
+changes of one cell are folded the cheaper the more they are."""
 
 _PATIENCE: Final = 1.0
 """Seconds that a sum waits for that: after many records of many users, or a restart, it may take half a minute."""
@@ -107,6 +116,9 @@ class Upkeep:
         self._is_woken = False
         self._waiting = MOST_WAITING  # records and changes, at most; nobody has counted yet what was left before
         self._cells: set[int] = set()  # hashes of what tells the cells of new records apart
+        self._noted = 0
+        self._is_due = False
+        self._pause: asyncio.TimerHandle | None = None
         self._redactions = 1  # perhaps one by an earlier process, which ended before it had dropped labels
         self._redactions_done = 0
         self._folding = asyncio.Lock()
@@ -116,13 +128,26 @@ class Upkeep:
     def noted(self, records: int, new: Iterable[RecordRow] = ()) -> None:
         """So many records have been changed, of which these are new."""
         self._waiting += records
+        self._noted += records
         if len(self._cells) < AT_ONCE:
             self._cells.update([_cell_of(row) for row in new])
         if self._are_many():
             self.wake()
+        elif self._pause is None and self._is_ours:
+            self._pause = asyncio.get_running_loop().call_later(_WHILE, self._look, self._noted)
 
     def _are_many(self) -> bool:
-        return self._waiting >= MOST_WAITING or len(self._cells) >= AT_ONCE
+        return self._is_due or self._waiting >= MOST_WAITING or len(self._cells) >= AT_ONCE
+
+    def _look(self, before: int) -> None:
+        """Look whether several changes wait and few records have come for a while."""
+        self._pause = None
+        if self._waiting >= _SEVERAL:
+            if self._noted - before < _SEVERAL:
+                self._is_due = True
+                self.wake()
+            else:
+                self._pause = asyncio.get_running_loop().call_later(_WHILE, self._look, self._noted)
 
     def redacted(self) -> None:
         """Meta was taken out of records: see to it that no change and no label keeps it."""
@@ -171,6 +196,8 @@ class Upkeep:
 
     async def close(self) -> None:
         """End; what is not done is done by the next process."""
+        if self._pause is not None:
+            self._pause.cancel()
         if tasks := [task for task in (self._work_task, self._fold_task) if task is not None]:
             for task in tasks:
                 task.cancel()
@@ -184,7 +211,6 @@ class Upkeep:
                 if await self._filled_to() < END:
                     await self._fill()
                 await self._fill_keys()
-                # Changes of one cell are folded the cheaper the more they are: they wait until they are many.
                 await self._count()
                 if self._are_many():
                     await self.fold()
@@ -248,6 +274,7 @@ class Upkeep:
     async def _fold_changes(self) -> None:
         async with self._folding:
             noted, cells, is_all = self._waiting, self._cells, False
+            self._is_due = False
             try:
                 while not is_all:
                     self._waiting, self._cells = 0, set()
@@ -259,17 +286,29 @@ class Upkeep:
 
     async def _fold_some(self) -> bool:
         """Fold the oldest changes; returns whether these were all: what has come since then waits for more."""
-        if (waiting := await self._read(next_changes())) is None:
+        gathered, are_all = await self._gathered()
+        if not gathered.numbers:
             return True
         # Put together in threads: meanwhile neither the loop nor SQLite's only writer is held up.
-        cells, folded = await asyncio.to_thread(waiting.cells, AT_ONCE)
-        levels = await asyncio.to_thread(cells.by_level)
+        levels = await asyncio.to_thread(gathered.cells.by_level)
         numbers = await self._write(partial(atomic, partial(number_labels, levels)))
         rows = await asyncio.to_thread(rows_of, levels, numbers)
-        is_folded = await self._write(partial(atomic, partial(fold, folded, rows, cells.missed)))
-        if cells.missed:
+        is_folded = await self._write(partial(atomic, partial(fold, gathered, rows)))
+        if gathered.cells.missed:
             self.wake()
-        return is_folded and len(folded.rows) == len(waiting.rows) and cells.changes < MOST_WAITING
+        return is_folded and are_all
+
+    async def _gathered(self) -> tuple[GatheredChanges, bool]:
+        """The oldest changes, and whether these are all."""
+        waiting = await self._read(next_changes())
+        gathered, are_all = GatheredChanges(waiting.keys), False
+        while not are_all and (before := gathered.cells.changes) < MOST_WAITING:
+            if not await asyncio.to_thread(gathered.add, waiting.rows, AT_ONCE):
+                break
+            are_all = gathered.cells.changes - before < READ_AT_ONCE
+            if not are_all:
+                waiting = await self._read(next_changes(gathered.numbers[-1]))
+        return gathered, are_all
 
     async def _filled_to(self) -> int:
         if self._is_complete:

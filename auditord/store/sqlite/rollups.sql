@@ -95,17 +95,17 @@ SELECT coalesce(sum(size), 0)
 FROM rollup_changes
 
 -- name: list_rollup_changes
--- The oldest changes of days that are in the cells, about so many cells of them.
+-- The oldest changes behind one, of days that are in the cells, about so many cells of them.
 SELECT number, day, changes, keys
 FROM rollup_changes
 WHERE
-    day < :filled_to AND NOT (day >= :held_from AND day < :held_to)
+    number > :after AND day < :filled_to AND NOT (day >= :held_from AND day < :held_to)
     AND number <= (
         SELECT max(number)
         FROM (
             SELECT number, size, sum(size) OVER (ORDER BY number) AS so_far
             FROM rollup_changes
-            WHERE day < :filled_to AND NOT (day >= :held_from AND day < :held_to)
+            WHERE number > :after AND day < :filled_to AND NOT (day >= :held_from AND day < :held_to)
         )
         WHERE so_far - size < :most
     )

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.aggregates import NotRolledUp
-from auditord.store.rollups import upkeep
+from auditord.store.rollups import folding, upkeep
 from auditord.store.rollups.cells import END, FIRST_DAY, label_row
 from auditord.store.rollups.changes import RollupChanges, label_text, note
 from auditord.store.rollups.folding import waiting_changes
@@ -617,6 +617,54 @@ async def test_changes_of_many_cells_are_folded_some_at_a_time(
         await store.rollups.fold()
         assert await store._read(waiting_changes()) == 0
         assert await check(store) == len(QUERIES)
+
+
+async def test_very_many_changes_are_read_some_at_a_time_and_folded_together(
+    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await settled(store)
+        monkeypatch.setattr(store.rollups, "wake", lambda: None)
+        for module in (upkeep, folding):
+            monkeypatch.setattr(module, "READ_AT_ONCE", 3)
+        for number in range(40):
+            await store.add(job(number), BY_COLLECTOR, Duplicates.SAME_RUN)
+        assert await store.rollups._fold_some()
+        assert await store._read(waiting_changes()) == 0
+        monkeypatch.setattr(upkeep, "MOST_WAITING", 7)
+        for number in range(40, 60):
+            await store.add(job(number), BY_COLLECTOR, Duplicates.SAME_RUN)
+        assert not await store.rollups._fold_some()
+        assert 0 < await store._read(waiting_changes()) < 20
+        await store.rollups.fold()
+        assert await store._read(waiting_changes()) == 0
+        assert await check(store) == len(QUERIES)
+
+
+async def test_changes_are_folded_once_the_store_is_left_in_peace(
+    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_WHILE", 0.05)
+    monkeypatch.setattr(upkeep, "_SEVERAL", 10)
+    async with stores() as store:
+        assert isinstance(store, SqlRecordStore)
+        await settled(store)
+
+        async def add(numbers: Sequence[int]) -> None:
+            records = list(map(job, numbers))
+            await store.add_all(records, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+
+        await add(range(40))
+        while await store._read(waiting_changes()):  # noqa: ASYNC110 nothing else says that it is done
+            await asyncio.sleep(0.01)
+        assert await check(store) == len(QUERIES)
+        before = store.rollups._noted
+        await add(range(40, 60))
+        store.rollups._look(before)  # not yet: many came
+        assert not store.rollups._is_due
+        store.rollups._look(store.rollups._noted)
+        assert store.rollups._is_due
 
 
 async def test_changes_of_few_cells_wait_until_they_are_very_many(
