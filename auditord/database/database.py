@@ -24,7 +24,7 @@ MOST_LOG: Final = 1 << 30
 CHECKED_BYTES: Final = 32 << 20
 """A file that is no larger is checked whenever it is opened for writing, in a tenth of a second."""
 
-_PAGES_AT_ONCE: Final = 2_000  # 16 MiB, some milliseconds
+_PAGES_AT_ONCE: Final = 4_000  # 16 MiB, some milliseconds
 
 READERS_PATIENCE: Final = 300.0
 """Seconds that any reader may take, however large the log grows."""
