@@ -88,7 +88,23 @@ SELECT coalesce(sum(records), 0)::bigint
 FROM auditord.rollups
 WHERE
     level IN (10, 14) AND component = ''
-    AND period = ANY (ARRAY(SELECT jsonb_array_elements_text(%(years)s::jsonb)::integer))
+    AND period = ANY (
+        ARRAY(
+            SELECT year::integer
+            FROM jsonb_array_elements_text(%(years)s::jsonb) AS year
+            INNER JOIN (
+                SELECT
+                    least(
+                        (SELECT min(period) FROM auditord.rollups WHERE level = 10),
+                        (SELECT min(period) FROM auditord.rollups WHERE level = 14)
+                    ) AS first_year,
+                    greatest(
+                        (SELECT max(period) FROM auditord.rollups WHERE level = 10),
+                        (SELECT max(period) FROM auditord.rollups WHERE level = 14)
+                    ) AS last_year
+            ) AS ends ON year::integer >= first_year AND year::integer <= last_year
+        )
+    )
     AND labels = ANY (
         ARRAY(
             SELECT number

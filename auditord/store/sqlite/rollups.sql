@@ -85,7 +85,20 @@ FROM (
 SELECT coalesce(sum(records), 0)
 FROM rollups
 WHERE
-    level IN (10, 14) AND component = '' AND period IN (SELECT value FROM json_each(:years))
+    level IN (10, 14) AND component = ''
+    AND period IN (
+        SELECT value
+        FROM json_each(:years)
+        WHERE
+            value >= min(
+                coalesce((SELECT min(period) FROM rollups WHERE level = 10), 2932897),
+                coalesce((SELECT min(period) FROM rollups WHERE level = 14), 2932897)
+            )
+            AND value <= max(
+                coalesce((SELECT max(period) FROM rollups WHERE level = 10), 0),
+                coalesce((SELECT max(period) FROM rollups WHERE level = 14), 0)
+            )
+    )
     AND labels IN (SELECT number FROM rollup_labels WHERE user_name IN (SELECT value FROM json_each(:users)))
 HAVING (SELECT filled_to = 2932897 FROM rollup_state)
 
