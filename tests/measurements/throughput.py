@@ -27,6 +27,8 @@ from random import Random
 from statistics import median
 from typing import Final
 
+import psycopg
+
 from tests.benchmark.http_load import RECORD
 from tests.benchmark.measured import jobs
 from tests.benchmark.test_filters import QUESTIONS, bodies
@@ -38,6 +40,9 @@ LOAD: Final = HERE / "tests/benchmark/http_load.py"
 BULK: Final = 1_000
 START_SECONDS: Final = 60
 TICKS: Final = os.sysconf("SC_CLK_TCK")
+REST: Final = 6
+IDLE: Final = 0.2
+"""Seconds, and of these the CPU time that two daemons take in which nothing goes on."""
 AT_LEAST: Final = 0.5
 """Seconds for which something short is repeated."""
 
@@ -168,6 +173,17 @@ def filled(daemons: Sequence[Daemon], records: int) -> None:
             asked(each.port, "POST", "/records", body.decode())
 
 
+def rest(daemons: Sequence[Daemon], stores: Sequence[str]) -> None:
+    """Wait until nothing is left to be done behind what came, and let the server know its tables."""
+    for url in stores:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
+    begun, before = time.monotonic(), -1.0
+    while (now := sum(each.cpu() for each in daemons)) > before + IDLE and time.monotonic() < begun + START_SECONDS:
+        before = now
+        time.sleep(REST)
+
+
 def measured(daemons: Sequence[Daemon], rounds: int, only: str) -> Mapping[str, Sequence[tuple[Rate, Rate]]]:
     """Rates of both daemons, round by round; who begins changes."""
     rates: dict[str, list[tuple[Rate, Rate]]] = defaultdict(list)
@@ -202,6 +218,7 @@ def main() -> None:
         one, two = (f"{given.store}{name}" if given.store else None for name in ("one", "other"))
         with daemon(HERE, Path(here), one) as mine, daemon(given.other, Path(there), two) as its:
             filled((mine, its), given.records)
+            rest((mine, its), [url for url in (one, two) if url is not None])
             for name, rates in measured((mine, its), given.rounds, given.only).items():
                 sys.stdout.write(line(name, rates) + "\n")
 
