@@ -8,8 +8,9 @@ there or back meanwhile, the days are read again.
 Cells of a key are filled the other way round, from the latest day to the first (:mod:`auditord.store.rollups.keys`).
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -218,7 +219,7 @@ def next_changes(after: int = 0) -> Work[WaitingChanges]:
     return WaitingChanges([(number, day, changes, keys) for number, day, changes, keys in rows], state.keys)
 
 
-def fold(gathered: GatheredChanges, rows: Sequence[CellRow]) -> Work[bool]:
+def fold(gathered: GatheredChanges, levels: CellsOfLevels, labels: Mapping[str, int]) -> Work[bool]:
     """Fold changes that have been read, in one transaction, unless another process was faster with any of them.
 
     Labels that another process has dropped meanwhile, since no cell had them yet, count as such a change. Returns
@@ -226,16 +227,16 @@ def fold(gathered: GatheredChanges, rows: Sequence[CellRow]) -> Work[bool]:
 
     Args:
         gathered: the changes.
-        rows: what they change, see :func:`rows_of`.
+        levels: the cells that they change.
+        labels: the numbers of their labels, see :func:`number_labels`.
     """
     state, numbers = (yield from read_state("lock_rollups")), as_json(gathered.numbers)
     ((found,),) = yield from ask("count_rollup_changes", numbers=numbers)
-    labels = {row.labels for row in rows}
-    ((known,),) = yield from ask("count_rollup_labels", numbers=as_json(sorted(labels)))
+    ((known,),) = yield from ask("count_rollup_labels", numbers=as_json(sorted(labels.values())))
     held = any(map(state.holds, gathered.days))
     if found < len(gathered.numbers) or known < len(labels) or state.keys != gathered.keys or held:
         return False
-    yield from write(rows)
+    yield from write(_rows_of(levels, labels))
     yield from ask("forget_rollup_changes", numbers=numbers)
     yield from fill_anew(gathered.cells.missed)
     return True
@@ -264,14 +265,11 @@ def number_labels(levels: CellsOfLevels) -> Work[Mapping[str, int]]:
     return {text: numbers[row.digest] for text, row in labels.items()}
 
 
-def rows_of(levels: CellsOfLevels, numbers: Mapping[str, int]) -> list[CellRow]:
+def _rows_of(levels: CellsOfLevels, numbers: Mapping[str, int]) -> Iterator[CellRow]:
     """The changes of cells as rows."""
-    return [
-        row
-        for level, places in levels.items()
-        for place, cell in places.items()
-        for row in cell.rows(level, place, numbers[place[1]])
-    ]
+    for level, places in levels.items():
+        for place, cell in places.items():
+            yield from cell.rows(level, place, numbers[place[1]])
 
 
 def fill(days: Days) -> Work[None]:
@@ -287,7 +285,7 @@ def fill(days: Days) -> Work[None]:
 def write_cells(cells: Cells) -> Work[None]:
     """Change cells, inside a transaction."""
     levels = cells.by_level()
-    yield from write(rows_of(levels, (yield from number_labels(levels))))
+    yield from write(_rows_of(levels, (yield from number_labels(levels))))
 
 
 def has_unused_labels() -> Work[bool]:
@@ -309,13 +307,13 @@ def forget() -> Work[None]:
         yield from ask(name)
 
 
-def write(rows: Sequence[CellRow]) -> Work[None]:
+def write(rows: Iterator[CellRow]) -> Work[None]:
     """Change cells, inside a transaction."""
-    for first in range(0, len(rows), _ROWS_AT_ONCE):
-        yield from for_each("add_to_rollups", rows[first : first + _ROWS_AT_ONCE])
-    gone = [
-        CellKey(row.level, row.period, row.labels, row.score_set, row.component)
-        for row in rows
-        if row.records < 0 or row.left_out < 0 or row.gone_first is not None
-    ]
-    yield from for_each("drop_empty_rollups", gone)
+    while some := list(islice(rows, _ROWS_AT_ONCE)):
+        yield from for_each("add_to_rollups", some)
+        gone = [
+            CellKey(row.level, row.period, row.labels, row.score_set, row.component)
+            for row in some
+            if row.records < 0 or row.left_out < 0 or row.gone_first is not None
+        ]
+        yield from for_each("drop_empty_rollups", gone)

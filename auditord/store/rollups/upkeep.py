@@ -27,7 +27,6 @@ from auditord.store.rollups.folding import (
     next_days,
     number_labels,
     read_state,
-    rows_of,
     waiting_changes,
 )
 from auditord.store.rollups.keys import fill_keys, hold_next_days, list_keys, release, set_keys
@@ -292,8 +291,7 @@ class Upkeep:
         # Put together in threads: meanwhile neither the loop nor SQLite's only writer is held up.
         levels = await asyncio.to_thread(gathered.cells.by_level)
         numbers = await self._write(partial(atomic, partial(number_labels, levels)))
-        rows = await asyncio.to_thread(rows_of, levels, numbers)
-        is_folded = await self._write(partial(atomic, partial(fold, gathered, rows)))
+        is_folded = await self._write(partial(atomic, partial(fold, gathered, levels, numbers)))
         if gathered.cells.missed:
             self.wake()
         return is_folded and are_all
