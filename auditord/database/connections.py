@@ -34,7 +34,7 @@ _WRITING: Final[tuple[LiteralString, ...]] = (
     "PRAGMA synchronous = FULL",
     # The random part of an insert is the index on ids: 16 MiB hold its hot pages.
     "PRAGMA cache_size = -16384",
-    # 16 MiB of log between checkpoints, 32 in files of older versions, whose pages have 8 KiB: a checkpoint syncs twice,
+    # 16 MiB of log between checkpoints, 32 in files of 0.1, whose pages have 8 KiB: a checkpoint syncs twice,
     # more often it would cost throughput.
     "PRAGMA wal_autocheckpoint = 4000",
     # After a burst the log gives its room on the disk back.
