@@ -14,6 +14,7 @@ from auditord.store.protocol import Reads
 from auditord.web.answers import JSON, json_answer
 from auditord.web.api.operation import BODY_PROBLEMS, Operation, Parameter, decoded
 from auditord.web.api.shapes import Instant
+from auditord.web.api.values import NAME
 from auditord.web.problem_shapes import doc
 from auditord.web.problems import Refused
 from auditord.web.record_query import about
@@ -25,7 +26,7 @@ from auditord_hookspecs.wire import format_time
 _REPORTER: Parameter = Parameter(
     "reporter",
     "What the daemon calls itself; its next report takes the place of this one.",
-    {"type": "string", "minLength": 1, "maxLength": 256},
+    NAME.schema,
     in_path=True,
 )
 

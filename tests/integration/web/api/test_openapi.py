@@ -103,6 +103,14 @@ def test_what_the_schema_forbids_is_refused(described: Any, name: str, query: di
     assert (response.status_code, response.json()["parameter"]) == (HTTPStatus.BAD_REQUEST, parameter)
 
 
+@pytest.mark.parametrize("name", ["getRecord", "reportSite", "runInstance"])
+def test_a_blank_name_in_a_path_is_forbidden_by_the_schema(described: Any, name: str) -> None:
+    (parameter, *_) = operations(described)[name].definition.raw["parameters"]
+    assert parameter["in"] == "path"
+    assert not jsonschema_rs.is_valid(parameter["schema"], " ")
+    assert jsonschema_rs.is_valid(parameter["schema"], " a name")
+
+
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
 def test_every_answer_is_as_described(described: Any, name: str) -> None:
     examples = EXAMPLES if name != "addRecords" else 4  # a list of records takes seconds to make up
