@@ -224,10 +224,10 @@ def _sums_of(pending: Sequence[PendingRecord], keys: Keys) -> Mapping[str, objec
     noted = changes_of_records(pending, keys.rolled).noted()
     return {
         "counts": counts_of(keys.counted, [each.record for each in pending]),
-        "days": [each.day for each in noted],
-        "sizes": [each.size for each in noted],
+        "days": _array([each.day for each in noted]),
+        "sizes": _array([each.size for each in noted]),
         "changes": [each.changes for each in noted],
-        "keys": [each.keys for each in noted],
+        "keys": next((each.keys for each in noted), ""),
     }
 
 
@@ -267,4 +267,9 @@ def _columns(rows: Sequence[msgspec.Struct]) -> Mapping[str, str | list[str]]:
     )
     components = {name: number for number, name in enumerate(dict.fromkeys(columns["component"]), start=1)}
     columns["component"] = tuple([components[name] for name in columns["component"]])
-    return {"names": list(components), **{name: f"{{{as_json(column)[1:-1]}}}" for name, column in columns.items()}}
+    return {"names": list(components), **{name: _array(column) for name, column in columns.items()}}
+
+
+def _array(numbers: Sequence[int | None]) -> str:
+    """Numbers as PostgreSQL writes an array: a list of them takes psycopg longer."""
+    return f"{{{as_json(numbers)[1:-1]}}}"

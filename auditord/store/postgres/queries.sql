@@ -10,9 +10,8 @@ WITH counted AS (
 ),
 rolled AS (
     INSERT INTO auditord.rollup_changes (day, size, changes, keys)
-    SELECT day, size, changes, keys
-    FROM unnest(%(days)s::integer [], %(sizes)s::integer [], %(changes)b::text [], %(keys)b::text [])
-        AS noted (day, size, changes, keys)
+    SELECT day, size, changes, %(keys)s::text
+    FROM unnest(%(days)s::integer [], %(sizes)s::integer [], %(changes)b::text []) AS noted (day, size, changes)
 ),
 synced AS (
     INSERT INTO auditord.lake_changes (record_id, known)
@@ -70,9 +69,8 @@ WITH counted AS (
 ),
 rolled AS (
     INSERT INTO auditord.rollup_changes (day, size, changes, keys)
-    SELECT day, size, changes, keys
-    FROM unnest(%(days)s::integer [], %(sizes)s::integer [], %(changes)b::text [], %(keys)b::text [])
-        AS noted (day, size, changes, keys)
+    SELECT day, size, changes, %(keys)s::text
+    FROM unnest(%(days)s::integer [], %(sizes)s::integer [], %(changes)b::text []) AS noted (day, size, changes)
 ),
 synced AS (
     INSERT INTO auditord.lake_changes (record_id, known)
