@@ -176,9 +176,9 @@ def findings(path: Path) -> list[str]:
         StoreUnavailable: the file cannot be opened.
         SchemaMismatch: it is no SQLite database.
     """
-    with closing(open_for_reading(path)) as connection:
-        try:
+    try:
+        with closing(open_for_reading(path)) as connection:
             found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
-        except sqlite3.DatabaseError as error:
-            return [str(error)]
+    except (StoreDamaged, sqlite3.DatabaseError) as error:  # the first where not even its schema can be read
+        return [str(error.__cause__ or error)]
     return [] if found == ["ok"] else found

@@ -499,6 +499,16 @@ async def test_a_small_file_that_is_damaged_is_refused_at_the_start(path: Path) 
 
 
 @pytest.mark.anyio
+async def test_a_file_whose_schema_cannot_be_read_has_a_finding(path: Path) -> None:
+    async with opened(path):
+        pass
+    with path.open("r+b") as file:
+        file.seek(100)  # behind the header
+        file.write(b"\xa5" * 2_000)
+    assert findings(path) == ["database disk image is malformed"]
+
+
+@pytest.mark.anyio
 async def test_nothing_is_written_to_a_file_that_turned_out_to_be_damaged(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
