@@ -169,7 +169,7 @@ def next_days(archived: ArchiveState) -> Work[Days | None]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WaitingChanges:
-    """Changes that wait to be folded, some of them.
+    """Some of the changes that wait to be folded.
 
     Args:
         rows: of each transaction and day the number, the day, the changes as JSON, and the keys that they tell apart.

@@ -46,8 +46,8 @@ _SEVERAL: Final = 5_000
 """Changes that are folded as soon as the store has been left in peace for a while, so that no sum waits for that."""
 
 _WHILE: Final = 5.0
-"""Seconds: in peace means that fewer records than :data:`_SEVERAL` came. What comes in a burst waits for its end, as
-changes of one cell are folded the cheaper the more they are."""
+"""Seconds: in peace means that fewer records than :data:`_SEVERAL` came in these. What comes in a burst waits for its
+end or until it is very much, as changes of one cell are folded the cheaper the more they are."""
 
 _PATIENCE: Final = 1.0
 """Seconds that a sum waits for that: after many records of many users, or a restart, it may take half a minute."""
@@ -291,7 +291,7 @@ class Upkeep:
         # Put together in threads: meanwhile neither the loop nor SQLite's only writer is held up.
         levels = await asyncio.to_thread(gathered.cells.by_level)
         numbers = await self._write(partial(atomic, partial(number_labels, levels)))
-        is_folded = await self._write(partial(atomic, partial(fold, gathered, levels, numbers)))
+        is_folded = await self._write(partial(atomic, partial(fold, gathered, levels, numbers)), is_long=True)
         if gathered.cells.missed:
             self.wake()
         return is_folded and are_all
