@@ -22,7 +22,7 @@ from auditord.store.aggregates import NotRolledUp
 from auditord.store.rollups import folding, upkeep
 from auditord.store.rollups.cells import END, FIRST_DAY, label_row
 from auditord.store.rollups.changes import RollupChanges, label_text, note
-from auditord.store.rollups.folding import waiting_changes
+from auditord.store.rollups.folding import drop_unused_labels, waiting_changes
 from auditord.store.rollups.scope import MOST_SPLIT_DAYS, scope_of
 from auditord.store.rows import make_row
 from auditord.store.store import SqlRecordStore
@@ -505,18 +505,20 @@ async def test_no_sum_waits_until_unused_labels_are_looked_for(
         monkeypatch.setattr(store.rollups, "wake", lambda: None)
         await store.add_all(list(map(job, range(600))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
         await store.redact(["job-1"], ["user_id"])
-        write, writes = store.rollups._write, 0
+        dropped: list[bool] = []
 
-        async def counting(make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
-            nonlocal writes
-            writes += is_long  # to drop labels
-            return await write(make, is_long=is_long)
+        def dropping() -> Work[None]:
+            dropped.append(True)
+            return drop_unused_labels()
 
-        monkeypatch.setattr(store.rollups, "_write", counting)
+        monkeypatch.setattr(upkeep, "drop_unused_labels", dropping)
         assert await check(store) > 0
-        assert writes == 0
+        assert not dropped
         await store.rollups.fold()
-        assert writes == 0  # none is unused
+        assert not dropped  # none is unused
+        await store.redact([f"job-{number}" for number in range(600)], ["user_id"])
+        await store.rollups.fold()
+        assert dropped
 
 
 async def labels(store: SqlRecordStore) -> list[str]:
