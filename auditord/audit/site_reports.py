@@ -13,7 +13,15 @@ from typing import Final, TypeAlias
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from auditord.client.site_reports import DayComparison, DaySums, ReportAnswer, SiteReport, day_sums, sums_query
+from auditord.client.site_reports import (
+    DayComparison,
+    DaySums,
+    ReportAnswer,
+    SiteReport,
+    capped,
+    day_sums,
+    sums_query,
+)
 from auditord.metrics import gauge
 from auditord.store.protocol import Reads
 
@@ -126,9 +134,9 @@ def _added_up(days: Iterable[DaySums], sites: set[str]) -> _Days:
             one = found.get(key, DaySums(*key))
             found[key] = DaySums(
                 *key,
-                one.records + each.records,
-                one.runtime + each.runtime,
-                one.core_seconds + each.core_seconds,
+                capped(one.records + each.records),
+                capped(one.runtime + each.runtime),
+                capped(one.core_seconds + each.core_seconds),
             )
     return found
 

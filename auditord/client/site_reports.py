@@ -71,6 +71,11 @@ def sums_query(first_day: date, sites: Collection[str] | None = None) -> Aggrega
     return AggregateQuery(ended, _BY, _CORES)
 
 
+def capped(total: int) -> int:
+    """A sum as it is on the wire."""
+    return min(total, _LARGEST)
+
+
 def day_sums(answer: Aggregates) -> list[DaySums]:
     """The answer to :func:`sums_query`."""
     found: list[DaySums] = []
@@ -78,5 +83,5 @@ def day_sums(answer: Aggregates) -> list[DaySums]:
         site, day = group.key
         if isinstance(day, date):  # as each finished record has one
             sums = (group.records, group.runtime, group.usage[0].sums.amount_runtime)
-            found.append(DaySums(str(site or ""), day, *[min(each, _LARGEST) for each in sums]))
+            found.append(DaySums(str(site or ""), day, *map(capped, sums)))
     return found

@@ -79,6 +79,11 @@ async def test_daemons_of_one_site_are_added_up_as_far_back_as_all_of_them_repor
     assert await receive(reports, stored, "ce1", [DaySums("A", DAY, 3), DaySums("A", LATER, 2)]) == (0, 0, [])
 
 
+async def test_added_sums_stay_within_what_json_tells_exactly() -> None:
+    largest = DaySums("A", DAY, 2**53 - 1)
+    assert await receive(SiteReports(), Stored([]), "ce1", [largest, largest]) == (2**53, 0, [(2**53, 0)])
+
+
 async def test_the_last_report_takes_the_place_of_the_one_before() -> None:
     reports, stored = SiteReports(), Stored([DaySums("A", DAY, 3)])
     await receive(reports, stored, "ce1", [DaySums("A", DAY, 2)])
