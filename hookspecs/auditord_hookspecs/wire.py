@@ -41,7 +41,6 @@ _update_decoder = msgspec.json.Decoder(RecordUpdate)
 _encoder = msgspec.json.Encoder()
 
 _LEAP_SECOND: Final = 60
-_SECOND: Final = timedelta(seconds=1)
 
 # msgspec rounds nanoseconds where the contract truncates: such a body is decoded again with our own times.
 _finer_than_microseconds = re.compile(rb"\.\d{7}")
@@ -262,7 +261,7 @@ def _on_the_wire(
         components,
         format_time(start) if _is_whole_milliseconds(start) else start,
         format_time(stop) if stop is not None and _is_whole_milliseconds(stop) else stop,
-        None if stop is None else (stop - start) // _SECOND if stop >= start else runtime_seconds(start, stop),
+        None if stop is None else runtime_seconds(start, stop),
     )
 
 

@@ -47,7 +47,7 @@ from auditord.store.rollups.deltas import (
 )
 from auditord.store.rollups.zone_keys import ZoneDays, is_of_zone, known, parts_of, zone_days, zone_of_key
 from auditord.store.rows import PendingRecord, RolledRecord, make_row
-from auditord.store.work import RolledKeys, Work, for_each
+from auditord.store.work import RolledKeys, Work, as_json, for_each
 from auditord_hookspecs.records import Meta
 
 P = TypeVar("P")
@@ -137,8 +137,7 @@ class RollupChanges:
     def noted(self) -> list[NotedChange]:
         """The rows to be appended."""
         keys = _keys_text(self._keys.names)
-        texts = [(each, msgspec.json.encode(each.changes).decode()) for each in self.by_day()]
-        return [NotedChange(each.day, len(each.changes), text, keys) for each, text in texts]
+        return [NotedChange(each.day, len(each.changes), as_json(each.changes), keys) for each in self.by_day()]
 
     def _removals(self) -> Iterator[tuple[int, CellChange]]:
         if not self._removed:
