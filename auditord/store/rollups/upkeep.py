@@ -42,12 +42,12 @@ _log: Final = logging.getLogger(__name__)
 _FEW: Final = 500
 """Records since the last folding, or changes by them, that are rather read as they are than folded for a sum."""
 
-_SEVERAL: Final = 5_000
-"""Changes that are folded as soon as the store has been left in peace for a while, so that no sum waits for that."""
+_WORTH_FOLDING: Final = 5_000
+"""Changes that are folded as soon as the store is quiet, so that no sum waits for that."""
 
-_WHILE: Final = 5.0
-"""Seconds: in peace means that fewer records than :data:`_SEVERAL` came in these. What comes in a burst waits for its
-end or until it is very much, as changes of one cell are folded the cheaper the more they are."""
+_QUIET_SECONDS: Final = 5.0
+"""The store is quiet if fewer records than :data:`_WORTH_FOLDING` came in this time. A burst is folded behind its end,
+or once :data:`MOST_WAITING` wait: the more changes of one cell are folded together, the less each costs."""
 
 _PATIENCE: Final = 1.0
 """Seconds that a sum waits for that: after many records of many users, or a restart, it may take half a minute."""
@@ -117,7 +117,7 @@ class Upkeep:
         self._cells: set[int] = set()  # hashes of what tells the cells of new records apart
         self._noted = 0
         self._is_due = False
-        self._pause: asyncio.TimerHandle | None = None
+        self._quiet_timer: asyncio.TimerHandle | None = None
         self._redactions = 1  # perhaps one by an earlier process, which ended before it had dropped labels
         self._redactions_done = 0
         self._folding = asyncio.Lock()
@@ -132,21 +132,26 @@ class Upkeep:
             self._cells.update([_cell_of(row) for row in new])
         if self._are_many():
             self.wake()
-        elif self._pause is None and self._is_ours:
-            self._pause = asyncio.get_running_loop().call_later(_WHILE, self._look, self._noted)
+        elif self._quiet_timer is None and self._is_ours:
+            self._start_quiet_timer()
 
     def _are_many(self) -> bool:
         return self._is_due or self._waiting >= MOST_WAITING or len(self._cells) >= AT_ONCE
 
-    def _look(self, before: int) -> None:
-        """Look whether several changes wait and few records have come for a while."""
-        self._pause = None
-        if self._waiting >= _SEVERAL:
-            if self._noted - before < _SEVERAL:
-                self._is_due = True
-                self.wake()
-            else:
-                self._pause = asyncio.get_running_loop().call_later(_WHILE, self._look, self._noted)
+    def _start_quiet_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._quiet_timer = loop.call_later(_QUIET_SECONDS, self._fold_if_quiet, self._noted)
+
+    def _fold_if_quiet(self, noted_before: int) -> None:
+        """See to it that waiting changes are folded if few records have come since so many were noted."""
+        self._quiet_timer = None
+        if self._waiting < _WORTH_FOLDING:
+            return
+        if self._noted - noted_before < _WORTH_FOLDING:
+            self._is_due = True
+            self.wake()
+        else:
+            self._start_quiet_timer()
 
     def redacted(self) -> None:
         """Meta was taken out of records: see to it that no change and no label keeps it."""
@@ -195,8 +200,8 @@ class Upkeep:
 
     async def close(self) -> None:
         """End; what is not done is done by the next process."""
-        if self._pause is not None:
-            self._pause.cancel()
+        if self._quiet_timer is not None:
+            self._quiet_timer.cancel()
         if tasks := [task for task in (self._work_task, self._fold_task) if task is not None]:
             for task in tasks:
                 task.cancel()

@@ -603,6 +603,17 @@ async def test_changes_are_folded_once_where_two_processes_fold(stores: StoreFac
         assert await check(store) == len(QUERIES)
 
 
+async def add_singly(store: SqlRecordStore, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        await store.add(job(number), BY_COLLECTOR, Duplicates.SAME_RUN)
+
+
+async def fold_the_rest(store: SqlRecordStore) -> None:
+    await store.rollups.fold()
+    assert await store._read(waiting_changes()) == 0
+    assert await check(store) == len(QUERIES)
+
+
 async def test_changes_of_many_cells_are_folded_some_at_a_time(
     stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -611,14 +622,11 @@ async def test_changes_of_many_cells_are_folded_some_at_a_time(
         assert isinstance(store, SqlRecordStore)
         await settled(store)
         monkeypatch.setattr(store.rollups, "wake", lambda: None)
-        for number in range(40):
-            await store.add(job(number), BY_COLLECTOR, Duplicates.SAME_RUN)
+        await add_singly(store, range(40))
         before = await store._read(waiting_changes())
         await store.rollups._fold_some()
         assert 0 < await store._read(waiting_changes()) < before
-        await store.rollups.fold()
-        assert await store._read(waiting_changes()) == 0
-        assert await check(store) == len(QUERIES)
+        await fold_the_rest(store)
 
 
 async def test_very_many_changes_are_read_some_at_a_time_and_folded_together(
@@ -630,25 +638,21 @@ async def test_very_many_changes_are_read_some_at_a_time_and_folded_together(
         monkeypatch.setattr(store.rollups, "wake", lambda: None)
         for module in (upkeep, folding):
             monkeypatch.setattr(module, "READ_AT_ONCE", 3)
-        for number in range(40):
-            await store.add(job(number), BY_COLLECTOR, Duplicates.SAME_RUN)
+        await add_singly(store, range(40))
         assert await store.rollups._fold_some()
         assert await store._read(waiting_changes()) == 0
         monkeypatch.setattr(upkeep, "MOST_WAITING", 7)
-        for number in range(40, 60):
-            await store.add(job(number), BY_COLLECTOR, Duplicates.SAME_RUN)
+        await add_singly(store, range(40, 60))
         assert not await store.rollups._fold_some()
         assert 0 < await store._read(waiting_changes()) < 20
-        await store.rollups.fold()
-        assert await store._read(waiting_changes()) == 0
-        assert await check(store) == len(QUERIES)
+        await fold_the_rest(store)
 
 
-async def test_changes_are_folded_once_the_store_is_left_in_peace(
+async def test_changes_are_folded_once_the_store_is_quiet(
     stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "_WHILE", 0.05)
-    monkeypatch.setattr(upkeep, "_SEVERAL", 10)
+    monkeypatch.setattr(upkeep, "_QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(upkeep, "_WORTH_FOLDING", 10)
     async with stores() as store:
         assert isinstance(store, SqlRecordStore)
         await settled(store)
@@ -661,11 +665,12 @@ async def test_changes_are_folded_once_the_store_is_left_in_peace(
         while await store._read(waiting_changes()):  # noqa: ASYNC110 nothing else says that it is done
             await asyncio.sleep(0.01)
         assert await check(store) == len(QUERIES)
+        monkeypatch.setattr(upkeep, "_QUIET_SECONDS", 3_600)
         before = store.rollups._noted
         await add(range(40, 60))
-        store.rollups._look(before)  # not yet: many came
+        store.rollups._fold_if_quiet(before)  # not yet: many came
         assert not store.rollups._is_due
-        store.rollups._look(store.rollups._noted)
+        store.rollups._fold_if_quiet(store.rollups._noted)
         assert store.rollups._is_due
 
 
