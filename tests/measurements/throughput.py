@@ -41,8 +41,9 @@ BULK: Final = 1_000
 START_SECONDS: Final = 60
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 REST: Final = 6
+"""Seconds after which it is looked again whether both daemons are idle."""
 IDLE: Final = 0.2
-"""Seconds, and of these the CPU time that two daemons take in which nothing goes on."""
+"""Seconds of CPU time that two idle daemons take meanwhile, at most."""
 AT_LEAST: Final = 0.5
 """Seconds for which something short is repeated."""
 
@@ -212,7 +213,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=0)
     parser.add_argument("--store")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="measure the ways whose names have this text")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory() as there:
         one, two = (f"{given.store}{name}" if given.store else None for name in ("one", "other"))
