@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Generic, LiteralString, TypeAlias, TypeVar
+from typing import Any, Final, Generic, LiteralString, NamedTuple, TypeAlias, TypeVar
 
 from auditord.database.connections import open_for_reading
 from auditord.database.faults import as_unavailable, translated
@@ -20,6 +20,19 @@ MakeQuery: TypeAlias = Callable[[sqlite3.Connection], Query]
 """Makes a query from what it briefly reads, as of the moment that the answer is of."""
 
 _MOST_IDLE: Final = 8  # connections; more are opened when needed and closed after use
+
+
+class Page(NamedTuple, Generic[T]):
+    """Some rows of an answer, and whether there are no more: nobody wakes a thread to find that out."""
+
+    rows: list[T]
+    is_last: bool
+
+
+def take_page(cursor: sqlite3.Cursor, most: int) -> Page[Any]:  # Any: columns of all types
+    """The next rows of a cursor, at most so many."""
+    rows = cursor.fetchmany(most)
+    return Page(rows, len(rows) < most)
 
 
 class ConnectionPool:
@@ -82,7 +95,7 @@ class Snapshot(Generic[T]):
         self,
         pool: ConnectionPool,
         make: MakeQuery,
-        take: Callable[[sqlite3.Cursor], list[T]],
+        take: Callable[[sqlite3.Cursor], Page[T]],
         began: float,
     ) -> None:
         self.began = began
@@ -94,8 +107,8 @@ class Snapshot(Generic[T]):
         self._reading = False
         self._abandoned: StoreUnavailable | None = None
 
-    def page(self) -> list[T]:
-        """The next rows, or none at the end.
+    def page(self) -> Page[T]:
+        """The next rows.
 
         Raises:
             StoreUnavailable: the database is away, or this answer was abandoned.
@@ -172,7 +185,7 @@ class Snapshots:
         self._patience = patience
         self.open: set[AnySnapshot] = set()
 
-    def begin(self, pool: ConnectionPool, make: MakeQuery, take: Callable[[sqlite3.Cursor], list[T]]) -> Snapshot[T]:
+    def begin(self, pool: ConnectionPool, make: MakeQuery, take: Callable[[sqlite3.Cursor], Page[T]]) -> Snapshot[T]:
         """A new answer; :meth:`end` it."""
         snapshot = Snapshot(pool, make, take, self._clock())
         self.open.add(snapshot)
@@ -234,7 +247,7 @@ class Readers:
 
     @asynccontextmanager
     async def stream(
-        self, make: MakeQuery, take: Callable[[sqlite3.Cursor], list[T]]
+        self, make: MakeQuery, take: Callable[[sqlite3.Cursor], Page[T]]
     ) -> AsyncGenerator[AsyncIterator[list[T]], None]:
         """The answer to a query, page by page, as of the moment when the context is entered.
 
@@ -244,7 +257,7 @@ class Readers:
 
         Args:
             make: makes the query, in a reader's thread.
-            take: reads the next page from the cursor, in a reader's thread; nothing means the end.
+            take: reads the next page from the cursor, in a reader's thread.
         """
         snapshot = self._snapshots.begin(self._pool, make, take)
         try:
@@ -264,9 +277,12 @@ class Readers:
         self._pages.shutdown()
         self._pool.close()
 
-    async def _following(self, snapshot: Snapshot[T], page: list[T]) -> AsyncGenerator[list[T], None]:
-        while page:
-            yield page
+    async def _following(self, snapshot: Snapshot[T], page: Page[T]) -> AsyncGenerator[list[T], None]:
+        while True:
+            if page.rows:
+                yield page.rows
+            if page.is_last:
+                return
             page = await self._in_thread(self._pages, snapshot.page)
 
     async def _in_thread(self, threads: Executor, call: Callable[[], T]) -> T:

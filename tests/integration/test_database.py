@@ -17,7 +17,7 @@ import pytest
 from auditord.database import Database
 from auditord.database import database as database_module
 from auditord.database.database import findings, free_pages, give_room_back
-from auditord.database.readers import Query
+from auditord.database.readers import Page, Query, take_page
 from auditord.errors import SchemaMismatch, StoreDamaged, StoreUnavailable
 
 FIRST = """\
@@ -74,8 +74,9 @@ def names(connection: sqlite3.Connection) -> list[str]:
     return [name for (name,) in connection.execute("SELECT name FROM things ORDER BY name")]
 
 
-def take_three(cursor: sqlite3.Cursor) -> list[str]:
-    return [name for (name,) in cursor.fetchmany(3)]
+def take_three(cursor: sqlite3.Cursor) -> Page[str]:
+    rows, is_last = take_page(cursor, 3)
+    return Page([name for (name,) in rows], is_last)
 
 
 def all_names(_: sqlite3.Connection) -> Query:
@@ -227,6 +228,23 @@ async def test_an_answer_is_as_of_its_beginning(database: Database) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(("rows", "read"), [("", [0]), ("ab", [2]), ("abc", [3, 0]), ("abcd", [3, 1])])
+async def test_a_page_with_room_left_is_the_last_one(database: Database, rows: str, read: list[int]) -> None:
+    for name in rows:
+        await database.write(insert(name))
+    taken: list[int] = []
+
+    def take(cursor: sqlite3.Cursor) -> Page[str]:
+        page = take_three(cursor)
+        taken.append(len(page.rows))
+        return page
+
+    async with database.stream(all_names, take) as pages:
+        assert [name async for page in pages for name in page] == list(rows)
+    assert taken == read
+
+
+@pytest.mark.anyio
 async def test_a_query_is_of_the_moment_of_what_it_was_made_from(database: Database) -> None:
     await database.write(insert("a"))
     made, written = threading.Event(), threading.Event()
@@ -243,7 +261,7 @@ async def test_a_query_is_of_the_moment_of_what_it_was_made_from(database: Datab
         written.set()
 
     writing = asyncio.create_task(write_meanwhile())
-    async with database.stream(all_that_are_there, lambda cursor: cursor.fetchmany(3)) as pages:
+    async with database.stream(all_that_are_there, lambda cursor: take_page(cursor, 3)) as pages:
         assert [page async for page in pages] == [[("a", 1)]]
     await writing
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 
 from auditord.database.instants import to_micros
-from auditord.database.readers import Query
+from auditord.database.readers import Page, Query, take_page
 from auditord.store.aggregates import Limbs, Row
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.rows import SMALL_AMOUNTS
@@ -218,16 +218,16 @@ def _joined(parts: Sequence[Sequence[TimeCompares]]) -> Sequence[TimeCompares]:
     return [each for part in parts for each in part]
 
 
-def take_rows(cursor: sqlite3.Cursor) -> list[Row]:
+def take_rows(cursor: sqlite3.Cursor) -> Page[Row]:
     """The next rows of an aggregate's statement.
 
     Raises:
         Overflow: a sum did not fit.
     """
-    rows: list[Row] = cursor.fetchmany(_ROWS_AT_ONCE)
-    if any(float in map(type, row) for row in rows):
+    page: Page[Row] = take_page(cursor, _ROWS_AT_ONCE)
+    if any(float in map(type, row) for row in page.rows):
         raise Overflow
-    return rows
+    return page
 
 
 def marked(statement: Sql) -> Query:

@@ -12,7 +12,7 @@ from auditord.database import Database
 from auditord.database.connections import open_for_reading
 from auditord.database.memory import SqliteMemory, sqlite_memory
 from auditord.database.migrations import load_migrations, require_current
-from auditord.database.readers import Query
+from auditord.database.readers import Page, Query, take_page
 from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.archived import Counted
@@ -173,7 +173,7 @@ class SqliteRecordStore(SqlRecordStore):
 
     def _rows(self, name: str, parameters: Mapping[str, object]) -> AbstractAsyncContextManager[Pages]:
         return self._database.stream(
-            lambda _: (QUERIES[name], parameters), lambda cursor: cursor.fetchmany(_ROWS_AT_ONCE)
+            lambda _: (QUERIES[name], parameters), lambda cursor: take_page(cursor, _ROWS_AT_ONCE)
         )
 
     async def sums(self, query: AggregateQuery, scope: Scope | None) -> tuple[Aggregates, Counted]:
@@ -191,10 +191,10 @@ class SqliteRecordStore(SqlRecordStore):
         compiled = compile_aggregate(query, SqliteDialect(arithmetic, windowed=query.window is not None), scope)
         folding = Folding(query, compiled.parts)
 
-        def fold(cursor: sqlite3.Cursor) -> list[Row]:  # in a reader's thread: thousands of groups take their time
-            rows = take_rows(cursor)
-            folding.add(rows)
-            return rows
+        def fold(cursor: sqlite3.Cursor) -> Page[Row]:  # in a reader's thread: thousands of groups take their time
+            page = take_rows(cursor)
+            folding.add(page.rows)
+            return page
 
         def make(connection: sqlite3.Connection) -> Query:
             run(connection, require(scope))
@@ -232,14 +232,15 @@ def _probe(connection: sqlite3.Connection) -> None:
     connection.execute(QUERIES["empty_probe"])
 
 
-def _take_documents(cursor: sqlite3.Cursor) -> list[bytes]:
-    page: list[bytes] = []
-    size = 0
-    while size < _PAGE_BYTES and (rows := cursor.fetchmany(_ROWS_AT_ONCE)):
+def _take_documents(cursor: sqlite3.Cursor) -> Page[bytes]:
+    taken: list[bytes] = []
+    size, is_last = 0, False
+    while size < _PAGE_BYTES and not is_last:
+        rows, is_last = take_page(cursor, _ROWS_AT_ONCE)
         documents = [document for (document,) in rows]
         size += sum(map(len, documents))
-        page += documents
-    return page
+        taken += documents
+    return Page(taken, is_last)
 
 
 async def _one_by_one(pages: AsyncIterator[Sequence[Difference]]) -> AsyncGenerator[Difference, None]:
@@ -248,5 +249,6 @@ async def _one_by_one(pages: AsyncIterator[Sequence[Difference]]) -> AsyncGenera
             yield each
 
 
-def _take_differences(cursor: sqlite3.Cursor) -> list[Difference]:
-    return list(map(difference, cursor.fetchmany(_ROWS_AT_ONCE)))
+def _take_differences(cursor: sqlite3.Cursor) -> Page[Difference]:
+    rows, is_last = take_page(cursor, _ROWS_AT_ONCE)
+    return Page(list(map(difference, rows)), is_last)
