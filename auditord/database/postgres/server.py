@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import anyio
@@ -167,12 +167,10 @@ class Server:
         await self._short.close()
         await self._long.close()
 
-    @asynccontextmanager
-    async def connection(self, within: float | None = ANSWER_WITHIN) -> AsyncGenerator[Connection, None]:
+    def connection(self, within: float | None = ANSWER_WITHIN) -> AbstractAsyncContextManager[Connection]:
         """A connection for short work, in autocommit mode; it is cut if the work takes longer than so many seconds."""
         self.silence.refuse()
-        async with self._any_connection(within) as connection:
-            yield connection
+        return self._any_connection(within)
 
     async def _probe_once(self) -> None:
         async with self._any_connection(WRITE_WITHIN) as connection:

@@ -233,7 +233,8 @@ def _sums_of(pending: Sequence[PendingRecord], keys: Keys) -> Mapping[str, objec
 
 async def _rows(connection: Connection, query: LiteralString, parameters: Mapping[str, object]) -> Rows:
     cursor = await connection.execute(query, parameters or None)
-    return await cursor.fetchall() if cursor.description else ()
+    has_rows = cursor.rownumber is not None  # a description says so too, but makes an object of each column
+    return await cursor.fetchall() if has_rows else ()
 
 
 @contextmanager
