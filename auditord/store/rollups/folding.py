@@ -35,16 +35,6 @@ from auditord.store.work import Work, as_json, ask, for_each
 from auditord_hookspecs import Component, Record
 from auditord_hookspecs.records import Meta
 
-AT_ONCE: Final = 16_000
-"""Cells of days that are changed in one transaction: nearly as many rows are written for far fewer of them."""
-
-MOST_WAITING: Final = 250_000
-"""Changes that may wait, and are folded in one transaction, where many of them are of the same cells: the more they
-are, the fewer rows are written for each."""
-
-READ_AT_ONCE: Final = 20_000
-"""Changes that are in memory as text."""
-
 FORGET_ALL: Final = ("forget_rollups", "forget_all_rollup_changes", "forget_rollup_state", "forget_filled_keys")
 """Statements after which the cells are filled anew from the records."""
 
@@ -211,11 +201,11 @@ def waiting_changes() -> Work[int]:
     return int(changes)
 
 
-def next_changes(after: int = 0) -> Work[WaitingChanges]:
-    """The oldest changes behind one, to be folded next: fewer than :data:`READ_AT_ONCE` if these are all."""
+def next_changes(most: int, after: int = 0) -> Work[WaitingChanges]:
+    """The oldest changes behind one, to be folded next: about so many, and fewer only if these are all."""
     state = yield from read_state()
     parameters = {"filled_to": state.filled_to, "held_from": state.held_from, "held_to": state.held_to}
-    rows = yield from ask("list_rollup_changes", **parameters, after=after, most=READ_AT_ONCE)
+    rows = yield from ask("list_rollup_changes", **parameters, after=after, most=most)
     return WaitingChanges([(number, day, changes, keys) for number, day, changes, keys in rows], state.keys)
 
 

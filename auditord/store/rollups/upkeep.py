@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -12,9 +13,6 @@ from auditord.store.archived import ArchiveState
 from auditord.store.rollups.cells import END, FIRST_DAY, GROUPED_KEYS, RolledKey
 from auditord.store.rollups.deltas import CORES_KEY, MICROS_PER_DAY
 from auditord.store.rollups.folding import (
-    AT_ONCE,
-    MOST_WAITING,
-    READ_AT_ONCE,
     Days,
     GatheredChanges,
     drop_unused_labels,
@@ -38,19 +36,6 @@ from auditord_hookspecs.zones import UTC_NAME
 T = TypeVar("T")
 
 _log: Final = logging.getLogger(__name__)
-
-_FEW: Final = 500
-"""Records since the last folding, or changes by them, that are rather read as they are than folded for a sum."""
-
-_WORTH_FOLDING: Final = 5_000
-"""Changes that are folded as soon as the store is quiet, so that no sum waits for that."""
-
-_QUIET_SECONDS: Final = 5.0
-"""The store is quiet if fewer records than :data:`_WORTH_FOLDING` came in this time. A burst is folded behind its end,
-or once :data:`MOST_WAITING` wait: the more changes of one cell are folded together, the less each costs."""
-
-_PATIENCE: Final = 1.0
-"""Seconds that a sum waits for that: after many records of many users, or a restart, it may take half a minute."""
 
 Pages: TypeAlias = AsyncIterator[Sequence[Sequence[Any]]]  # Any: columns of all types
 
@@ -91,6 +76,33 @@ class ArchivedRecords(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class FoldingLimits:
+    """When changes are folded, and how many of them together.
+
+    A burst is folded behind its end, or once very many changes wait: the more changes of one cell are folded together,
+    the fewer rows are written for each.
+
+    Args:
+        cells: cells of days that are changed in one transaction: nearly as many rows are written for far fewer of them.
+        changes: changes that may wait, and are folded in one transaction.
+        read_at_once: changes that are in memory as text.
+        unfolded: records and changes that a sum rather reads as they are than waits for.
+        worthwhile: changes that are folded as soon as the store is quiet, so that no sum waits for that.
+        quiet_seconds: the store is quiet if fewer records than ``worthwhile`` came in this time.
+        patience: seconds that a sum waits for a folding: after many records of many users, or a restart, it may take
+            half a minute.
+    """
+
+    cells: int = 16_000
+    changes: int = 250_000
+    read_at_once: int = 20_000
+    unfolded: int = 500
+    worthwhile: int = 5_000
+    quiet_seconds: float = 5.0
+    patience: float = 1.0
+
+
 class Upkeep:
     """Folds and fills in a task of its own, as long as there is something to do.
 
@@ -108,12 +120,14 @@ class Upkeep:
         self._stream = stream
         self._archived = archived
         self._is_ours = is_ours
+        self.limits = FoldingLimits()
+        """Those from now on."""
         self.keys: Sequence[str] = ()
         """The keys with cells of their own, as they were read last."""
         self._wanted: Sequence[str] | None = None
         self._is_complete = False
         self._is_woken = False
-        self._waiting = MOST_WAITING  # records and changes, at most; nobody has counted yet what was left before
+        self._waiting = self.limits.changes  # records and changes, at most; nobody has counted yet what was left before
         self._cells: set[int] = set()  # hashes of what tells the cells of new records apart
         self._noted = 0
         self._is_due = False
@@ -128,7 +142,7 @@ class Upkeep:
         """So many records have been changed, of which these are new."""
         self._waiting += records
         self._noted += records
-        if len(self._cells) < AT_ONCE:
+        if len(self._cells) < self.limits.cells:
             self._cells.update([_cell_of(row) for row in new])
         if self._are_many():
             self.wake()
@@ -136,18 +150,18 @@ class Upkeep:
             self._start_quiet_timer()
 
     def _are_many(self) -> bool:
-        return self._is_due or self._waiting >= MOST_WAITING or len(self._cells) >= AT_ONCE
+        return self._is_due or self._waiting >= self.limits.changes or len(self._cells) >= self.limits.cells
 
     def _start_quiet_timer(self) -> None:
         loop = asyncio.get_running_loop()
-        self._quiet_timer = loop.call_later(_QUIET_SECONDS, self._fold_if_quiet, self._noted)
+        self._quiet_timer = loop.call_later(self.limits.quiet_seconds, self._fold_if_quiet, self._noted)
 
     def _fold_if_quiet(self, noted_before: int) -> None:
         """See to it that waiting changes are folded if few records have come since so many were noted."""
         self._quiet_timer = None
-        if self._waiting < _WORTH_FOLDING:
+        if self._waiting < self.limits.worthwhile:
             return
-        if self._noted - noted_before < _WORTH_FOLDING:
+        if self._noted - noted_before < self.limits.worthwhile:
             self._is_due = True
             self.wake()
         else:
@@ -182,11 +196,11 @@ class Upkeep:
 
         A sum does not wait long for that: it reads the changes that are not in the cells, too.
         """
-        if self._is_ours and self._waiting > _FEW:
+        if self._is_ours and self._waiting > self.limits.unfolded:
             if self._fold_task is None or self._fold_task.done():
                 self._fold_task = asyncio.get_running_loop().create_task(self._fold_changes())
                 self._fold_task.add_done_callback(_log_fault)
-            await asyncio.wait({self._fold_task}, timeout=_PATIENCE)
+            await asyncio.wait({self._fold_task}, timeout=self.limits.patience)
         return await self._filled_to()
 
     async def rolled_keys(self) -> Sequence[RolledKey]:
@@ -303,14 +317,15 @@ class Upkeep:
 
     async def _gathered(self) -> tuple[GatheredChanges, bool]:
         """The oldest changes, and whether these are all."""
-        waiting = await self._read(next_changes())
+        limits = self.limits
+        waiting = await self._read(next_changes(limits.read_at_once))
         gathered, are_all = GatheredChanges(waiting.keys), False
-        while not are_all and (before := gathered.cells.changes) < MOST_WAITING:
-            if not await asyncio.to_thread(gathered.add, waiting.rows, AT_ONCE):
+        while not are_all and (before := gathered.cells.changes) < limits.changes:
+            if not await asyncio.to_thread(gathered.add, waiting.rows, limits.cells):
                 break
-            are_all = gathered.cells.changes - before < READ_AT_ONCE
+            are_all = gathered.cells.changes - before < limits.read_at_once
             if not are_all:
-                waiting = await self._read(next_changes(gathered.numbers[-1]))
+                waiting = await self._read(next_changes(limits.read_at_once, gathered.numbers[-1]))
         return gathered, are_all
 
     async def _filled_to(self) -> int:

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.aggregates import NotRolledUp
-from auditord.store.rollups import folding, upkeep
+from auditord.store.rollups import upkeep
 from auditord.store.rollups.cells import END, FIRST_DAY, label_row
 from auditord.store.rollups.changes import RollupChanges, label_text, note
 from auditord.store.rollups.folding import drop_unused_labels, waiting_changes
 from auditord.store.rollups.scope import MOST_SPLIT_DAYS, scope_of
+from auditord.store.rollups.upkeep import FoldingLimits
 from auditord.store.rows import make_row
 from auditord.store.store import SqlRecordStore
 from auditord.store.work import Work, as_json, ask
@@ -394,12 +395,12 @@ async def test_a_sum_does_not_wait_until_very_many_changes_are_folded(
         await may_end.wait()
         return await fold_some(rollups)
 
-    monkeypatch.setattr(upkeep, "_PATIENCE", 0.001)
     monkeypatch.setattr(upkeep.Upkeep, "_fold_some", fold_later)  # before anything can be folded in the background
     records = list(map(job, range(600)))  # more than are rather read as they are
     query = AggregateQuery(by=(SITE, USER), usage=USAGE)
     async with stores() as store:
         assert isinstance(store, SqlRecordStore)
+        store.rollups.limits = FoldingLimits(patience=0.001)
         await store.add_all(records, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
         assert await store.aggregate(query) == aggregate_records(records, query)
         await begun.wait()
@@ -617,9 +618,9 @@ async def fold_the_rest(store: SqlRecordStore) -> None:
 async def test_changes_of_many_cells_are_folded_some_at_a_time(
     stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "AT_ONCE", 10)
     async with stores() as store:
         assert isinstance(store, SqlRecordStore)
+        store.rollups.limits = FoldingLimits(cells=10)
         await settled(store)
         monkeypatch.setattr(store.rollups, "wake", lambda: None)
         await add_singly(store, range(40))
@@ -636,25 +637,21 @@ async def test_very_many_changes_are_read_some_at_a_time_and_folded_together(
         assert isinstance(store, SqlRecordStore)
         await settled(store)
         monkeypatch.setattr(store.rollups, "wake", lambda: None)
-        for module in (upkeep, folding):
-            monkeypatch.setattr(module, "READ_AT_ONCE", 3)
+        store.rollups.limits = FoldingLimits(read_at_once=3)
         await add_singly(store, range(40))
         assert await store.rollups._fold_some()
         assert await store._read(waiting_changes()) == 0
-        monkeypatch.setattr(upkeep, "MOST_WAITING", 7)
+        store.rollups.limits = FoldingLimits(read_at_once=3, changes=7)
         await add_singly(store, range(40, 60))
         assert not await store.rollups._fold_some()
         assert 0 < await store._read(waiting_changes()) < 20
         await fold_the_rest(store)
 
 
-async def test_changes_are_folded_once_the_store_is_quiet(
-    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upkeep, "_QUIET_SECONDS", 0.05)
-    monkeypatch.setattr(upkeep, "_WORTH_FOLDING", 10)
+async def test_changes_are_folded_once_the_store_is_quiet(stores: StoreFactory) -> None:
     async with stores() as store:
         assert isinstance(store, SqlRecordStore)
+        store.rollups.limits = FoldingLimits(worthwhile=10, quiet_seconds=0.05)
         await settled(store)
 
         async def add(numbers: Sequence[int]) -> None:
@@ -665,7 +662,7 @@ async def test_changes_are_folded_once_the_store_is_quiet(
         while await store._read(waiting_changes()):  # noqa: ASYNC110 nothing else says that it is done
             await asyncio.sleep(0.01)
         assert await check(store) == len(QUERIES)
-        monkeypatch.setattr(upkeep, "_QUIET_SECONDS", 3_600)
+        store.rollups.limits = FoldingLimits(worthwhile=10, quiet_seconds=3_600)
         before = store.rollups._noted
         await add(range(40, 60))
         store.rollups._fold_if_quiet(before)  # not yet: many came
@@ -677,10 +674,9 @@ async def test_changes_are_folded_once_the_store_is_quiet(
 async def test_changes_of_few_cells_wait_until_they_are_very_many(
     stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "AT_ONCE", 10)
-    monkeypatch.setattr(upkeep, "MOST_WAITING", 50)
     async with stores() as store:
         assert isinstance(store, SqlRecordStore)
+        store.rollups.limits = FoldingLimits(cells=10, changes=50)
         await settled(store)
         woken: list[bool] = []
         monkeypatch.setattr(store.rollups, "wake", lambda: woken.append(True))
