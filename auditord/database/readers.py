@@ -1,16 +1,15 @@
 """Threads and connections for reading: short queries, and long answers read page by page."""
 
-import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Generic, LiteralString, NamedTuple, TypeAlias, TypeVar
 
 from auditord.database.connections import open_for_reading
 from auditord.database.faults import as_unavailable, translated
+from auditord.database.threads import Threads
 from auditord.errors import StoreDamaged, StoreUnavailable
 
 T = TypeVar("T")
@@ -237,8 +236,8 @@ class Readers:
         self._snapshots = snapshots
         self._damaged = damaged
         self._pool = ConnectionPool(path)
-        self._queries = ThreadPoolExecutor(4, thread_name_prefix=f"query of {path.name}")
-        self._pages = ThreadPoolExecutor(8, thread_name_prefix=f"pages of {path.name}")
+        self._queries = Threads(4, f"query of {path.name}")
+        self._pages = Threads(8, f"pages of {path.name}")
         self._closed = False
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -273,8 +272,8 @@ class Readers:
 
     def close(self) -> None:
         """Finish what is running and close every idle connection; blocks."""
-        self._queries.shutdown()
-        self._pages.shutdown()
+        self._queries.close()
+        self._pages.close()
         self._pool.close()
 
     async def _following(self, snapshot: Snapshot[T], page: Page[T]) -> AsyncGenerator[list[T], None]:
@@ -285,11 +284,11 @@ class Readers:
                 return
             page = await self._in_thread(self._pages, snapshot.page)
 
-    async def _in_thread(self, threads: Executor, call: Callable[[], T]) -> T:
+    async def _in_thread(self, threads: Threads, call: Callable[[], T]) -> T:
         if self._closed:
             raise StoreUnavailable(f"The database {self._path} is closed.")
         try:
-            return await asyncio.get_running_loop().run_in_executor(threads, call)
+            return await threads.run(call)
         except StoreDamaged as damage:
             if self._damaged is not None:
                 self._damaged(damage)
