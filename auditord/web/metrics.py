@@ -8,8 +8,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Literal, TypeAlias, get_args
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from auditord.metrics import PlainGauge, PlainHistogram
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 BYTES: Final = (512.0, 4_096.0, 65_536.0, 1_048_576.0, 16_777_216.0)
@@ -47,7 +49,7 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._total += value
 
-    def add_to(self, family: HistogramMetricFamily, labels: Iterable[str]) -> None:
+    def add_to(self, family: PlainHistogram, labels: Iterable[str]) -> None:
         """Add the cumulated buckets to a family."""
         cumulated = 0
         buckets: list[tuple[str, float]] = []
@@ -155,7 +157,7 @@ class HttpMetrics(Collector):
         )
 
     def _in_flight(self, name: str, labels: tuple[str, ...]) -> Metric:
-        family = GaugeMetricFamily(name, "HTTP requests that are being worked on.", labels=labels)
+        family = PlainGauge(name, "HTTP requests that are being worked on.", labels=labels)
         for metrics in self._routes.values():
             family.add_metric(metrics.labels, metrics.in_flight)
         return family
@@ -163,10 +165,10 @@ class HttpMetrics(Collector):
 
 def _histograms(
     names: tuple[str, str, str], labels: tuple[str, ...], counted: Iterable[RequestCounts]
-) -> tuple[HistogramMetricFamily, ...]:
-    durations = HistogramMetricFamily(names[0], "Time until the answer was complete.", labels=labels)
-    received = HistogramMetricFamily(names[1], "Announced size of the request's body.", labels=labels)
-    sent = HistogramMetricFamily(names[2], "Size of the answer.", labels=labels)
+) -> tuple[PlainHistogram, ...]:
+    durations = PlainHistogram(names[0], "Time until the answer was complete.", labels=labels)
+    received = PlainHistogram(names[1], "Announced size of the request's body.", labels=labels)
+    sent = PlainHistogram(names[2], "Size of the answer.", labels=labels)
     for counts in counted:
         counts.duration.add_to(durations, counts.labels)
         counts.request_size.add_to(received, counts.labels)

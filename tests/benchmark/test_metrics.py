@@ -1,4 +1,4 @@
-"""``GET /metrics`` with the counts of thousands of users, beside ``generate_latest`` of the same registry."""
+"""``GET /metrics`` with the counts of thousands of users and many routes, beside ``generate_latest`` of the same."""
 
 import sys
 import time
@@ -9,8 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from auditord.metrics import CountedKey, DatabaseMetrics, exposition
+from auditord.web.metrics import HttpMetrics
 
 SCRAPES = 20
+ROUTES = 25
 
 
 def measure(users: int) -> str:
@@ -18,6 +20,10 @@ def measure(users: int) -> str:
     keys = (CountedKey("num_records_database_per_user", "user_id", "user_id"),)
     counts = DatabaseMetrics(total=True, keys=keys, most_values=users)
     registry.register(counts)
+    http = HttpMetrics()
+    for number in range(ROUTES):
+        http.route(f"/route-{number}", "GET")[200].observe(0.01, 0, 1_000)
+    registry.register(http)
 
     def count_again() -> bytes:
         counts.update(2_000_000, {"user_id": {f"user-{number}": 1_000 + number for number in range(users)}}, 0)
