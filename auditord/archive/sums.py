@@ -171,6 +171,8 @@ def _asked(
     compiled = compile_aggregate(query, SqliteDialect(arithmetic, windowed=query.window is not None), scope)
     folding = Folding(query, compiled.parts)
     cursor = connection.execute(*marked(compiled.statement))
-    while rows := take_rows(cursor):
+    is_last = False
+    while not is_last:
+        rows, is_last = take_rows(cursor)
         folding.add(rows)
     return folding.result()

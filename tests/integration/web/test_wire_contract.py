@@ -280,7 +280,7 @@ def test_metrics_have_a_type_and_count_requests(server: Server) -> None:
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     text = answer.body.decode()
     assert 'auditord_http_requests_total{method="GET",route="/health_check",status="200"}' in text
-    assert 'http_server_active_requests{http_request_method="GET",http_route="/metrics"} 1.0' in text
+    assert 'http_server_active_requests{http_request_method="GET",http_route="/metrics"} 1\n' in text
     assert 'http_server_request_size_bytes_bucket{http_request_method="POST",http_response_status_code="200"' in text
 
 
