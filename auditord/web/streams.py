@@ -21,10 +21,10 @@ from typing import Final, TypeAlias
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http import StreamWriter
+from aiohttp.http import HttpVersion11, StreamWriter
 
 from auditord.errors import StoreUnavailable
-from auditord.web.answers import SERVER
+from auditord.web.answers import SERVER, Answer
 from auditord.web.dispatch import Abort
 from auditord.web.limits import Shares, reading_slot
 from auditord.web.requests import holder
@@ -39,6 +39,9 @@ WANTED_SECONDS: Final = 10.0
 
 _LEAST_FREE: Final = 1 << 30
 """Bytes that are left free on the disk: the spool is there, too."""
+
+_SHORT: Final = 64 * 1024
+"""Bytes of a first page behind which, most likely, nothing follows: others have more."""
 
 _WRITTEN_AT_ONCE: Final = 1 << 20
 _READ_AT_ONCE: Final = 128 * 1024
@@ -66,7 +69,7 @@ class StreamedAnswers:
         """Send pages as they come; no more than a page and a buffer are held in memory.
 
         Headers go out with the first page, so that a failing query is an answer of its own; a later fault cuts the
-        connection, since an answer that ends early must never look complete.
+        connection, since an answer that ends early must never look complete. A short answer is sent as a whole.
 
         Args:
             request: to answer.
@@ -82,6 +85,11 @@ class StreamedAnswers:
             await stack.enter_async_context(reading_slot(self.slots, who))
             pages = await stack.enter_async_context(opened)
             first = await _next(pages)
+            if sum(map(len, first)) <= _SHORT:
+                more = await _next(pages)
+                if not more:
+                    return Answer(200, b"".join(first), content_type, chunked=request.version >= HttpVersion11)
+                first = [*first, *more]
             response = web.StreamResponse(headers={"Content-Type": content_type, "Server": SERVER})
             client = _Client(request, who, await response.prepare(request), self)
             try:

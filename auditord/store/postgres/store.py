@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -123,19 +123,17 @@ class PostgresRecordStore(SqlRecordStore):
 
     @asynccontextmanager
     async def _stream(self, query: RecordQuery) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Counted], None]:
-        counted = Counted()
-        async with self._server.reader() as connection, AsyncExitStack() as stack:
+        async with self._server.reader() as connection:
             users = users_wanted(query)
             few = bool(users) and await run(connection, have_few(users, query.limit))
             compiled = compile_query(query, PostgresDialect(), few=few)
             in_order = follows_an_index(query) and not await _leaves_few(connection, query, compiled)
             if (stop := await _prepare_order(connection, query, in_order=in_order)) is not None:
                 compiled = in_parts(query, stop)
-            if query.archived:
-                await stack.enter_async_context(connection.transaction())
-                await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                counted = await run(connection, read_counted())
-            async with copied(connection, compiled.sql, compiled.parameters) as pages:
+            async with (
+                _counted(connection) if query.archived else nullcontext(Counted()) as counted,
+                copied(connection, compiled.sql, compiled.parameters) as pages,
+            ):
                 yield pages, counted
 
     async def counts(self) -> RecordCounts:
@@ -256,6 +254,14 @@ class PostgresRecordStore(SqlRecordStore):
             self._appended = 0
             self._counted = await add_up(connection)
             self.rollups.keys = await run(connection, list_keys())
+
+
+@asynccontextmanager
+async def _counted(connection: Connection) -> AsyncGenerator[Counted, None]:
+    """The state of the archive, which is of the same moment as what is read inside."""
+    async with connection.transaction():
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield await run(connection, read_counted())
 
 
 async def _leaves_few(connection: Connection, query: RecordQuery, compiled: Sql) -> bool:

@@ -412,9 +412,17 @@ async def test_a_fault_of_the_first_page_is_a_real_500() -> None:
         assert status(await server.ask(http("GET", "/records"))) == 500
 
 
+async def test_a_fault_behind_a_short_first_page_is_a_real_500_as_well() -> None:
+    async with serving(FakeStore(pages=[[b'{"a":1}'], AWAY])) as server:
+        assert status(await server.ask(http("GET", "/records"))) == 500
+
+
+LONG = b'{"a":"%b"}' % (b"x" * 0x10000)
+
+
 @pytest.mark.parametrize("fault", [AWAY, RuntimeError("a bug")])
 async def test_a_fault_in_the_middle_cuts_the_answer(fault: Exception) -> None:
-    store = FakeStore(pages=[[b'{"a":1}', b'{"a":2}'], fault])
+    store = FakeStore(pages=[[LONG, b'{"a":2}'], fault])
     async with serving(store) as server:
         answer = await server.ask(http("GET", "/records"))
         if fault is AWAY:
@@ -424,13 +432,28 @@ async def test_a_fault_in_the_middle_cuts_the_answer(fault: Exception) -> None:
 
 
 async def test_records_are_streamed_one_behind_the_other() -> None:
-    store = FakeStore(pages=[[b'{"a":1}', b'{"a":2}'], [], [b'{"a":3}']])
+    store = FakeStore(pages=[[LONG, b'{"a":2}'], [], [b'{"a":3}']])
     async with serving(store) as server:
         answer = await server.ask(http("GET", "/records"))
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"content-type: application/json" in head.lower()
     assert b"transfer-encoding: chunked" in head.lower()
-    assert body == b'e\r\n{"a":1}{"a":2}\r\n7\r\n{"a":3}\r\n0\r\n\r\n'
+    assert body == b'1000f\r\n%b{"a":2}\r\n7\r\n{"a":3}\r\n0\r\n\r\n' % LONG
+
+
+@pytest.mark.parametrize("pages", [[[b'{"a":1}', b'{"a":2}']], [[b'{"a":1}'], [], [b'{"a":2}']]])
+async def test_few_records_are_a_stream_of_one_chunk(pages: Sequence[Sequence[bytes]]) -> None:
+    async with serving(FakeStore(pages=pages)) as server:
+        answer = await server.ask(http("GET", "/records"))
+        old = await server.ask(http("GET", "/records").replace(b"HTTP/1.1", b"HTTP/1.0"))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"content-type: application/json" in head.lower()
+    assert b"transfer-encoding: chunked" in head.lower()
+    assert body == b'e\r\n{"a":1}{"a":2}\r\n0\r\n\r\n'
+    if len(pages) == 1:  # HTTP/1.0 knows no chunks; of more pages, the end of the connection is the end
+        assert b"content-length: 14" in old.lower()
+    assert b"transfer-encoding" not in old.lower()
+    assert body_of(old) == b'{"a":1}{"a":2}'
 
 
 async def test_no_records_are_an_empty_answer() -> None:
