@@ -4,11 +4,13 @@ import sqlite3
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Generic, LiteralString, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, LiteralString, TypeAlias, TypeVar
 
 from auditord.database.connections import open_for_reading
 from auditord.database.faults import as_unavailable, translated
+from auditord.database.pages import Page, following
 from auditord.database.threads import Threads
 from auditord.errors import StoreDamaged, StoreUnavailable
 
@@ -19,13 +21,6 @@ MakeQuery: TypeAlias = Callable[[sqlite3.Connection], Query]
 """Makes a query from what it briefly reads, as of the moment that the answer is of."""
 
 _MOST_IDLE: Final = 8  # connections; more are opened when needed and closed after use
-
-
-class Page(NamedTuple, Generic[T]):
-    """Some rows of an answer, and whether there are no more: nobody wakes a thread to find that out."""
-
-    rows: list[T]
-    is_last: bool
 
 
 def take_page(cursor: sqlite3.Cursor, most: int) -> Page[Any]:  # Any: columns of all types
@@ -259,8 +254,9 @@ class Readers:
             take: reads the next page from the cursor, in a reader's thread.
         """
         snapshot = self._snapshots.begin(self._pool, make, take)
+        read = partial(self._in_thread, self._pages, snapshot.page)
         try:
-            async with aclosing(self._following(snapshot, await self._in_thread(self._pages, snapshot.page))) as pages:
+            async with aclosing(following(await read(), read)) as pages:
                 yield pages
         finally:
             self._snapshots.end(snapshot)
@@ -275,14 +271,6 @@ class Readers:
         self._queries.close()
         self._pages.close()
         self._pool.close()
-
-    async def _following(self, snapshot: Snapshot[T], page: Page[T]) -> AsyncGenerator[list[T], None]:
-        while True:
-            if page.rows:
-                yield page.rows
-            if page.is_last:
-                return
-            page = await self._in_thread(self._pages, snapshot.page)
 
     async def _in_thread(self, threads: Threads, call: Callable[[], T]) -> T:
         if self._closed:

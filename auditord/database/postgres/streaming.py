@@ -1,8 +1,7 @@
 """Long answers, as the server sends them: one text per row, byte for byte."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from typing import Final, LiteralString
 
 from psycopg import AsyncClientCursor
@@ -12,6 +11,7 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.waiting import Wait
 
+from auditord.database.pages import Page, following
 from auditord.database.postgres.server import Connection
 
 _PAGE_BYTES: Final = 128 * 1024
@@ -25,19 +25,6 @@ class _Left(Exception):
     """The reader wants no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """A part of an answer.
-
-    Args:
-        rows: a text each.
-        is_last: whether the server has said that there is no more.
-    """
-
-    rows: list[bytes]
-    is_last: bool
-
-
 @asynccontextmanager
 async def copied(
     connection: Connection, sql: LiteralString, parameters: Sequence[object]
@@ -47,11 +34,14 @@ async def copied(
     Rows are taken from the connection as they are asked for, so memory is bounded and a slow reader slows the server.
     Leaving early cancels the query.
     """
+
+    def read() -> Awaitable[Page[bytes]]:
+        return connection.wait(_page(connection.pgconn))
+
     cursor = AsyncClientCursor(connection)  # COPY takes no parameters, so they are put into its text, quoted
     try:
         async with cursor.copy(_COPY.format(sql), parameters):
-            first = await connection.wait(_page(connection.pgconn))
-            async with aclosing(_pages(connection, first)) as pages:
+            async with aclosing(following(await read(), read)) as pages:
                 yield pages
             # Leaving in any other way than by an exception would leave rows in the connection, which makes it unusable.
             raise _Left  # noqa: TRY301 the copy between here and there must see it
@@ -59,16 +49,7 @@ async def copied(
         pass
 
 
-async def _pages(connection: Connection, page: _Page) -> AsyncGenerator[list[bytes], None]:
-    while True:
-        if page.rows:
-            yield page.rows
-        if page.is_last:
-            return
-        page = await connection.wait(_page(connection.pgconn))
-
-
-def _page(connection: PGconn) -> PQGen[_Page]:
+def _page(connection: PGconn) -> PQGen[Page[bytes]]:
     """Rows as libpq has them, waiting only where it has none; the driver's own reading costs twice as much per row.
 
     Raises:
@@ -85,8 +66,8 @@ def _page(connection: PGconn) -> PQGen[_Page]:
             yield from _readable(connection)
         else:
             yield from _ended(connection)
-            return _Page(_without_line_feeds(rows), is_last=True)
-    return _Page(_without_line_feeds(rows), is_last=False)
+            return Page(_without_line_feeds(rows), is_last=True)
+    return Page(_without_line_feeds(rows), is_last=False)
 
 
 def _without_line_feeds(rows: list[memoryview]) -> list[bytes]:

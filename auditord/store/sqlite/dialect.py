@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 
 from auditord.database.instants import to_micros
-from auditord.database.readers import Page, Query, take_page
+from auditord.database.pages import Page
+from auditord.database.readers import Query, take_page
 from auditord.store.aggregates import Limbs, Row
 from auditord.store.dialects import Dialect, Key, State
 from auditord.store.rows import SMALL_AMOUNTS
