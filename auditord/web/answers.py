@@ -33,7 +33,6 @@ class Answer(web.StreamResponse):
         challenge: how a 401 says that one proves who one is.
         close: whether the connection ends behind this answer.
         missing: bytes that are announced and do not come: a fault to a client that reads all of the answer.
-        chunked: whether the body is sent as a stream of one chunk, without a length.
     """
 
     def __init__(
@@ -46,10 +45,9 @@ class Answer(web.StreamResponse):
         challenge: str | None = None,
         close: bool = False,
         missing: int = 0,
-        chunked: bool = False,
     ) -> None:
         super().__init__(status=status)
-        self._parts = (status, body, content_type, allow, challenge, chunked)
+        self._parts = (status, body, content_type, allow, challenge)
         self._closes = close
         self._status_line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
         named = {
@@ -59,19 +57,14 @@ class Answer(web.StreamResponse):
             "Connection": "close" if close else None,
         }
         headers = "".join(f"{name}: {value}\r\n" for name, value in named.items() if value)
-        if chunked:
-            framing, sent = "Transfer-Encoding: chunked", _chunks(body)
-        else:
-            framing, sent = f"Content-Length: {len(body) + missing}", body
-        self._remainder = f"{framing}\r\n{headers}\r\n".encode() + sent
+        self._remainder = f"Content-Length: {len(body) + missing}\r\n{headers}\r\n".encode() + body
 
     def closing(self, missing: int = 0) -> "Answer":
         """The same answer, behind which the connection ends; it announces so many bytes more than it has."""
         if self._closes and not missing:
             return self
-        status, body, content_type, allow, challenge, chunked = self._parts
-        named = {"allow": allow, "challenge": challenge}
-        return Answer(status, body, content_type, **named, close=True, missing=missing, chunked=chunked)
+        status, body, content_type, allow, challenge = self._parts
+        return Answer(status, body, content_type, allow=allow, challenge=challenge, close=True, missing=missing)
 
     @property
     def keep_alive(self) -> bool | None:
@@ -102,10 +95,6 @@ class Unsent(web.StreamResponse):
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:  # noqa: ARG002 aiohttp's signature
         """Make aiohttp send nothing."""
         raise ConnectionResetError("the connection was aborted")
-
-
-def _chunks(body: bytes) -> bytes:
-    return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
 
 
 @lru_cache(maxsize=1)

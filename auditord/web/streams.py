@@ -21,10 +21,10 @@ from typing import Final, TypeAlias
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http import HttpVersion11, StreamWriter
+from aiohttp.http import StreamWriter
 
 from auditord.errors import StoreUnavailable
-from auditord.web.answers import SERVER, Answer
+from auditord.web.answers import SERVER
 from auditord.web.dispatch import Abort
 from auditord.web.limits import Shares, reading_slot
 from auditord.web.requests import holder
@@ -69,7 +69,7 @@ class StreamedAnswers:
         """Send pages as they come; no more than a page and a buffer are held in memory.
 
         Headers go out with the first page, so that a failing query is an answer of its own; a later fault cuts the
-        connection, since an answer that ends early must never look complete. A short answer is sent as a whole.
+        connection, since an answer that ends early must never look complete.
 
         Args:
             request: to answer.
@@ -84,14 +84,13 @@ class StreamedAnswers:
             who = holder(request)
             await stack.enter_async_context(reading_slot(self.slots, who))
             pages = await stack.enter_async_context(opened)
-            first = await _next(pages)
-            if sum(map(len, first)) <= _SHORT:
-                more = await _next(pages)
-                if not more:
-                    return Answer(200, b"".join(first), content_type, chunked=request.version >= HttpVersion11)
-                first = [*first, *more]
+            first, is_all = await _beginning(pages)
             response = web.StreamResponse(headers={"Content-Type": content_type, "Server": SERVER})
-            client = _Client(request, who, await response.prepare(request), self)
+            writer = await response.prepare(request)
+            if is_all:
+                await response.write_eof(b"".join(first))  # with the head, in one piece
+                return response
+            client = _Client(request, who, writer, self)
             try:
                 await self._relay(client, first, pages, stack)
                 await response.write_eof()
@@ -119,6 +118,15 @@ class StreamedAnswers:
             yield spilled
         finally:
             spilled.close()
+
+
+async def _beginning(pages: Pages) -> tuple[Sequence[bytes], bool]:
+    """The first rows, and whether they are all; nobody waits for what is behind a page of many bytes."""
+    first = await _next(pages)
+    if sum(map(len, first)) > _SHORT:
+        return first, False
+    more = await _next(pages)
+    return [*first, *more], not more
 
 
 async def _next(pages: Pages) -> Sequence[bytes]:
