@@ -1,13 +1,21 @@
 """Long answers in pages."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
+PAGE_BYTES: Final = 128 * 1024
+"""A page of texts ends after so many; together with the largest of them it bounds an answer's memory."""
+
 
 class Page(NamedTuple, Generic[T]):
-    """Some rows of an answer, and whether there are no more: nobody waits to find that out."""
+    """Some rows of an answer.
+
+    Args:
+        rows: in order; there may be none.
+        is_last: whether none follow: nobody waits to find that out.
+    """
 
     rows: list[T]
     is_last: bool

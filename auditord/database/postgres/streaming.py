@@ -11,11 +11,8 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.waiting import Wait
 
-from auditord.database.pages import Page, following
+from auditord.database.pages import PAGE_BYTES, Page, following
 from auditord.database.postgres.server import Connection
-
-_PAGE_BYTES: Final = 128 * 1024
-"""A page of an answer ends after this many bytes; together with the largest row it bounds an answer's memory."""
 
 _COPY: Final = "COPY ({}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
 """JSON has no raw control characters: with these as quote and delimiter, nothing is ever quoted or escaped."""
@@ -57,7 +54,7 @@ def _page(connection: PGconn) -> PQGen[Page[bytes]]:
     """
     rows: list[memoryview] = []
     size = 0
-    while size < _PAGE_BYTES:
+    while size < PAGE_BYTES:
         length, row = connection.get_copy_data(1)
         if length > 0:
             rows.append(row)

@@ -46,6 +46,33 @@ WaitingRow: TypeAlias = tuple[int, int, str, str]
 _changes: Final = msgspec.json.Decoder(list[CellChange])
 
 
+@dataclass(frozen=True, slots=True)
+class FoldingLimits:
+    """Limits of how long changes wait to be folded, and of how many are folded together.
+
+    A burst is folded behind its end, or once very many changes wait: the more changes of one cell are folded together,
+    the fewer rows are written for each.
+
+    Args:
+        cells: cells of days that are changed in one transaction: nearly as many rows are written for far fewer of them.
+        changes: changes that may wait, and are folded in one transaction.
+        read_at_once: changes that are in memory as text.
+        unfolded: records and changes that a sum rather reads as they are than waits for.
+        worthwhile: changes that are folded as soon as the store is quiet, so that no sum waits for that.
+        quiet_seconds: the store is quiet if fewer records than ``worthwhile`` came in this time.
+        patience: seconds that a sum waits for a folding: after many records of many users, or a restart, it may take
+            half a minute.
+    """
+
+    cells: int = 16_000
+    changes: int = 250_000
+    read_at_once: int = 20_000
+    unfolded: int = 500
+    worthwhile: int = 5_000
+    quiet_seconds: float = 5.0
+    patience: float = 1.0
+
+
 class State(NamedTuple):
     """The state of the roll-ups: see the table."""
 

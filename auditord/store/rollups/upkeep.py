@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -14,6 +13,7 @@ from auditord.store.rollups.cells import END, FIRST_DAY, GROUPED_KEYS, RolledKey
 from auditord.store.rollups.deltas import CORES_KEY, MICROS_PER_DAY
 from auditord.store.rollups.folding import (
     Days,
+    FoldingLimits,
     GatheredChanges,
     drop_unused_labels,
     fill,
@@ -74,33 +74,6 @@ class ArchivedRecords(Protocol):
     async def read_archived(self, days: Days) -> bool:
         """Let days take up the archived records that stopped on them; False if there are some and no archive here."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class FoldingLimits:
-    """When changes are folded, and how many of them together.
-
-    A burst is folded behind its end, or once very many changes wait: the more changes of one cell are folded together,
-    the fewer rows are written for each.
-
-    Args:
-        cells: cells of days that are changed in one transaction: nearly as many rows are written for far fewer of them.
-        changes: changes that may wait, and are folded in one transaction.
-        read_at_once: changes that are in memory as text.
-        unfolded: records and changes that a sum rather reads as they are than waits for.
-        worthwhile: changes that are folded as soon as the store is quiet, so that no sum waits for that.
-        quiet_seconds: the store is quiet if fewer records than ``worthwhile`` came in this time.
-        patience: seconds that a sum waits for a folding: after many records of many users, or a restart, it may take
-            half a minute.
-    """
-
-    cells: int = 16_000
-    changes: int = 250_000
-    read_at_once: int = 20_000
-    unfolded: int = 500
-    worthwhile: int = 5_000
-    quiet_seconds: float = 5.0
-    patience: float = 1.0
 
 
 class Upkeep:

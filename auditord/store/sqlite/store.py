@@ -12,7 +12,7 @@ from auditord.database import Database
 from auditord.database.connections import open_for_reading
 from auditord.database.memory import SqliteMemory, sqlite_memory
 from auditord.database.migrations import load_migrations, require_current
-from auditord.database.pages import Page
+from auditord.database.pages import PAGE_BYTES, Page
 from auditord.database.readers import Query, take_page
 from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
@@ -38,9 +38,6 @@ from auditord_hookspecs.query import AnyOf, SortField
 T = TypeVar("T")
 
 MIGRATIONS: Final = "auditord.store.sqlite.migrations"
-
-_PAGE_BYTES: Final = 128 * 1024
-"""A page of an answer ends after this many bytes; together with the largest record it bounds an answer's memory."""
 
 _ROWS_AT_ONCE: Final = 64
 
@@ -236,7 +233,7 @@ def _probe(connection: sqlite3.Connection) -> None:
 def _take_documents(cursor: sqlite3.Cursor) -> Page[bytes]:
     taken: list[bytes] = []
     size, is_last = 0, False
-    while size < _PAGE_BYTES and not is_last:
+    while size < PAGE_BYTES and not is_last:
         rows, is_last = take_page(cursor, _ROWS_AT_ONCE)
         documents = [document for (document,) in rows]
         size += sum(map(len, documents))

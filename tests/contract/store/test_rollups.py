@@ -22,9 +22,8 @@ from auditord.store.aggregates import NotRolledUp
 from auditord.store.rollups import upkeep
 from auditord.store.rollups.cells import END, FIRST_DAY, label_row
 from auditord.store.rollups.changes import RollupChanges, label_text, note
-from auditord.store.rollups.folding import drop_unused_labels, waiting_changes
+from auditord.store.rollups.folding import FoldingLimits, drop_unused_labels, waiting_changes
 from auditord.store.rollups.scope import MOST_SPLIT_DAYS, scope_of
-from auditord.store.rollups.upkeep import FoldingLimits
 from auditord.store.rows import make_row
 from auditord.store.store import SqlRecordStore
 from auditord.store.work import Work, as_json, ask

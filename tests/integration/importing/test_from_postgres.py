@@ -235,7 +235,7 @@ def test_an_import_goes_on_behind_the_last_page_that_is_stored(
     records = {f"job-{number}": make_record(f"job-{number}") for number in range(50)}
     make_auditor(empty_postgres_url, records.values())
     monkeypatch.setattr("auditord.importing.source.PAGE_ROWS", 10)
-    monkeypatch.setattr("auditord.database.postgres.streaming._PAGE_BYTES", 100)
+    monkeypatch.setattr("auditord.database.postgres.streaming.PAGE_BYTES", 100)
     monkeypatch.setattr(postgres, "_OVERLAP", 5)
     reading = Reading(postgres.make_page)
     monkeypatch.setattr(postgres, "make_page", reading)
