@@ -40,8 +40,9 @@ WANTED_SECONDS: Final = 10.0
 _LEAST_FREE: Final = 1 << 30
 """Bytes that are left free on the disk: the spool is there, too."""
 
-_SHORT: Final = 64 * 1024
-"""Bytes of a first page behind which, most likely, nothing follows: others have more."""
+_SHORT: Final = 48 * 1024
+"""Bytes of a first page behind which, most likely, nothing follows: others have more. A transport that holds nothing
+takes so many without a pause."""
 
 _WRITTEN_AT_ONCE: Final = 1 << 20
 _READ_AT_ONCE: Final = 128 * 1024
@@ -87,7 +88,7 @@ class StreamedAnswers:
             first, is_all = await _beginning(pages)
             response = web.StreamResponse(headers={"Content-Type": content_type, "Server": SERVER})
             writer = await response.prepare(request)
-            if is_all:
+            if is_all and request.transport is not None and not request.transport.get_write_buffer_size():
                 await response.write_eof(b"".join(first))  # with the head, in one piece
                 return response
             client = _Client(request, who, writer, self)
