@@ -59,20 +59,28 @@ class Threads:
             thread.join()
 
     def _start(self, call: _Call) -> None:
+        calls: SimpleQueue[_Call | None] = SimpleQueue()
+        calls.put(call)  # as an argument, the thread would keep it as long as it lives
         # A daemon thread: it only works for those who wait, and keeps no process alive that dies of an error.
-        thread = threading.Thread(target=self._work, args=(call,), name=self._name, daemon=True)
+        thread = threading.Thread(target=self._work, args=(calls,), name=self._name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _work(self, call: _Call | None) -> None:
-        calls: SimpleQueue[_Call | None] = SimpleQueue()
+    def _work(self, calls: SimpleQueue[_Call | None]) -> None:
+        call = calls.get()
         while call is not None:
-            work, future = call
-            outcome, fault = (None, None) if future.cancelled() else _outcome_of(work)
-            call = self._next(calls)  # who waits for the outcome may have more to do for an idle thread
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                future.get_loop().call_soon_threadsafe(_settle, future, outcome, fault)
-            call = call or calls.get()
+            call = self._do(*call, calls)
+            call = call or calls.get()  # while it waits, nothing of what has been done is kept
+
+    def _do(
+        self, work: Callable[[], T], future: "asyncio.Future[T | None]", calls: SimpleQueue[_Call | None]
+    ) -> _Call | None:
+        """Do work, unless nobody waits for it any more; returns what is to be done next."""
+        outcome, fault = (None, None) if future.cancelled() else _outcome_of(work)
+        following = self._next(calls)  # who waits for the outcome may have more to do for an idle thread
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            future.get_loop().call_soon_threadsafe(_settle, future, outcome, fault)
+        return following
 
     def _next(self, calls: SimpleQueue[_Call | None]) -> _Call | None:
         """The call that waits; if none does, the thread is idle from now on."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Generator
 from functools import partial
 
@@ -64,6 +65,16 @@ async def test_work_that_is_cancelled_before_it_begins_is_not_done(threads: Thre
     await kept
     assert done == ["kept"]
     assert all(await asyncio.gather(*busy[1:]))
+
+
+class Outcome:
+    """Something that can be referred to weakly."""
+
+
+async def test_an_idle_thread_keeps_nothing_of_what_it_has_done(threads: Threads) -> None:
+    first, second = weakref.ref(await threads.run(Outcome)), weakref.ref(await threads.run(Outcome))
+    while first() is not None or second() is not None:  # noqa: ASYNC110 the thread is about to wait
+        await asyncio.sleep(0)
 
 
 async def test_closing_finishes_what_was_given(threads: Threads) -> None:
