@@ -70,7 +70,7 @@ class StreamedAnswers:
         """Send pages as they come; no more than a page and a buffer are held in memory.
 
         Headers go out with the first page, so that a failing query is an answer of its own; a later fault cuts the
-        connection, since an answer that ends early must never look complete.
+        connection, since an answer that ends early must never look complete. A short answer is sent as a whole.
 
         Args:
             request: to answer.
@@ -122,7 +122,7 @@ class StreamedAnswers:
 
 
 async def _beginning(pages: Pages) -> tuple[Sequence[bytes], bool]:
-    """The first rows, and whether they are all; nobody waits for what is behind a page of many bytes."""
+    """The first rows, and whether they are all; behind a page of many bytes nobody looks yet."""
     first = await _next(pages)
     if sum(map(len, first)) > _SHORT:
         return first, False

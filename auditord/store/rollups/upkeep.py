@@ -94,7 +94,7 @@ class Upkeep:
         self._archived = archived
         self._is_ours = is_ours
         self.limits = FoldingLimits()
-        """Those from now on."""
+        """Of folding; others may be set at any time."""
         self.keys: Sequence[str] = ()
         """The keys with cells of their own, as they were read last."""
         self._wanted: Sequence[str] | None = None
