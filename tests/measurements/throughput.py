@@ -217,7 +217,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory() as there:
         one, two = (f"{given.store}{name}" if given.store else None for name in ("one", "other"))
-        with daemon(HERE, Path(here), one) as mine, daemon(given.other, Path(there), two) as its:
+        with daemon(HERE, Path(here), one) as mine, daemon(given.other.resolve(), Path(there), two) as its:
             filled((mine, its), given.records)
             rest((mine, its), [url for url in (one, two) if url is not None])
             for name, rates in measured((mine, its), given.rounds, given.only).items():
