@@ -6,6 +6,7 @@ see :mod:`auditord_builtin.htcondor.evaluation`.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -16,7 +17,13 @@ from auditord_hookspecs.mapping import Row
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)[ \t]*=[ \t]*(.*)", re.DOTALL)
 _REFERENCE: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|([A-Za-z_][A-Za-z0-9_]*)', re.DOTALL)
-_BANNER: Final = b"***"
+# A line that ends an ad. A schedd may die within it, and the next ad begins where the line was cut off.
+_STARS: Final = b"***"
+_VALUE: Final = rb'(?:-?\d+|"[^"]*")'
+_BANNER: Final = re.compile(
+    rb"\*\*\*(?: Offset = \d+ ClusterId = -?\d+ ProcId = -?\d+ Owner = " + _VALUE + rb" CompletionDate = -?\d+"
+    rb"(?: \w+ = " + _VALUE + rb")*| [A-Z_]+(?: \w+ ?= ?" + _VALUE + rb")*)?\s*"
+)
 
 # Literals in the form of history files: a quotation mark in a string has a backslash before it, all else is itself.
 _STRING: Final = re.compile(r'"((?:[^"]|(?<=\\)")*)"')
@@ -93,13 +100,39 @@ def parse_ad(text: str) -> Attributes:
     """The attributes of an ad in either form: lines of ``Name = expression``, or an object of JSON.
 
     Raises:
-        InvalidRecord: it is neither.
+        InvalidRecord: it is neither, or an attribute comes twice: two ads have run together.
     """
-    lines = (line for line in text.split("\n") if line.strip())
-    found = _of_json(text) if text.lstrip().startswith("{") else list(map(_of_line, lines))
+    found = _of_json(text) if text.lstrip().startswith("{") else list(map(_of_line, _lines(text)))
     if not found:
         raise InvalidRecord("this is no ClassAd: it has no attribute")
+    _check_unique([attribute.name for attribute in found])
     return {attribute.name.lower(): attribute for attribute in found}
+
+
+def cut_apart(text: str) -> list[Attributes]:
+    """Return the attributes of each ad that has run together with others, as far as lines can be read.
+
+    A new ad begins where an attribute comes again. The last line before it may hold parts of both ads.
+    """
+    ads: list[dict[str, Attribute]] = [{}]
+    for line in filter(_LINE.fullmatch, _lines(text)):
+        attribute = _of_line(line)
+        if attribute.name.lower() in ads[-1]:
+            ads.append({})
+        ads[-1][attribute.name.lower()] = attribute
+    return list(ads)
+
+
+def _lines(text: str) -> Iterator[str]:
+    return (line for line in text.split("\n") if line.strip())
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    """Raise InvalidRecord if a name comes twice; ClassAds know no case."""
+    if len({name.lower() for name in names}) < len(names):
+        counts = Counter(name.lower() for name in names)
+        repeated = [name for name in names if counts[name.lower()] > 1]
+        raise InvalidRecord(f"this is no ClassAd: {repeated[-1]} comes twice")
 
 
 def _of_line(line: str) -> Attribute:
@@ -124,10 +157,17 @@ def literal(expression: str) -> str | None:
 
 def _of_json(text: str) -> list[Attribute]:
     try:
-        ad = json.loads(_MARKED.sub(r'"\\u0000Expr(', text), strict=False)
+        ad = json.loads(_MARKED.sub(r'"\\u0000Expr(', text), strict=False, object_pairs_hook=_members)
+    except InvalidRecord:
+        raise
     except (ValueError, RecursionError) as error:
         raise InvalidRecord(f"this is no ClassAd: {error}") from error
     return [_of_member(name, value) for name, value in ad.items()]
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON
+    _check_unique([name for name, _ in pairs])
+    return dict(pairs)
 
 
 def _of_member(name: str, value: Any) -> Attribute:  # Any: JSON
@@ -141,11 +181,25 @@ def _of_member(name: str, value: Any) -> Attribute:  # Any: JSON
     return Attribute(name, "value", value, text.lower() if isinstance(value, bool) else text)
 
 
+def whole_ads(text: bytes) -> int:
+    """Return the size of a history file's beginning that is ads, each with the line that ends it.
+
+    The last line that ends an ad may be half written, or cut off.
+    """
+    end = text.rfind(b"\n") + 1
+    while (before := text.rfind(b"\n" + _STARS, 0, max(end - 1, 0))) >= 0:
+        end = text.index(b"\n", before + 1) + 1
+        if _BANNER.fullmatch(text, before + 1, end - 1):
+            return end
+        end = before + 1
+    return 0
+
+
 def split_ads(text: bytes) -> Iterator[bytes]:
     """The ads of a piece of a history file that ends with a line ``*** …``, which follows each ad."""
     lines: list[bytes] = []
     for line in text.split(b"\n"):  # and at nothing else: texts may hold other ends of lines
-        if not line.startswith(_BANNER):
+        if not (line.startswith(_STARS) and _BANNER.fullmatch(line)):
             lines.append(line)
         elif any(lines):
             yield b"\n".join([*lines, b""])

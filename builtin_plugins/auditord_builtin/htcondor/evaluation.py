@@ -13,12 +13,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
-from auditord_builtin.htcondor.ads import Attributes, JobAd, is_name, parse_ad, reached
+from auditord_builtin.htcondor.ads import Attributes, JobAd, cut_apart, is_name, parse_ad, reached
 from auditord_hookspecs import AuditordError, InvalidRecord
 from auditord_hookspecs.mapping import Row
 
@@ -170,6 +170,22 @@ def read_ad(evaluator: Evaluator, text: str, columns: Sequence[str]) -> JobAd:
         return JobAd({**known, **_evaluated(evaluator, attributes, columns)})
     except InvalidRecord as error:
         return JobAd(known, text, str(error))
+
+
+def read_ads(evaluator: Evaluator, text: str, columns: Sequence[str]) -> list[JobAd]:
+    """Return the ad of a text from a history file, or several refused ones that have run together.
+
+    Each refused ad keeps the whole text: a part alone could make a record that lacks something.
+
+    Raises:
+        AuditordError: nothing can be evaluated at all.
+    """
+    ad = read_ad(evaluator, text, columns)
+    parts = [] if ad.reason is None else cut_apart(text)
+    if len(parts) < 2:  # noqa: PLR2004 two ads
+        return [ad]
+    reason = f"an ad was cut off, and the next one goes on in its place: {ad.reason}"
+    return [replace(ad, row=literals(part, columns), reason=reason) for part in parts]
 
 
 def literals(attributes: Attributes, columns: Sequence[str]) -> Row:

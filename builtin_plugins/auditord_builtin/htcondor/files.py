@@ -14,10 +14,10 @@ from typing import Final
 from anyio import to_thread
 from msgspec.structs import replace
 
-from auditord_builtin.htcondor.ads import JobAd, split_ads
+from auditord_builtin.htcondor.ads import JobAd, split_ads, whole_ads
 from auditord_builtin.htcondor.classifying import classify, wanted_again
 from auditord_builtin.htcondor.conversion import ended_before
-from auditord_builtin.htcondor.evaluation import read_ad
+from auditord_builtin.htcondor.evaluation import read_ads
 from auditord_builtin.htcondor.query import Source, wanted_columns
 from auditord_builtin.htcondor.reading import Checkpoint
 from auditord_hookspecs import AuditordError, Batch, CollectorContext
@@ -149,17 +149,10 @@ def _read(source: Source, path: Path, start: int) -> Piece:
     count = _PIECE
     while True:
         text = _bytes(path, start, count)
-        size = _whole_ads(text)
+        size = whole_ads(text)
         if size or len(text) < count:
             break
         count *= 2  # one ad is longer than a piece
     texts = [ad.decode(errors="replace") for ad in split_ads(text[:size])]
     columns = wanted_columns(source.config)
-    return Piece([read_ad(source.evaluator, ad, columns) for ad in texts], size)
-
-
-def _whole_ads(text: bytes) -> int:
-    """The number of bytes that are ads with the line that ends them; that line may itself be half written."""
-    written = text.rfind(b"\n") + 1
-    banner = text.rfind(_END, 0, written - 1)
-    return text.find(b"\n", banner + 1) + 1 if banner >= 0 else 0
+    return Piece([ad for text in texts for ad in read_ads(source.evaluator, text, columns)], size)

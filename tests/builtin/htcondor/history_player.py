@@ -232,7 +232,8 @@ def job_ad(schedd: str, cluster: int, **attributes: Any) -> Any:
 
 def history_text(ad: Any) -> str:
     """As the schedd appends it: old ClassAd syntax, then the line that ends it."""
-    return f'{long_text(ad)}*** Offset = 0 ClusterId = {ad["ClusterId"]} ProcId = {ad["ProcId"]} Owner = "x"\n'
+    job = f"ClusterId = {ad['ClusterId']} ProcId = {ad['ProcId']}"
+    return f'{long_text(ad)}*** Offset = 0 {job} Owner = "x" CompletionDate = {EPOCH} CurrentTime = {EPOCH}\n'
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """History files and PER_JOB_HISTORY_DIR as sources, in the forms of several versions of HTCondor (written by hand)."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 
 from auditord.testing import FakeCollectorContext
-from auditord_builtin.htcondor.ads import split_ads
+from auditord_builtin.htcondor.ads import parse_ad, split_ads
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.kinds import HTCONDOR
-from auditord_hookspecs import AuditordError, JobChoice, Quarantined, Record, Window
+from auditord_hookspecs import AuditordError, InvalidRecord, JobChoice, Quarantined, Record, Window
 from tests.builtin.htcondor.history_player import EPOCH, history_text, job_ad
 
 pytestmark = pytest.mark.anyio
@@ -180,7 +180,7 @@ async def test_what_is_no_ad_is_quarantined_and_the_rest_is_not(tmp_path: Path) 
     path = tmp_path / "history"
     first = append(path, 1)
     with path.open("a") as file:
-        file.write("this is no ad\n*** Offset = 1\n")
+        file.write("this is no ad\n*** \n")
     second = append(path, 2)
     at = FakeCollectorContext(moment=NOW)
     chosen = config(history_paths=[path])
@@ -242,7 +242,7 @@ async def test_a_file_of_one_job_is_recovered_from_quarantine(tmp_path: Path) ->
 
 
 def test_ads_end_at_a_banner() -> None:
-    text = b'A = 1\nB = "*** x"\n*** Offset = 0\n*** \nC = 2\n*** EPOCH ClusterId = 1\n'
+    text = b'A = 1\nB = "*** x"\n*** EPOCH ClusterId=1 Owner="x"\n*** \nC = 2\n*** EPOCH ClusterId = 1\n'
     assert list(split_ads(text)) == [b'A = 1\nB = "*** x"\n', b"C = 2\n"]
 
 
@@ -267,3 +267,44 @@ async def test_a_fifo_in_place_of_a_history_file_holds_no_run_up(tmp_path: Path)
     context = FakeCollectorContext()
     with pytest.raises(AuditordError, match="no regular file"):
         await context.keep(HTCONDOR.collect(config(history_paths=[tmp_path / "history"]), context))
+
+
+def torn(path: Path, cut: Callable[[str], str]) -> None:
+    """Write jobs 1 to 4, what ``cut`` leaves of job 2's ad and banner, and job 3's after it."""
+    texts = [
+        history_text(job_ad("s1", cluster, GPUsProvisioned=4 if cluster == 2 else None)) for cluster in (1, 2, 3, 4)
+    ]
+    texts[1] = cut(texts[1])
+    path.write_text("".join(texts))
+
+
+CUTS: Mapping[str, Callable[[str], str]] = {
+    "before the banner": lambda text: text.partition("***")[0],
+    "in a line": lambda text: text.partition("***")[0][:-4],
+    "in the stars": lambda text: text[: text.index("***") + 2],
+    "in the banner": lambda text: text[: text.index("***") + 20],
+    "in the banner's text": lambda text: text[: text.index("Owner =", text.index("***")) + 10],
+    "in the banner's number": lambda text: text[:-3],
+    "before the end of the line": lambda text: text.removesuffix("\n"),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
+async def test_an_ad_that_is_cut_off_takes_nothing_of_its_neighbour(tmp_path: Path, cut: Callable[[str], str]) -> None:
+    torn(tmp_path / "history", cut)
+    at = FakeCollectorContext(moment=NOW)
+    records = await at.keep(HTCONDOR.collect(config(history_paths=[tmp_path / "history"]), at))
+    broken = [one for batch in at.kept for one in batch.quarantined]
+    assert [one.record_id.split("#")[1] for one in records] == ["1.0", "4.0"]
+    assert [one.source_id.split("#")[1] for one in broken] == ["2.0", "3.0"]
+    for one in broken:
+        assert "an ad was cut off" in one.reason
+        assert HTCONDOR.convert is not None
+        with pytest.raises(InvalidRecord, match="no ClassAd"):  # a part must not make a record when it is retried
+            HTCONDOR.convert(config(), one.raw)
+
+
+@pytest.mark.parametrize("text", ['{"ClusterId": 1, "clusterid": 2}', "ClusterId = 1\nclusterid = 2\n"])
+def test_no_attribute_comes_twice_in_an_ad(text: str) -> None:
+    with pytest.raises(InvalidRecord, match="clusterid comes twice"):
+        parse_ad(text)
