@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -51,7 +52,7 @@ def _count(record: Record, query: aggregates.AggregateQuery) -> _Counted | None:
     return _Counted(record, stop, (min(stop, query.window.stop) - max(start, query.window.start)) // _MICROSECOND)
 
 
-def _key_value(counted: _Counted, dimension: aggregates.Dimension) -> KeyValue:
+def _key_value(counted: _Counted, dimension: aggregates.Dimension) -> KeyValue:  # noqa: PLR0911 one for each type
     record = counted.record
     match dimension:
         case aggregates.MetaValue(keys):
@@ -62,6 +63,12 @@ def _key_value(counted: _Counted, dimension: aggregates.Dimension) -> KeyValue:
             return sum(amounts) if amounts else None
         case aggregates.ComponentPresent(name):
             return bool(_named(record, name))
+        case aggregates.ExceedsRuntime(name, factor, per):
+            used, others = _named(record, name), [] if per is None else _named(record, per)
+            if not used or record.runtime is None or (per is not None and not others):
+                return False
+            most = Fraction(factor) * (record.runtime + 1) * (sum(each.amount for each in others) if others else 1)
+            return sum(each.amount for each in used) > most
         case aggregates.ScoreValue(name, score):
             components = _named(record, name)
             return _score(components[0], score) if components else None

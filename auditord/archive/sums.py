@@ -28,6 +28,7 @@ from auditord_hookspecs import (
     ComponentAmount,
     ComponentPresent,
     Dimension,
+    ExceedsRuntime,
     MetaValue,
     ScoreValue,
 )
@@ -145,6 +146,8 @@ def _in_columns(dimension: Dimension) -> bool:
             return keys in _KEYS
         case ComponentAmount(component) | ComponentPresent(component):
             return component in AMOUNT_COLUMNS
+        case ExceedsRuntime(component, _, per):
+            return component in AMOUNT_COLUMNS and (per is None or per in AMOUNT_COLUMNS)
         case ScoreValue():
             return False
         case CalendarPeriod():

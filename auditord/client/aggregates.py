@@ -80,6 +80,9 @@ def _dimension(dimension: aggregates.Dimension) -> str:
             return f"amount:{_name(component)}"
         case aggregates.ComponentPresent(component):
             return f"has:{_name(component)}"
+        case aggregates.ExceedsRuntime(component, factor, per):
+            text = f"exceeds:{_name(component)}:{factor:f}"
+            return text if per is None else f"{text}:{_name(per)}"
         case aggregates.ScoreValue(component, score):
             return f"score:{_name(component)}:{_name(score)}"
         case aggregates.CalendarPeriod(unit, field, zone):

@@ -127,6 +127,9 @@ def _key_value(record: Record, stop: datetime, dimension: aggregates.Dimension) 
             return aggregates.amount_of(record, name)
         case aggregates.ComponentPresent(name):
             return any(each.name == name for each in record.components)
+        case aggregates.ExceedsRuntime(name, _, per):
+            amounts = [aggregates.amount_of(record, each or "") for each in (name, per)]
+            return dimension.holds(amounts[0], record.runtime, amounts[1])
         case aggregates.ScoreValue(name, score):
             first = next((each for each in record.components if each.name == name), None)
             return None if first is None else _score(first, score)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -26,6 +27,7 @@ from auditord_hookspecs import (
     ComponentPresent,
     ComponentUsage,
     Dimension,
+    ExceedsRuntime,
     Group,
     MetaValue,
     Score,
@@ -271,6 +273,8 @@ def _reader(dimension: Dimension) -> Callable[[Any, _Scores], KeyValue] | None: 
             return _amount
         case ComponentPresent():
             return lambda value, _: bool(int(value or 0))  # SQL NULL: no record can have it
+        case ExceedsRuntime():
+            return partial(_exceeds, dimension)
         case CalendarPeriod():
             return lambda value, _: date.fromisoformat(value)
         case MetaValue():
@@ -280,6 +284,14 @@ def _reader(dimension: Dimension) -> Callable[[Any, _Scores], KeyValue] | None: 
 def _amount(value: int | str | None, _: _Scores) -> int | None:
     """A number, or the numbers with commas of components with one name."""
     return sum(map(int, value.split(","))) if isinstance(value, str) else value
+
+
+def _exceeds(dimension: ExceedsRuntime, value: int | str | None, _: _Scores) -> bool:
+    """Whether it holds, or the numbers with semicolons that tell; SQL NULL: one of them is not known."""
+    if not (isinstance(value, str) and ";" in value):
+        return bool(int(value or 0))
+    amount, runtime, *per = [_amount(number, {}) for number in value.split(";")]
+    return dimension.holds(amount, runtime, per[0] if per else None)
 
 
 def _ordered(keys: Collection[_Key]) -> list[_Key]:

@@ -8,12 +8,13 @@ from typing import Final, LiteralString
 from auditord.store.conditions import can_be_there
 from auditord.store.dialects import Dialect, Key
 from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS
-from auditord.store.sql import Columns, Sql, case
+from auditord.store.sql import Columns, Sql, case, join, literal
 from auditord_hookspecs import (
     CalendarPeriod,
     ComponentAmount,
     ComponentPresent,
     Dimension,
+    ExceedsRuntime,
     MetaValue,
     ScoreValue,
 )
@@ -28,7 +29,9 @@ _COLUMNS_OF_TWO: Final[Mapping[tuple[str, ...], LiteralString]] = {
 }
 
 
-def compile_dimension(dimension: Dimension, stop: Sql, dialect: Dialect, columns: Columns) -> Key:
+def compile_dimension(  # noqa: PLR0911 one branch for each type of dimension
+    dimension: Dimension, stop: Sql, dialect: Dialect, columns: Columns
+) -> Key:
     """A column of the table of records, as :class:`auditord.store.aggregates.Folding` reads it.
 
     Args:
@@ -46,6 +49,8 @@ def compile_dimension(dimension: Dimension, stop: Sql, dialect: Dialect, columns
             return _amount(component, dialect, columns)
         case ComponentPresent(component):
             return _is_present(component, dialect)
+        case ExceedsRuntime():
+            return _exceeds(possible, dialect, columns)
         case ScoreValue(component):
             return _scores_of_several(component, dialect, columns)
         case CalendarPeriod(unit, field, zone):
@@ -87,6 +92,8 @@ def _possible(dimension: Dimension) -> Dimension | None:
             return MetaValue(*possible) if possible else None
         case ComponentAmount(component) | ComponentPresent(component) | ScoreValue(component):
             return dimension if can_be_there(component) else None
+        case ExceedsRuntime(component, _, per):
+            return dimension if can_be_there(component) and can_be_there(per or "") else None
         case CalendarPeriod():
             return dimension
 
@@ -127,6 +134,23 @@ def _is_present(component: str, dialect: Dialect) -> Key:
         return Key(Sql(f"CASE WHEN {AMOUNT_COLUMNS[component]} IS NULL THEN 0 ELSE 1 END"), dialect.text_of)
     present = dialect.lists(component, Comparison.GTE, 0)
     return Key(case(present, Sql("1"), Sql("0")), dialect.text_of, costly=True)
+
+
+def _exceeds(dimension: ExceedsRuntime, dialect: Dialect, columns: Columns) -> Key:
+    """Whether an amount exceeds the runtime; of incomplete records the numbers, with semicolons between them."""
+    runtime = Sql(dialect.runtime_in_index or "runtime")
+    names = [dimension.component] if dimension.per is None else [dimension.component, dimension.per]
+    if columns is not Columns.COMPLETE:
+        numbers = [dialect.amounts_of(names[0]), runtime, *map(dialect.amounts_of, names[1:])]
+        texts = [Sql(dialect.text_of.format(number.sql), number.parameters) for number in numbers]
+        return Key(join(" || ';' || ", texts), dialect.text_of, costly=True)
+    amount, *per = [
+        Sql(AMOUNT_COLUMNS[name]) if name in AMOUNT_COLUMNS else dialect.amount_of_one(name) for name in names
+    ]
+    # A number with an exponent: the product of three whole ones may not fit 64 bits.
+    most = join(" * ", [Sql(literal(f"{dimension.factor:f}E0")), Sql(f"({runtime.sql} + 1)"), *per])
+    exceeds = join(" > ", [amount, most])
+    return Key(case(exceeds, Sql("1"), Sql("0")), dialect.text_of, costly=not AMOUNT_COLUMNS.keys() >= set(names))
 
 
 def _scores_of_several(component: str, dialect: Dialect, columns: Columns) -> Key:

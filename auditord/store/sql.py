@@ -38,7 +38,7 @@ OPERATORS: Final[Mapping[Comparison, LiteralString]] = {
 }
 
 _DIGITS: Final[Sequence[LiteralString]] = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
-_CHARACTERS: Final[Sequence[LiteralString]] = (*_DIGITS, "+", "-", ".", ":", "T")
+_CHARACTERS: Final[Sequence[LiteralString]] = (*_DIGITS, "+", "-", ".", ":", "T", "E")
 _NO_TEXT: Final[LiteralString] = ""
 
 TRUE: Final = Sql("TRUE")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from enum import Enum
+from fractions import Fraction
 from typing import Final, TypeAlias
 
 import msgspec
@@ -22,6 +23,8 @@ from auditord_hookspecs.zones import UTC_NAME, clock_changes
 
 # Between the largest and the smallest score lie 632 decimal digits: every sum of products with integers is exact.
 _EXACT: Final = Context(prec=1_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
+
+_MOST_FACTOR: Final = 10**9
 
 
 class CalendarUnit(Enum):
@@ -91,6 +94,32 @@ class ComponentPresent:
 
 
 @dataclass(frozen=True, slots=True)
+class ExceedsRuntime:
+    """True for records with more of a component than is plausible for their runtime and one second more, else False.
+
+    Args:
+        component: the name of a component in seconds, such as TotalCPU.
+        factor: the most that is plausible for each second, from 0 to below 10^9 with at most nine decimals.
+        per: the name of a component whose amount multiplies the factor, such as Cores; None: nothing does.
+    """
+
+    component: str
+    factor: Decimal
+    per: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.factor.is_finite() and 0 <= self.factor < _MOST_FACTOR and self.factor == round(self.factor, 9)):
+            raise ValueError(f"a factor is below 10^9, with at most nine decimals, and not {self.factor}")
+
+    def holds(self, amount: int | None, runtime: int | None, per: int | None) -> bool:
+        """Return whether it is true for a record with these amounts and this runtime in seconds."""
+        times = 1 if self.per is None else per
+        if amount is None or runtime is None or times is None:
+            return False
+        return amount > Fraction(self.factor) * times * (runtime + 1)
+
+
+@dataclass(frozen=True, slots=True)
 class ScoreValue:
     """The value of a score of the record's first component of this name; None if it has none.
 
@@ -127,7 +156,7 @@ class CalendarPeriod:
         clock_changes(self.zone)
 
 
-Dimension: TypeAlias = MetaValue | ComponentAmount | ComponentPresent | ScoreValue | CalendarPeriod
+Dimension: TypeAlias = MetaValue | ComponentAmount | ComponentPresent | ExceedsRuntime | ScoreValue | CalendarPeriod
 KeyValue: TypeAlias = str | int | bool | Decimal | date | None
 
 

@@ -42,6 +42,7 @@ from auditord_hookspecs import (
     ComponentAmount,
     ComponentPresent,
     Dimension,
+    ExceedsRuntime,
     MetaValue,
     ScoreValue,
 )
@@ -289,6 +290,8 @@ def _is_grouped(dimension: Dimension, known: Collection[str], parts: Collection[
             return component == CPU_TIME
         case ComponentAmount(component):
             return component == CORES and CORES_KEY in known
+        case ExceedsRuntime():
+            return False
         case ScoreValue():
             return True
 

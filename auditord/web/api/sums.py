@@ -43,13 +43,16 @@ MOST: Final = 20
 """Dimensions, and components, of one query."""
 
 FORMS: Final = (
-    "meta:key or meta:key|otherkey, amount:component, has:component, score:component:score, start:day, start:week "
-    "(from Monday on), start:month, start:quarter or start:year, and the same with stop; days are those of UTC, or "
-    "of a time zone that is named behind, as in stop:day:Europe/Berlin"
+    "meta:key or meta:key|otherkey, amount:component, has:component, exceeds:component:factor or "
+    "exceeds:component:factor:othercomponent (more than factor, times the other, for each second of the runtime and "
+    "one more), score:component:score, start:day, start:week (from Monday on), start:month, start:quarter or "
+    "start:year, and the same with stop; days are those of UTC, or of a time zone that is named behind, as in "
+    "stop:day:Europe/Berlin"
 )
 
 # A name in a pattern: what divides names is percent-encoded, and any other ASCII may be.
 _NAME: Final = rf"(?:[^%:|{WHITE_SPACE}\u0000]|%2[1-9A-F]|%[3-7][0-9A-F])(?:[^%:|\u0000]|%[2-7][0-9A-F]){{0,255}}"
+_FACTOR: Final = r"(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,9})?"
 _UNIT: Final = "|".join(unit.value for unit in aggregates.CalendarUnit)
 
 # Every name that is one, so that what the description allows is answered.
@@ -66,6 +69,7 @@ _NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 _FORMS: Final = (
     rf"meta:{_NAME}(?:\|{_NAME}){{0,9}}",
     rf"(?:amount|has):{_NAME}",
+    rf"exceeds:{_NAME}:{_FACTOR}(?::{_NAME})?",
     f"score:{_NAME}:{_NAME}",
     rf"(?:start|stop):(?:{_UNIT})(?::(?:{_ZONE}))?",
 )
@@ -153,6 +157,15 @@ def _score(text: str) -> aggregates.ScoreValue:
     return aggregates.ScoreValue(_name(component), _name(score))
 
 
+def _excess(text: str) -> aggregates.ExceedsRuntime:
+    component, _, rest = text.partition(":")
+    factor, colon, per = rest.partition(":")
+    try:
+        return aggregates.ExceedsRuntime(_name(component), Decimal(factor), _name(per) if colon else None)
+    except (ArithmeticError, ValueError) as error:
+        raise InvalidQuery(f"'{text[:60]}' is no component and factor: {error}") from error
+
+
 def _period(field: TimeField, text: str) -> aggregates.CalendarPeriod:
     name, _, zone = text.partition(":")
     try:
@@ -170,6 +183,7 @@ _DIMENSIONS: Final[Mapping[str, Callable[[str], aggregates.Dimension]]] = {
     "meta": lambda text: aggregates.MetaValue(*map(_name, text.split("|"))),
     "amount": lambda text: aggregates.ComponentAmount(_name(text)),
     "has": lambda text: aggregates.ComponentPresent(_name(text)),
+    "exceeds": _excess,
     "score": _score,
     "start": lambda text: _period(TimeField.START, text),
     "stop": lambda text: _period(TimeField.STOP, text),

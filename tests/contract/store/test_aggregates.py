@@ -101,6 +101,7 @@ LEAVES: st.SearchStrategy[Condition] = st.one_of(
 )
 NESTED = st.just(AllOf()) | LEAVES | st.builds(AllOf, st.lists(LEAVES, max_size=2).map(tuple))
 CONDITIONS = NESTED | st.builds(AnyOf, st.lists(NESTED, max_size=2).map(tuple))
+FACTORS = st.sampled_from([Decimal("0.25"), Decimal("1.5")])
 DIMENSIONS: st.SearchStrategy[aggregates.Dimension] = st.one_of(
     st.sampled_from(
         [
@@ -113,6 +114,7 @@ DIMENSIONS: st.SearchStrategy[aggregates.Dimension] = st.one_of(
     st.lists(KEYS, min_size=1, max_size=3, unique=True).map(lambda keys: aggregates.MetaValue(*keys)),
     st.builds(aggregates.ComponentAmount, NAMES),
     st.builds(aggregates.ComponentPresent, NAMES),
+    st.builds(aggregates.ExceedsRuntime, NAMES, FACTORS, st.none() | NAMES),
     st.builds(aggregates.ScoreValue, NAMES, SCORE_NAMES),
     st.builds(
         aggregates.CalendarPeriod,
@@ -367,6 +369,8 @@ async def test_names_that_no_record_has_are_simply_not_there(stores: StoreFactor
         aggregates.MetaValue(text, "site_id"),
         aggregates.ComponentAmount(text),
         aggregates.ComponentPresent(text),
+        aggregates.ExceedsRuntime(text, Decimal(1)),
+        aggregates.ExceedsRuntime("Cores", Decimal(1), text),
     )
     usage = (aggregates.ComponentUsage(text, (text,)), aggregates.ComponentUsage("Cores", (text,)))
     async with filled(stores, records) as store:

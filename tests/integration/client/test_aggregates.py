@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -48,6 +49,8 @@ QUERIES = {
             aggregates.ScoreValue("Cores", "HEPscore23"),
             aggregates.ComponentAmount("Cores"),
             aggregates.ComponentPresent("GPU"),
+            aggregates.ExceedsRuntime("Memory", Decimal("0.25"), "Cores"),
+            aggregates.ExceedsRuntime("Cores", Decimal(1)),
         )
     ),
     "filters": aggregates.AggregateQuery(

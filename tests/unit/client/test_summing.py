@@ -24,6 +24,7 @@ from auditord_hookspecs import (
     ComponentPresent,
     ComponentUsage,
     Dimension,
+    ExceedsRuntime,
     HttpAnswer,
     MetaValue,
     Record,
@@ -72,6 +73,7 @@ DIMENSIONS: st.SearchStrategy[Dimension] = st.one_of(
     st.lists(TEXTS, min_size=1, max_size=2, unique=True).map(lambda keys: MetaValue(*keys)),
     st.builds(ComponentAmount, NAMES),
     st.builds(ComponentPresent, NAMES),
+    st.builds(ExceedsRuntime, NAMES, st.sampled_from([Decimal("0.25"), Decimal("1.5")]), st.none() | NAMES),
     st.builds(ScoreValue, NAMES, SCORE_NAMES),
     st.builds(
         CalendarPeriod,

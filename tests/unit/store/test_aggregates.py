@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,7 @@ def test_everything_that_is_asked_for_is_a_parameter() -> None:
         aggregates.MetaValue('o"key'),
         aggregates.ComponentAmount("o'name"),
         aggregates.ComponentPresent("o'name"),
+        aggregates.ExceedsRuntime("o'name", Decimal("1.5"), "o'other"),
         SCORE,
     )
     query = aggregates.AggregateQuery(
@@ -81,7 +83,7 @@ FEW = "SEARCH records USING INDEX records_with_more (stop_time>? AND stop_time<?
 def test_a_period_by_columns_is_read_from_one_index_alone(connection: sqlite3.Connection) -> None:
     where = during(TimeField.STOP)
     assert plan(connection, aggregates.AggregateQuery(where, (SITE, GROUP), CORES)) == [BY_STOP, FEW, FEW]
-    known = (GROUP, aggregates.ComponentPresent("TotalCPU"))
+    known = (GROUP, aggregates.ComponentPresent("TotalCPU"), aggregates.ExceedsRuntime("TotalCPU", Decimal(1), "Cores"))
     assert plan(connection, aggregates.AggregateQuery(where, known, CORES)) == [BY_STOP, FEW, FEW]
     months = (GROUP, aggregates.CalendarPeriod(aggregates.CalendarUnit.MONTH))
     assert plan(connection, aggregates.AggregateQuery(where, months)) == [BY_STOP, FEW]

@@ -1,6 +1,7 @@
 """Aggregates in PostgreSQL's SQL: every value a parameter, and nothing asked that the database cannot be asked."""
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -21,6 +22,7 @@ def test_everything_that_is_asked_for_is_a_parameter(products: Products) -> None
         aggregates.MetaValue("%key"),
         aggregates.ComponentAmount("o'name"),
         aggregates.ComponentPresent("o'name"),
+        aggregates.ExceedsRuntime("o'name", Decimal("1.5"), "o'other"),
         SCORE,
     )
     query = aggregates.AggregateQuery(
@@ -38,6 +40,7 @@ def test_names_that_no_record_can_have_are_not_asked_for(text: str) -> None:
         aggregates.MetaValue("site_id", text),
         aggregates.ComponentAmount(text),
         aggregates.ComponentPresent(text),
+        aggregates.ExceedsRuntime("Cores", Decimal(1), text),
         aggregates.ScoreValue(text, "score"),
     )
     query = aggregates.AggregateQuery(by=by, usage=(aggregates.ComponentUsage(text, ("score",)),))
