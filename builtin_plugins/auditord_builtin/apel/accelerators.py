@@ -14,7 +14,8 @@ from typing import Any, Final, TypeAlias
 from auditord_builtin.apel.config import AcceleratorConfig, ApelConfig, SummaryFields
 from auditord_builtin.apel.fields import AmountField, ComponentField, KeyField, RecordField
 from auditord_builtin.apel.messages import MOST_BYTES, Message, encoded_size
-from auditord_builtin.apel.questions import Answer, Number, Question
+from auditord_builtin.apel.plausible import Number
+from auditord_builtin.apel.questions import Answer, Question
 from auditord_builtin.apel.rows import Problem
 from auditord_builtin.apel.summaries import half_up
 from auditord_builtin.apel.text import clean
@@ -41,7 +42,7 @@ async def accelerator_messages(
     if accelerators is None or fields is None:
         return (), ()
     answers, left_out = await _question(accelerators, fields).ask(config, records, site, month.window)
-    problems = [Problem(f"{site} {month}, accelerators", *each) for each in sorted(left_out.items())]
+    problems = [Problem(f"{site} {month}, accelerators", why.reason, jobs) for why, jobs in sorted(left_out.items())]
     return _messages([*_usage_records(accelerators, site, month, answers)], site, month, most_bytes), problems
 
 

@@ -97,7 +97,7 @@ class JobReporter(Reporter):
         await self._save(site, {day: begun})
         known, marks = _marks(state.marks), {mark(row) for row in rows}
         await self._send(site, [row for row in rows if mark(row) not in known])
-        settings = settings_digest(self.config) if problems else None
+        settings = settings_digest(self.config) if any(problem.jobs for problem in problems) else None
         done = msgspec.structs.replace(begun, totals=totals.digest, settings=settings)
         await self._save(site, {day: msgspec.structs.replace(done, marks=_joined(marks), jobs=len(marks))})
 

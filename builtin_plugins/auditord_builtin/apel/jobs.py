@@ -11,6 +11,7 @@ from auditord_builtin.apel import fields
 from auditord_builtin.apel.config import ApelConfig, JobFields, JobLayout
 from auditord_builtin.apel.infrastructure import batch_system_field, describe
 from auditord_builtin.apel.messages import render_jobs
+from auditord_builtin.apel.plausible import plausible_cpu, reported_as
 from auditord_builtin.apel.questions import LeftOut, conditions, kept_level, known_text, site_of, whole_number
 from auditord_builtin.apel.rows import JobRow, Problem
 from auditord_builtin.apel.text import LONGEST, clean
@@ -39,8 +40,11 @@ async def individual_jobs(
     for where in conditions(config, wanted, Window(begin, window.stop)):
         async with records.stream(RecordQuery(where)) as found:
             async for record in found:
-                if _site(config, record) in wanted and (job := job_row(config, record)) is not None:
-                    yield job
+                if _site(config, record) not in wanted or (job := job_row(config, record)) is None:
+                    continue
+                yield job
+                if isinstance(job, JobRow) and job.remark is not None:
+                    yield job.remark
 
 
 def job_row(config: ApelConfig, record: Record) -> JobRow | Problem | None:
@@ -71,17 +75,21 @@ def _row(config: ApelConfig, record: Record, site: str) -> JobRow:
     description = describe(
         config, () if batch_system is None else (batch_system.text(meta_value(record, batch_system.name)),)
     )
+    texts = {name: _value(name, field, record) for name, field in _fields(chosen)}
+    stored = _amount(chosen.mandatory.CpuDuration, record)
+    cpu = plausible_cpu(stored, runtime, 1, int(texts["Processors"]))
     values = {
         **({} if description is None else {"InfrastructureDescription": description}),
         "Site": clean(site),
-        **{name: _value(name, field, record) for name, field in _fields(chosen)},
+        **texts,
         "WallDuration": str(runtime),
-        "CpuDuration": str(_amount(chosen.mandatory.CpuDuration, record)),
+        "CpuDuration": str(cpu),
         "StartTime": _seconds(record.start_time),
         "EndTime": _seconds(stop),
         **_service_level(config, chosen, record),
     }
-    return JobRow(config.job_message, record.record_id, site, Month.of(stop), values)
+    remark = None if cpu == stored else Problem(record.record_id, f"an {reported_as(stored, runtime, cpu)}")
+    return JobRow(config.job_message, record.record_id, site, Month.of(stop), values, remark)
 
 
 def _fields(chosen: JobFields) -> Iterator[tuple[str, fields.JobField]]:

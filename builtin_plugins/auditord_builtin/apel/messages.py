@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Final
 
 from auditord_builtin.apel.config import JobLayout, SummaryLayout
-from auditord_builtin.apel.rows import JobRow, SummaryRow
+from auditord_builtin.apel.rows import JobRow, LeftOutJobs, SummaryRow
 from auditord_builtin.apel.text import fold
 from auditord_hookspecs.months import Month
 
@@ -89,7 +89,7 @@ def render(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence
     return pack([_block(row) for row in ordered], most_bytes)
 
 
-def sync_message(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
+def sync_message(rows: Iterable[SummaryRow | LeftOutJobs], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
     """The numbers of jobs for each site, month and submit host, for APEL to compare with what it holds."""
     jobs: Counter[tuple[str, str, Month]] = Counter()
     hosts: dict[tuple[str, str, Month], str] = {}

@@ -2,20 +2,19 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 
 from auditord_builtin.apel import fields
 from auditord_builtin.apel.config import ApelConfig, Benchmark
+from auditord_builtin.apel.plausible import Number, implausible, plausible_cpu
 from auditord_hookspecs import Records, Window, aggregates, query
-
-Number: TypeAlias = int | Fraction
-"""An exact number; whole ones are added up much faster."""
 
 WHOLE: Final = frozenset({"NodeCount", "Processors", "Count"})
 """Fields that are whole numbers."""
@@ -25,6 +24,13 @@ _MOST_LEVEL: Final = 10**7
 
 class LeftOut(Exception):
     """Raised with the reason for which some jobs cannot be reported."""
+
+
+class LeftOutFor(NamedTuple):
+    """The reason for which jobs cannot be reported, and their submit host."""
+
+    reason: str
+    submit_host: str
 
 
 def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iterator[query.AllOf]:
@@ -71,6 +77,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
         alike: equal in groups with equal ``texts``.
         texts: of the key fields, by their names.
         amounts: sums of the amount fields, by their names, each in the field's unit.
+        stored: the same before implausible CPU times were replaced.
         benchmark: the first that the jobs have, with its ``level``; None if none was asked for.
     """
 
@@ -78,6 +85,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     alike: tuple[aggregates.KeyValue, ...]
     texts: Mapping[str, str]
     amounts: Mapping[str, Number]
+    stored: Mapping[str, Number]
     benchmark: Benchmark | None
     level: Decimal
 
@@ -91,22 +99,25 @@ class Question:
         amounts: fields that are summed up, by name.
         benchmarks: of which the first counts that jobs have; none: they are not asked for.
         only: a component without which jobs do not count.
+        cpu_times: those of the amounts that are CPU times of as many processors as the key ``Processors`` says.
     """
 
     keys: Mapping[str, fields.KeyField]
     amounts: Mapping[str, fields.AmountField]
     benchmarks: Sequence[Benchmark] = ()
     only: fields.ComponentField | None = None
+    cpu_times: Sequence[str] = ()
 
     async def ask(
         self, config: ApelConfig, records: Records, site: str, window: Window
-    ) -> tuple[Sequence[Answer], Counter[str]]:
-        """The answers for the jobs of a site that stopped in the window; then how many jobs are left out, by reason."""
+    ) -> tuple[Sequence[Answer], Counter[LeftOutFor]]:
+        """The answers for the jobs of a site that stopped in the window; then how many jobs are left out."""
         summed_fields = (*self.amounts.values(), *(() if self.only is None else (self.only,)))
         components = [field.name for field in summed_fields if isinstance(field, fields.ComponentField)]
         summed = list(dict.fromkeys(components))
         read = [dimension for field in self.keys.values() if (dimension := _dimension(field)) is not None]
-        asked = [*read, *map(_score, self.benchmarks), *map(aggregates.ComponentPresent, summed)]
+        apart = [implausible(self.amounts[name], self.keys["Processors"]) for name in self.cpu_times]
+        asked = [*read, *map(_score, self.benchmarks), *map(aggregates.ComponentPresent, summed), *filter(None, apart)]
         by = tuple(dict.fromkeys(asked))
         groups = await site_groups(config, records, site, window, *by, usage=summed)
         return _Reading(self, by, summed, frozenset(read)).read(groups)
@@ -137,18 +148,26 @@ class _Reading:
         self._amounts = [(name, fields_of_sums.index(field)) for name, field in question.amounts.items()]
         dimensions = [(name, field, _dimension(field)) for name, field in question.keys.items()]
         self._keys = [(name, field, None if by is None else self._places[by]) for name, field, by in dimensions]
+        self._cpu_times = question.cpu_times
         self._texts: dict[tuple[aggregates.KeyValue, ...], Mapping[str, str]] = {}
 
-    def read(self, groups: Sequence[aggregates.Group]) -> tuple[Sequence[Answer], Counter[str]]:
+    def read(self, groups: Sequence[aggregates.Group]) -> tuple[Sequence[Answer], Counter[LeftOutFor]]:
         answers: list[Answer] = []
-        left_out: Counter[str] = Counter()
+        left_out: Counter[LeftOutFor] = Counter()
         for group in groups:
             try:
                 if self._counts(group):
                     answers.append(self._answer(group))
             except LeftOut as reason:
-                left_out[str(reason)] += group.records
+                left_out[LeftOutFor(str(reason), self._submit_host(group))] += group.records
         return answers, left_out
+
+    def _submit_host(self, group: aggregates.Group) -> str:
+        for name, field, place in self._keys:
+            if name == "SubmitHost":
+                with suppress(LeftOut):
+                    return _text(name, field, None if place is None else group.key[place])
+        return fields.NOTHING
 
     def _counts(self, group: aggregates.Group) -> bool:
         return self._only is None or self._only_sum is None or bool(group.key[self._only] and self._only_sum(group))
@@ -163,7 +182,20 @@ class _Reading:
             texts = self._texts[alike] = {
                 name: _text(name, field, None if place is None else key[place]) for name, field, place in self._keys
             }
-        return Answer(group, alike, texts, {name: sums[at] for name, at in self._amounts}, benchmark, level)
+        stored = {name: sums[at] for name, at in self._amounts}
+        return Answer(group, alike, texts, self._plausible(group, texts, stored), stored, benchmark, level)
+
+    def _plausible(
+        self, group: aggregates.Group, texts: Mapping[str, str], stored: Mapping[str, Number]
+    ) -> Mapping[str, Number]:
+        """Replace implausible CPU times of a group whose jobs are all plausible or all implausible."""
+        if not self._cpu_times:
+            return stored
+        processors = int(texts["Processors"])
+        possible = {
+            name: plausible_cpu(stored[name], group.runtime, group.records, processors) for name in self._cpu_times
+        }
+        return {**stored, **possible}
 
     def _benchmark(self, key: Sequence[aggregates.KeyValue]) -> tuple[Benchmark | None, Decimal]:
         for benchmark, place in self._benchmarks:

@@ -14,7 +14,7 @@ from auditord_hookspecs.wording import counted
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A fault in a record, row or line for an operator, and the number of jobs; 0 where that is not known."""
+    """A fault in a record, row or line for an operator, and the number of jobs that it leaves out."""
 
     subject: str
     reason: str
@@ -81,13 +81,29 @@ class SummaryRow(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """One job as it is published: ``fields`` are its lines, ``month`` is that in which it ended."""
+    """One job as it is published: ``fields`` are its lines, ``month`` is that in which it ended.
+
+    Args:
+        remark: about a job that is not reported as it is stored.
+    """
 
     layout: JobLayout
     record_id: str
     site: str
     month: Month
     fields: Mapping[str, str]
+    remark: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutJobs:
+    """Jobs that cannot be reported: how many there are of a site, month and submit host, and why."""
+
+    site: str
+    month: Month
+    submit_host: str
+    jobs: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +116,14 @@ class Summaries:
     rows: tuple[SummaryRow, ...] = ()
     problems: tuple[Problem, ...] = ()
     held: tuple[SummaryRow, ...] = ()
+    left_out: tuple[LeftOutJobs, ...] = ()
+
+    @property
+    def unreported(self) -> tuple[SummaryRow | LeftOutJobs, ...]:
+        """The jobs that the store has and the rows do not."""
+        return (*self.held, *self.left_out)
+
+    @property
+    def counts(self) -> tuple[SummaryRow | LeftOutJobs, ...]:
+        """All jobs of the store, for the sync message: what is missing in the rows shows there."""
+        return (*self.rows, *self.unreported)

@@ -88,7 +88,7 @@ async def shown(config: ApelConfig, records: Records, site: str, month: Month) -
 async def _summaries(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:
     answer = await summaries(config, records, site, month)
     most = config.messaging.max_message_size
-    for message in (*sync_message(answer.rows, most), *render(answer.rows, most)):
+    for message in (*sync_message(answer.counts, most), *render(answer.rows, most)):
         yield message.text
     for line in _listed(answer.problems):
         yield line

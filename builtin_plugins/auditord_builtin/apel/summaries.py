@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from itertools import groupby
 from math import lcm
 from typing import Final
 
@@ -17,12 +18,14 @@ from auditord_builtin.apel.config import ApelConfig, SummaryFields
 from auditord_builtin.apel.fields import AmountField, KeyField, NormalisedAmountField, NormalisedField, RecordField
 from auditord_builtin.apel.infrastructure import LONGEST, batch_system_field, describe
 from auditord_builtin.apel.messages import render
-from auditord_builtin.apel.questions import Answer, Number, Question
-from auditord_builtin.apel.rows import Problem, Summaries, SummaryRow
+from auditord_builtin.apel.plausible import Number, reported_as
+from auditord_builtin.apel.questions import Answer, LeftOutFor, Question
+from auditord_builtin.apel.rows import LeftOutJobs, Problem, Summaries, SummaryRow
 from auditord_builtin.apel.text import clean, clean_name
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Records
 from auditord_hookspecs.months import Month
+from auditord_hookspecs.wording import counted
 
 _THOUSANDTH: Final = Decimal("0.001")
 _INFRASTRUCTURE: Final = 20
@@ -58,6 +61,7 @@ class _Sums:
     normalised_cpu: Number = 0
     stops: list[datetime] = field(default_factory=list[datetime])
     batch_systems: set[str] = field(default_factory=set[str])
+    implausible: list[Answer] = field(default_factory=list[Answer])
 
     def add(self, answer: Answer, level: int) -> None:
         """Add jobs with this level of the benchmark in units."""
@@ -66,6 +70,8 @@ class _Sums:
         self.wall += group.runtime
         self.cpu += amounts["cpu"]
         self.stops += (group.first_stop, group.last_stop)
+        if answer.stored["cpu"] != amounts["cpu"]:
+            self.implausible.append(answer)
         if "normalised_wall" in amounts:
             self.normalised_wall += amounts["normalised_wall"] * level
             self.normalised_cpu += amounts["normalised_cpu"] * level
@@ -92,10 +98,11 @@ async def summaries(config: ApelConfig, records: Records, site: str, month: Mont
     fields = config.summary_fields
     answers, left_out = await _question(config, fields).ask(config, records, site, month.window)
     levels = _Levels({answer.level for answer in answers})
-    rows = [_described(config, fields, sums, levels) for sums in _added_up(config, site, month, answers, levels)]
-    good, held, problems = _checked(rows)
-    left = [Problem(f"{site} {month}", *each) for each in sorted(left_out.items())]
-    return Summaries(tuple(good), (*left, *problems), tuple(held))
+    added = list(_added_up(config, site, month, answers, levels))
+    good, held, problems = _checked([_described(config, fields, sums, levels) for sums in added])
+    remarks = [_implausible(sums) for sums in added if sums.implausible]
+    left = [_left_out(site, month, why, jobs) for why, jobs in sorted(left_out.items())]
+    return Summaries(tuple(good), (*_reasons(left), *problems, *remarks), tuple(held), tuple(left))
 
 
 def half_up(number: Number, divisor: int = 1) -> int:
@@ -116,7 +123,9 @@ def _question(config: ApelConfig, fields: SummaryFields) -> Question:
     if config.summary_message.normalised:
         amounts["normalised_wall"] = _base(mandatory.NormalisedWallDuration, _RUNTIME)
         amounts["normalised_cpu"] = _base(mandatory.NormalisedCpuDuration, mandatory.CpuDuration)
-    return Question({name: key for name, key in keys.items() if key is not None}, amounts, config.scores)
+    cpu_times = [name for name in ("cpu", "normalised_cpu") if name in amounts]
+    asked = {name: key for name, key in keys.items() if key is not None}
+    return Question(asked, amounts, config.scores, cpu_times=cpu_times)
 
 
 def _base(field: NormalisedAmountField, default: AmountField) -> AmountField:
@@ -190,10 +199,40 @@ def _checked(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence
     problems: list[Problem] = []
     for row in rows:
         faults = [fault.reason for message in render([row]) for fault in validate(message.text)]
-        subject = f"{row.site} {row.month} {row.vo} on {row.submit_host}, {row.processors} processors"
-        problems += [Problem(subject, f"left out: {'; '.join(faults)}", row.jobs)] if faults else []
+        problems += [Problem(_subject(row), f"left out: {'; '.join(faults)}", row.jobs)] if faults else []
         (held if faults else good).append(row)
     return good, held, problems
+
+
+def _implausible(sums: _Sums) -> Problem:
+    """Return what is said of the jobs of a row that have an implausible CPU time; they are reported."""
+    groups = [answer.group for answer in sums.implausible]
+    jobs, wall = sum(group.records for group in groups), sum(group.runtime for group in groups)
+    stored = sum(answer.stored["cpu"] for answer in sums.implausible)
+    reported = sum(answer.amounts["cpu"] for answer in sums.implausible)
+    first, last = min(group.first_stop for group in groups), max(group.last_stop for group in groups)
+    ends = f"it ended at {_instant(first)}" if jobs == 1 else f"they ended from {_instant(first)} to {_instant(last)}"
+    found = counted(jobs, "job has an", "jobs have an")
+    return Problem(_subject(sums.row), f"{found} {reported_as(stored, wall, reported)}; {ends}")
+
+
+def _instant(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _left_out(site: str, month: Month, why: LeftOutFor, jobs: int) -> LeftOutJobs:
+    return LeftOutJobs(clean(site), month, clean_name(why.submit_host), jobs, why.reason)
+
+
+def _reasons(left: Sequence[LeftOutJobs]) -> Iterator[Problem]:
+    """Return one problem for each reason."""
+    for reason, alike in groupby(left, lambda each: each.reason):
+        same = list(alike)
+        yield Problem(f"{same[0].site} {same[0].month}", reason, sum(each.jobs for each in same))
+
+
+def _subject(row: SummaryRow) -> str:
+    return f"{row.site} {row.month} {row.vo} on {row.submit_host}, {row.processors} processors"
 
 
 def _spelling(row: SummaryRow) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from auditord_builtin.apel.accelerators import accelerator_messages
 from auditord_builtin.apel.messages import Message, render, sync_message
 from auditord_builtin.apel.questions import site_groups
 from auditord_builtin.apel.reporting import LISTED, NotReported, Part, Reporter, other_kind
-from auditord_builtin.apel.rows import SummaryRow
+from auditord_builtin.apel.rows import Summaries, SummaryRow
 from auditord_builtin.apel.sending import say
 from auditord_builtin.apel.state import MonthState, Outbox, pack, unpack
 from auditord_builtin.apel.summaries import summaries
@@ -33,23 +33,24 @@ class Found:
     """The report that the store's records make of a month of a site.
 
     Args:
-        rows: to report.
-        held: rows that APEL would refuse: what it has of them stays as it is.
+        summary: the rows to report, and what cannot be.
         accelerators: messages in a format of their own, without keys that could be withdrawn.
         problems: in words.
         stored: how many jobs there are.
     """
 
-    rows: Sequence[SummaryRow]
-    held: Sequence[SummaryRow]
+    summary: Summaries
     accelerators: Sequence[Message]
     problems: tuple[str, ...]
     stored: int
 
     @property
     def digest(self) -> str:
-        """A digest of the rows and of nothing else."""
-        content = [self.rows, sorted(row.key for row in self.held), [message.text for message in self.accelerators]]
+        """A digest of all that is sent, and of nothing else."""
+        held, messages = sorted(row.key for row in self.summary.held), [message.text for message in self.accelerators]
+        missing = [(each.submit_host, each.jobs) for each in self.summary.unreported]
+        # Without missing jobs it is the same as that of older versions, or each month would be sent again.
+        content = [self.summary.rows, held, messages, *([missing] if missing else [])]
         return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
 
 
@@ -101,7 +102,7 @@ class SummaryReporter(Reporter):
         """
         before = self.saved.month(site, month)
         found = await self._look(site, month, before)
-        problems, jobs = found.problems[:LISTED], sum(row.jobs for row in found.rows)
+        problems, jobs = found.problems[:LISTED], sum(row.jobs for row in found.summary.rows)
         state = msgspec.structs.replace(before, stored=found.stored, reportable=jobs, problems=problems)
         if self.context.dry_run or problems != before.problems:
             self.show_problems(f"{site} {month}", found.problems)
@@ -130,15 +131,16 @@ class SummaryReporter(Reporter):
                 f"{site} {month}: the store has no job of this month any more, of any site, and APEL has {state.jobs}: "
                 "nothing is withdrawn. If these jobs are gone for good reason, ask APEL to delete the month"
             )
-        return Found(summary.rows, summary.held, accelerators, problems, stored)
+        return Found(summary, accelerators, problems, stored)
 
     def _plan(self, site: str, month: Month, state: MonthState, found: Found) -> MonthState:
         """Put the whole report of a month into its outbox, instead of what waited there."""
         there = {row.key: row for row in unpack(state.there, SummaryRow)}
-        kept = {row.key for row in (*found.rows, *found.held)}
+        rows, missing = found.summary.rows, found.summary.held
+        kept = {row.key for row in (*rows, *missing)}
         gone = [row for key, row in there.items() if key not in kept]
-        held = {row.key: there[row.key] for row in found.held if row.key in there}
-        will_be = {row.key: row.withdrawn() for row in found.rows} | held
+        held = {row.key: there[row.key] for row in missing if row.key in there}
+        will_be = {row.key: row.withdrawn() for row in rows} | held
         messages = self._messages(site, month, gone, found)
         if gone and messages:
             records = counted(len(gone), "record at APEL is", "records at APEL are")
@@ -161,8 +163,8 @@ class SummaryReporter(Reporter):
             NotReported: APEL would refuse one of them.
         """
         size = self.config.messaging.max_message_size
-        summary = [*render(gone, size), *sync_message([*gone, *found.rows], size), *render(found.rows, size)]
-        messages = [*summary, *found.accelerators]
+        sync = sync_message([*gone, *found.summary.counts], size)
+        messages = [*render(gone, size), *sync, *render(found.summary.rows, size), *found.accelerators]
         for message in messages:
             if faults := validate(message.text, self.context.now()):
                 raise NotReported(f"{site} {month}: APEL would refuse the report: {'; '.join(map(str, faults[:5]))}")

@@ -2,8 +2,7 @@
 
 APEL refuses a whole message for one fault in it without an answer; only its operators see it. The rules are those of
 its parser (types, mandatory fields, ranges) and of its database (what must not be null, lengths, keys that overwrite
-each other), and one of our own: more CPU time than twice the wall time of all processors is milliseconds taken for
-seconds.
+each other).
 """
 
 import json
@@ -53,7 +52,7 @@ class _Validation:
         odd = [(key, value) for key, value in self.values.items() if not self._is_plain(key, value)]
         wrong = [fault for key, value in odd for fault in self._value_faults(key, value)]
         if not wrong:  # or numbers could not be compared
-            wrong = [*self._time_faults(), *self._benchmark_faults(), *self._cpu_faults()]
+            wrong = [*self._time_faults(), *self._benchmark_faults()]
         return [*unknown, *missing, *wrong]
 
     def _is_plain(self, key: str, value: str) -> bool:
@@ -115,18 +114,6 @@ class _Validation:
         kind = self.values.get("ServiceLevelType")
         if kind is not None and kind.lower() not in BENCHMARKS:
             yield f"ServiceLevelType is {kind[:40]!r}, not one of {', '.join(BENCHMARKS.values())}"
-
-    def _cpu_faults(self) -> Iterator[str]:
-        cpu, wall, processors = (self._number(key) for key in ("CpuDuration", "WallDuration", "Processors"))
-        jobs = self._number("NumberOfJobs") if "NumberOfJobs" in self.rules.longest else 1
-        if not processors or cpu is None or wall is None or jobs is None:
-            return
-        # The runtime of each job was cut to whole seconds, so up to one second of each is missing.
-        if cpu > 2 * (wall + jobs) * processors:
-            yield (
-                f"{cpu} s of CPU time in {wall} s on {processors} processors is more than twice as much as there was: "
-                "are these milliseconds (divide_by: 1000)?"
-            )
 
 
 def validate(message_text: str, now: datetime | None = None) -> Sequence[Problem]:

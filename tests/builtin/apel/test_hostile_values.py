@@ -114,14 +114,14 @@ def test_summaries(layout: str, stored: Sequence[Record]) -> None:
     config = configured(layout, "v0.4")
     answer = anyio.run(summaries, config, FakePluginContext(stored=stored), "SITE-A", MONTH)
     receiver, now = Receiver(), datetime(2024, 3, 1, tzinfo=UTC)
-    for message in (*render(answer.rows), *sync_message(answer.rows)):
+    for message in (*render(answer.rows), *sync_message(answer.counts)):
         assert validate(message.text, now) == []
         receiver.take(message.text)
     ended = [each for each in stored if each.stop_time is not None and Month.of(each.stop_time) == MONTH]
     left_out = sum(problem.jobs for problem in answer.problems)
     assert len({row.key for row in answer.rows}) == len(answer.rows) == len(receiver.rows)
     assert receiver.total("NumberOfJobs") + left_out == len(ended)
-    assert sum(receiver.sync.values()) + left_out == len(ended)
+    assert sum(receiver.sync.values()) == len(ended)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_what_apel_reads_as_nothing_is_one_row() -> None:
     )
     assert [(row.submit_host, row.jobs) for row in answer.rows] == [("None", 5)]
     receiver = Receiver()
-    for message in (*render(answer.rows), *sync_message(answer.rows)):
+    for message in (*render(answer.rows), *sync_message(answer.counts)):
         assert validate(message.text) == []
         receiver.take(message.text)
     assert receiver.total("NumberOfJobs") == 5

@@ -55,9 +55,11 @@ class Topic:
         return taken
 
 
-def job(name: str, days_ago: float, *, site: str = "a", vo: str = "atlas", cpu: int = 3_000) -> Record:
+def job(
+    name: str, days_ago: float, *, site: str = "a", vo: str = "atlas", cpu: int = 3_000, score: float = 10
+) -> Record:
     stop = NOW - timedelta(days=days_ago)
-    components = (Component("Cores", 1, (Score("HEPscore23", 10.0),)), Component("TotalCPU", cpu, ()))
+    components = (Component("Cores", 1, (Score("HEPscore23", score),)), Component("TotalCPU", cpu, ()))
     meta: dict[str, tuple[str, ...]] = {"site_id": (site,), "voms": (vo,), "submit_host": ("ce",)}
     return Record(name, stop - timedelta(hours=1), components, stop, meta)
 
@@ -146,9 +148,9 @@ async def test_a_benchmark_more_that_no_job_has_changes_nothing(monkeypatch: pyt
 
 
 async def test_figures_are_of_jobs_as_they_are_now() -> None:
-    context, topic = context_of([job("1", 1), job("2", 1), job("bad", 1, cpu=3_000_000)]), Topic()
+    context, topic = context_of([job("1", 1), job("2", 1), job("bad", 1, score=0)]), Topic()
     await publish(settings(), context, topic)
-    context.stored = [job("1", 1, cpu=2_000), job("2", 1), job("bad", 1, cpu=3_000_000)]
+    context.stored = [job("1", 1, cpu=2_000), job("2", 1), job("bad", 1, score=0)]
     await publish(settings(), context, topic)
     counted = stages(read_state(context.state).sites["SITE-A"])
     assert [counted["2026-03", stage] for stage in ("stored", "reported", "acknowledged")] == [3, 2, 2]
@@ -211,10 +213,10 @@ async def test_a_message_that_is_too_large_is_halved() -> None:
 
 
 async def test_bad_jobs_are_named_and_stop_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    context, topic = context_of([job("good", 1), job("ms", 1, cpu=3_000_000)]), Topic()
+    context, topic = context_of([job("good", 1), job("bad", 1, score=0)]), Topic()
     await publish(settings(), context, topic)
     assert topic.taken() == ["good"]
-    assert "ms: left out" in caplog.text
+    assert "bad: no score HEPscore23: left out" in caplog.text
     day = read_state(context.state).sites["SITE-A"].days["2026-03-19"]
     assert (day.stored, day.jobs) == (2, 1)
 
@@ -256,7 +258,7 @@ def test_a_day_that_is_not_done_keeps_its_marks() -> None:
 
 
 async def test_dry_run_shows_jobs_and_sends_none() -> None:
-    context = context_of([job("1", 1), job("ms", 1, cpu=3_000_000)])
+    context = context_of([job("1", 1), job("bad", 1, score=0)])
     context.dry_run = True
     await publish(settings(), context, Topic())
-    assert any(text.startswith("! ms: left out") for text in context.shown)
+    assert any(text.startswith("! bad: no score HEPscore23: left out") for text in context.shown)

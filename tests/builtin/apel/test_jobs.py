@@ -99,13 +99,26 @@ def test_a_job_of_another_site_is_none_of_ours() -> None:
 
 @pytest.mark.parametrize(
     ("record", "reason"),
-    [(job(cpu=7_000_000), "milliseconds"), (job(score=0), "no score HEPscore23"), (job(score=1e9), "not from 0")],
+    [(job(score=0), "no score HEPscore23"), (job(score=1e9), "not from 0")],
 )
 def test_a_job_that_apel_would_refuse_is_listed(record: Record, reason: str) -> None:
     problem = job_row(configured(), record)
     assert isinstance(problem, Problem)
     assert (problem.subject, problem.jobs) == ("slurm-1", 1)
     assert reason in problem.reason
+
+
+async def test_a_job_with_an_implausible_cpu_time_is_reported_with_what_its_processors_had() -> None:
+    stored = [job("odd", cpu=147_587), job("sound", STOP + timedelta(seconds=1))]
+    window = Window(STOP, STOP + timedelta(days=1))
+    odd, remark, sound = [each async for each in individual_jobs(configured(), FilteringContext(stored=stored), window)]
+    assert isinstance(odd, JobRow)
+    assert isinstance(sound, JobRow)
+    assert [(each.fields["WallDuration"], each.fields["CpuDuration"]) for each in (odd, sound)] == [
+        ("3600", "7202"),
+        ("3600", "7000"),
+    ]
+    assert str(remark) == "odd: an implausible CPU time, 147587 s in 3600 s: reported with 7202 s"
 
 
 async def test_jobs_of_the_window_from_publish_since_on() -> None:

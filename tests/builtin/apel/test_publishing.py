@@ -36,6 +36,18 @@ def job(name: str, stop: datetime, site: str = "a", vo: str = "atlas", cpu: int 
     return Record(name, stop - timedelta(hours=1), components, stop, meta)
 
 
+def unscored(stop: datetime) -> Record:
+    return msgspec.structs.replace(job("bad", stop, vo="x"), components=(Component("Cores", 1, ()),))
+
+
+def beyond_apel(stop: datetime) -> Record:
+    """Return a job of 63 years on a node whose benchmark is nonsense: its product does not fit APEL's column."""
+    components = (Component("Cores", 1, (Score("HEPscore23", 9e6),)), Component("TotalCPU", 1, ()))
+    return msgspec.structs.replace(
+        job("bad", stop), components=components, start_time=stop - timedelta(seconds=2 * 10**9)
+    )
+
+
 def days_ago(days: float) -> datetime:
     return NOW - timedelta(days=days)
 
@@ -280,12 +292,13 @@ async def test_a_key_that_vanished_is_sent_with_zeros_once() -> None:
 async def test_a_row_that_apel_would_refuse_keeps_what_apel_has() -> None:
     context, broker = context_of(job("1", days_ago(65))), Recorder()
     await publish(settings(), context, broker)
-    context.stored = [job("1", days_ago(65)), job("ms", days_ago(65), cpu=3_000_000), job("2", days_ago(65), vo="cms")]
+    context.stored = [job("1", days_ago(65)), beyond_apel(days_ago(65)), job("2", days_ago(65), vo="cms")]
     await publish(settings(), context, broker, all_months=True)
     assert {row["VO"]: row["NumberOfJobs"] for row in broker.receiver.rows.values()} == {"atlas": "1", "cms": "1"}
     book = read_state(context.state).sites["SITE-A"].months["2026-01"]
     assert (book.stored, book.reportable, book.jobs) == (3, 1, 1)
-    assert "milliseconds" in book.problems[0]
+    assert "NormalisedWallDuration" in book.problems[0]
+    assert list(broker.receiver.sync.values()) == [3]
     context.stored = [job("2", days_ago(65), vo="cms")]  # now the key is gone
     await publish(settings(), context, broker, all_months=True)
     assert {row["VO"]: row["NumberOfJobs"] for row in broker.receiver.rows.values()} == {"atlas": "0", "cms": "1"}
@@ -364,7 +377,7 @@ async def test_gauges_tell_what_is_stored_reported_and_acknowledged() -> None:
     registry = CollectorRegistry()
     registry.register(metrics.JOBS)
     registry.register(metrics.ACKNOWLEDGED)
-    context = context_of(job("1", days_ago(1)), job("2", days_ago(1)), job("bad", days_ago(1), vo="x", cpu=10**9))
+    context = context_of(job("1", days_ago(1)), job("2", days_ago(1)), unscored(days_ago(1)))
     context.instance = "gauges"
     broker = Recorder(away=True)
 

@@ -48,12 +48,14 @@ def _unscored() -> tuple[Any, ...]:  # Any: the fields of a record
 
 async def test_individual_jobs_and_what_was_left_out() -> None:
     message, problem = await texts(configured(message_type="individual_jobs"), job("1"), job("2", 10**6), job("3"))
-    assert message.count("LocalJobId") == 2
-    assert problem.startswith("# 2: left out: 1000000 s of CPU time")
+    assert message.count("LocalJobId") == 3
+    assert problem.startswith(
+        "# 2: an implausible CPU time, 1000000 s in 3600 s: reported with 3601 s; are these milli"
+    )
 
 
 async def test_of_very_many_problems_the_rest_is_counted() -> None:
-    stored = [job(str(number), 10**6) for number in range(1_002)]
+    stored = [Record(str(number), *_unscored()) for number in range(1_002)]
     lines = await texts(configured(message_type="individual_jobs"), *stored)
     assert [len(lines), lines[-1]] == [1_001, "# and 2 more\n"]
 

@@ -206,8 +206,7 @@ async def test_a_description_splits_nothing() -> None:
         (job("bad", unscored="1"), "no score HEPscore23 or HS06"),
         (job("bad", cpu=None), "no component TotalCPU"),
         (job("bad", HEPscore23="1e300"), "not from 0 to 10000000"),
-        (job("bad", cpu=3_000_000, cores=3), "milliseconds"),
-        (job("bad", cpu=2**62, cores=3), "not from 0 to"),
+        (job("bad", cores=2**31), "Processors is 2147483648, not from 0 to"),
     ],
 )
 async def test_a_bad_record_is_listed_and_stops_no_other(record: Record, reason: str) -> None:
@@ -309,3 +308,55 @@ async def test_records_are_not_asked_for_a_batch_system_that_is_written_down() -
         context = FakePluginContext(stored=named)
         await summaries(configured(**changes), context, "SITE-A", MARCH)
         assert all("collector_type" not in str(query.by) for query in context.summed), changes
+
+
+@pytest.mark.parametrize("sound", [2, 50], ids=["a small row", "a row whose sums look sound"])
+async def test_one_garbage_job_takes_no_sound_one_out_of_the_summary(sound: int) -> None:
+    stored = [job(str(number), cpu=7_000 - number, cores=2) for number in range(sound)]
+    stored.append(job("odd", datetime(2024, 3, 12, tzinfo=UTC), cpu=147_587, cores=2))
+    answer = await summaries(configured(), FakePluginContext(stored=stored), "SITE-A", MARCH)
+    [row] = answer.rows
+    subject = "SITE-A 2024-03 atlas on ce1.example.org, 2 processors"
+    end = "it ended at 2024-03-12T00:00:00Z"
+    plausible = sum(7_000 - number for number in range(sound)) + 2 * 3_601
+    assert (row.jobs, row.wall, row.cpu) == (sound + 1, 3_600 * (sound + 1), plausible)
+    assert row.normalised_cpu == half_up(Fraction("15.1") * plausible)
+    assert [str(problem) for problem in answer.problems] == [
+        f"{subject}: 1 job has an implausible CPU time, 147587 s in 3600 s: reported with 7202 s; {end}"
+    ]
+    (message,) = sync_message(answer.counts)
+    assert f"NumberOfJobs: {sound + 1}\n" in message.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "amount"),
+    [
+        ({}, 10_803),
+        ({"CpuDuration": {"type": "ComponentField", "name": "TotalCPU", "divide_by": 1000}}, 10_803_000),
+        ({"Processors": {"type": "ConstantField", "value": 2}}, 10_803),
+        ({"Processors": {"type": "MetaField", "name": "cpus"}}, 10_803),
+    ],
+)
+async def test_more_than_half_again_of_what_processors_had_is_implausible(fields: dict[str, Any], amount: int) -> None:
+    mandatory = {f"summary_fields__mandatory__{name}": field for name, field in fields.items()}
+    for more, cpu in ((0, amount), (1_000, 7_202)):
+        stored = [job("odd", cpu=amount + more, cores=2, cpus="2"), job("other", wall=0, cpu=0, cores=2, cpus="2")]
+        answer = await summaries(configured(**mandatory), FakePluginContext(stored=stored[:1]), "SITE-A", MARCH)
+        assert [row.cpu for row in answer.rows] == [cpu if more else 10_803]
+        assert len(answer.problems) == (1 if more else 0)
+
+
+async def test_a_cpu_time_beyond_all_columns_of_apel_is_reported_as_what_there_was() -> None:
+    stored = [job("wrapped", cpu=18_446_744_073_709, cores=8), job("sound", cpu=5_000, cores=8)]
+    stored.append(job("worse", cpu=2**63 - 1, cores=8, voms="/cms"))
+    answer = await summaries(configured(), FakePluginContext(stored=stored), "SITE-A", MARCH)
+    assert [(row.vo, row.jobs, row.cpu) for row in answer.rows] == [("atlas", 2, 5_000 + 28_808), ("cms", 1, 28_808)]
+    assert not answer.held
+
+
+async def test_the_sync_message_counts_jobs_that_are_left_out_too() -> None:
+    stored = [job("1"), job("2", unscored="yes"), job("3", unscored="yes", submit_host="ce2.example.org")]
+    answer = await summaries(configured(), FakePluginContext(stored=stored), "SITE-A", MARCH)
+    (message,) = sync_message(answer.counts)
+    assert "SubmitHost: ce1.example.org\nNumberOfJobs: 2\n" in message.text
+    assert "SubmitHost: ce2.example.org\nNumberOfJobs: 1\n" in message.text
