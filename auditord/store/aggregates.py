@@ -287,7 +287,7 @@ def _amount(value: int | str | None, _: _Scores) -> int | None:
 
 
 def _exceeds(dimension: ExceedsRuntime, value: int | str | None, _: _Scores) -> bool:
-    """Whether it holds, or the numbers with semicolons that tell; SQL NULL: one of them is not known."""
+    """Return whether it holds for a flag or for numbers with semicolons; SQL NULL: one of them is not known."""
     if not (isinstance(value, str) and ";" in value):
         return bool(int(value or 0))
     amount, runtime, *per = [_amount(number, {}) for number in value.split(";")]

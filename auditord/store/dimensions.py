@@ -137,7 +137,7 @@ def _is_present(component: str, dialect: Dialect) -> Key:
 
 
 def _exceeds(dimension: ExceedsRuntime, dialect: Dialect, columns: Columns) -> Key:
-    """Whether an amount exceeds the runtime; of incomplete records the numbers, with semicolons between them."""
+    """Return 1 where an amount exceeds the runtime; for incomplete records, the numbers with semicolons between."""
     runtime = Sql(dialect.runtime_in_index or "runtime")
     names = [dimension.component] if dimension.per is None else [dimension.component, dimension.per]
     if columns is not Columns.COMPLETE:

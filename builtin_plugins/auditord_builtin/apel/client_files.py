@@ -89,7 +89,7 @@ _SINCE: Final = (
     "the client publish everything before"
 )
 _SITE: Final = "the name in GOCDB: the site ids that records have (sites of the collector)"
-_VO: Final = {"type": "MetaField", "name": "voms", "regex": "(?<=/).*?(?=/|$)"}
+_VO: Final = {"type": "MetaField", "name": "voms", "function": {"name": "fqan_vo"}}
 _HOST: Final = {"type": "MetaField", "name": "submit_host"}
 _USER: Final = {"type": "MetaField", "name": "user_dn"}
 _FQAN: Final = {"type": "MetaField", "name": "voms"}

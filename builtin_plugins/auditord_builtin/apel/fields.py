@@ -40,14 +40,39 @@ class ComponentField(Section):
 
 
 class Function(Section):
-    """``vo_mapping``: the VO of the first prefix, in this order, that the value starts with."""
+    """``vo_mapping``: the VO of the first prefix, in this order, that the value starts with.
 
-    name: Literal["vo_mapping"]
-    parameters: Mapping[str, str]
+    ``fqan_vo``, ``fqan_group`` and ``fqan_role``: the parts of a FQAN, by the rules of APEL's own parser.
+    """
+
+    name: Literal["vo_mapping", "fqan_vo", "fqan_group", "fqan_role"]
+    parameters: Mapping[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _parameters_of_mapping(self) -> "Function":
+        if (self.name == "vo_mapping") is (self.parameters is None):
+            raise ValueError("vo_mapping needs parameters, and no other function takes any")
+        return self
 
     def __call__(self, text: str) -> str:
-        """The VO, or ``None`` as a text."""
-        return next((vo for prefix, vo in self.parameters.items() if text.startswith(prefix)), NOTHING)
+        """The VO, group or role, or ``None`` as a text."""
+        if self.parameters is not None:
+            return next((vo for prefix, vo in self.parameters.items() if text.startswith(prefix)), NOTHING)
+        return _parts_of_fqan(text)[self.name] or NOTHING
+
+
+def _parts_of_fqan(text: str) -> Mapping[str, str]:
+    """Read the first of several FQANs; a text without a slash at its begin is a VO.
+
+    The rules are those of parse_fqan() in APEL's parsers: the group is all before the role, whose case does not matter.
+    """
+    first = text.partition(";")[0]
+    if not first.startswith("/"):
+        return {"fqan_vo": first, "fqan_group": "", "fqan_role": ""}
+    pieces = [piece for piece in first.split("/") if piece]
+    place = next((at for at, piece in enumerate(pieces) if piece.lower().startswith("role=")), len(pieces))
+    group = "".join([f"/{piece}" for piece in pieces[:place]])
+    return {"fqan_vo": first.split("/")[1], "fqan_group": group, "fqan_role": "".join(pieces[place : place + 1])}
 
 
 class MetaField(Section):

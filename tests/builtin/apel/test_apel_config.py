@@ -110,3 +110,32 @@ def test_what_cannot_be_meant_is_refused(changes: Mapping[str, Any], complaint: 
 )
 def test_a_label_becomes_a_text_as_with_auditor(field: Mapping[str, Any], value: str | None, text: str) -> None:
     assert MetaField.model_validate(field).text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("fqan", "vo", "group", "role"),
+    [
+        ("/atlas/higgs/Role=production/Capability=NULL", "atlas", "/atlas/higgs", "Role=production"),
+        ("/dteam;/ops/Role=lcgadmin", "dteam", "/dteam", "None"),
+        ("/dteam/Role=NULL;/ops", "dteam", "/dteam", "Role=NULL"),
+        ("/atlas/role=pilot", "atlas", "/atlas", "role=pilot"),
+        ("/atlas/ROLE=pilot/x", "atlas", "/atlas", "ROLE=pilot"),
+        ("ops", "ops", "None", "None"),
+        ("ops/x;/atlas", "ops/x", "None", "None"),
+        ("/", "None", "None", "None"),
+        (";/atlas", "None", "None", "None"),
+    ],
+)
+def test_a_fqan_is_read_as_apel_reads_it(fqan: str, vo: str, group: str, role: str) -> None:
+    read = [
+        MetaField.model_validate({"name": "voms", "function": {"name": name}})
+        for name in ("fqan_vo", "fqan_group", "fqan_role")
+    ]
+    assert [field.text(fqan) for field in read] == [vo, group, role]
+    assert [field.text(None) for field in read] == ["None"] * 3
+
+
+@pytest.mark.parametrize("function", [{"name": "vo_mapping"}, {"name": "fqan_vo", "parameters": {"a": "b"}}])
+def test_parameters_belong_to_vo_mapping_alone(function: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="parameters"):
+        MetaField.model_validate({"name": "voms", "function": function})
