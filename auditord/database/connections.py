@@ -112,4 +112,13 @@ def _connect(path: Path, mode: Literal["ro", "rw"], pragmas: tuple[LiteralString
 def _refusal(error: sqlite3.Error, path: Path) -> AuditordError:
     if is_foreign(error):
         return SchemaMismatch(f"{path} is no SQLite database: name another file, auditord leaves this one alone.")
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return StoreUnavailable(
+            f"Nothing has been collected yet: there is no {path}. The daemon makes it when it starts (auditord run). "
+            "If it was there before, mount its disk, or correct state_dir and store.url."
+        )
+    except OSError:  # such as a folder that this user may not search
+        pass
     return as_unavailable(error, path) or StoreUnavailable(f"The database {path} cannot be opened: {error}.")

@@ -375,10 +375,17 @@ async def test_reading_beside_a_daemon(path: Path) -> None:
 
 
 async def test_nothing_to_read(path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match=re.escape(f"{path} is not available: it cannot be opened")):
+    with pytest.raises(StoreUnavailable, match=re.escape(f"Nothing has been collected yet: there is no {path}")):
         async with open_store_for_reading(f"sqlite://{path}"):
             pytest.fail("opened")
     assert not path.exists()  # noqa: ASYNC240 a test may block
+
+
+async def test_a_file_that_cannot_be_looked_for_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("")
+    with pytest.raises(StoreUnavailable, match="it cannot be opened; the folder must exist"):
+        async with open_store_for_reading(f"sqlite://{tmp_path}/folder/records.db"):
+            pytest.fail("opened")
 
 
 def shorten(path: Path) -> None:

@@ -226,3 +226,44 @@ def test_hooks_are_listed_even_if_the_configuration_is_no_yaml(run: Run, written
     result = run("hooks", "--config", path)
     assert "auditord_builtin.secrets" in result.stdout
     assert f"{path}:2: not YAML" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["apel", "publish", "--dry-run"],
+        ["apel", "show"],
+        ["report", "usage"],
+        ["report", "efficiency"],
+        ["records"],
+        ["records", "--differences"],
+        ["records", "history", "x"],
+        ["records", "delete", "--reason", "x", "--yes", "x"],
+        ["quarantine", "list"],
+        ["quarantine", "show", "1"],
+        ["status", "--all"],
+        ["top"],
+    ],
+    ids=" ".join,
+)
+def test_before_the_first_run_commands_say_that_nothing_has_been_collected_yet(
+    written: Callable[[str], Path], run: Run, words: Sequence[str], tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    section = {
+        "kind": "apel",
+        "site": {"sites_to_report": {"A": "a"}, "publish_since": "2026-01-01T00:00:00Z"},
+        "messaging": {"client_cert": "/c", "client_key": "/k"},
+        "summary_fields": {
+            "mandatory": {name: {"type": "MetaField", "name": "voms"} for name in ("VO", "SubmitHost")},
+        },
+    }
+    configuration = {
+        "state_dir": str(state),
+        "store": {"url": f"sqlite:///{state}/records.db"},
+        "plugins": {"apel": section},
+    }
+    result = run("--config", written(json.dumps(configuration)), *words)
+    assert result.exception is not None
+    assert f"othing has been collected yet: there is no {state}" in f"{result.output}{result.exception}"
+    assert not state.exists()
