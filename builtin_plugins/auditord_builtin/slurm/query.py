@@ -28,8 +28,11 @@ _LONGEST_CELL = 64 * 1024**2
 
 _JOB_ID = re.compile(r"\d+\S*")
 
-ENVIRONMENT: Final[Mapping[str, str]] = {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
-"""sacct reads and prints local times without zone; so its zone is UTC, and it prints seconds since 1970."""
+ENVIRONMENT: Final[Mapping[str, str]] = {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+"""sacct reads and prints local times without zone; so its zone is UTC, and it prints seconds since 1970.
+
+It cuts the list of an array's tasks after 64 bytes unless the length is 0.
+"""
 
 _ROWS: Final = 5_000
 """From how many rows on they are converted, whatever is still to come: some five megabytes."""

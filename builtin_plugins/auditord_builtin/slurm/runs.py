@@ -116,6 +116,15 @@ class Run(msgspec.Struct, frozen=True):
         return None if is_missing(text) else parse_instant(text)
 
 
+def job_of_step(job_id: str) -> str | None:
+    """Return the id of the job that a step belongs to, or None for a job: ``7_4.batch`` is a step of ``7_4``.
+
+    An array's waiting tasks are a job, also where sacct cuts off their list, as in ``7_[1,3,5...]``.
+    """
+    job, dot, _ = job_id.partition(".")
+    return job if dot and "[" not in job else None
+
+
 def source_id(row: Row) -> str:
     """The name of a run or step in messages and in the quarantine."""
     return f"{row['Cluster']}/{row[FIRST_COLUMN]}@{row['Start']}"
@@ -125,19 +134,17 @@ def group_runs(rows: Sequence[Row]) -> Iterator[Run | Row]:
     """Put steps to their runs; a step that has none comes out alone.
 
     A requeued job has several runs with one id; sacct prints each run's steps right after its row, so a step belongs to
-    the last allocation before it, if the id agrees. Everything with a dot is a step of the id before the dot
-    (``7_4.batch``, ``13+0.0``, ``9.0+1``, ``5.interactive``).
+    the last allocation before it, if the id agrees (``7_4.batch``, ``13+0.0``, ``9.0+1``, ``5.interactive``).
     """
     allocation: Row | None = None
     steps: list[Row] = []
-    before_dot = ""
     for row in rows:
-        job = row[FIRST_COLUMN]
-        if "." not in job:
+        job = job_of_step(row[FIRST_COLUMN])
+        if job is None:
             if allocation is not None:
                 yield Run(allocation, steps)
-            allocation, steps, before_dot = row, [], f"{job}."
-        elif allocation is not None and job.startswith(before_dot) and row["Cluster"] == allocation["Cluster"]:
+            allocation, steps = row, []
+        elif allocation is not None and (job, row["Cluster"]) == (allocation[FIRST_COLUMN], allocation["Cluster"]):
             steps.append(row)
         else:
             yield row
@@ -147,7 +154,7 @@ def group_runs(rows: Sequence[Row]) -> Iterator[Run | Row]:
 
 def whole_runs(rows: Sequence[Row]) -> int:
     """The number of rows that belong to runs of which nothing can follow: all before the last allocation."""
-    return next((index for index in range(len(rows) - 1, -1, -1) if "." not in rows[index][FIRST_COLUMN]), 0)
+    return next((index for index in range(len(rows) - 1, -1, -1) if job_of_step(rows[index][FIRST_COLUMN]) is None), 0)
 
 
 @dataclass(frozen=True, slots=True)

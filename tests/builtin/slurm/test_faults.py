@@ -64,13 +64,13 @@ async def test_cut_off_in_the_middle_of_a_row(tmp_path: Path) -> None:
     assert "cut off" in await failure_of(script(tmp_path, body))
 
 
-async def test_the_environment_is_utc_and_the_shell_of_a_remote_host_gets_it_too(tmp_path: Path) -> None:
+async def test_times_are_utc_and_lists_whole_also_in_the_shell_of_a_remote_host(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
-    body = f'echo "$TZ $SLURM_TIME_FORMAT" >> {seen}'
+    body = f'echo "$TZ $SLURM_TIME_FORMAT $SLURM_BITSTR_LEN" >> {seen}'
     for through in ([], ["sh", "-c"]):
         context = RealContext(moment=NOW)
         config = SlurmConfig.model_validate({"sacct": script(tmp_path, body), "through": through, "overlap": "1h"})
         await context.keep(SLURM.collect(config, context))
         context.moment += timedelta(hours=1)
         await context.keep(SLURM.collect(config, context))
-    assert seen.read_text() == "UTC %s\n" * 2
+    assert seen.read_text() == "UTC %s 0\n" * 2

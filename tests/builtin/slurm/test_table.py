@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditord_builtin.slurm import query
-from auditord_builtin.slurm.runs import Run, group_runs
+from auditord_builtin.slurm.runs import Run, group_runs, whole_runs
 from auditord_hookspecs import CommandFailed
 from tests.sacct_tables import parse_table
 
@@ -66,6 +66,15 @@ def test_everything_with_a_dot_is_a_step(step: str) -> None:
     [run] = group_runs(table.rows)
     assert isinstance(run, Run)
     assert [row["JobID"] for row in run.steps] == [step]
+
+
+@pytest.mark.parametrize("tasks", ["14_[1-10%2]", "14_[1,3,5,7...]", "14_[1,3,5,7,...", "14_[1,3.5...]%2"])
+def test_the_waiting_tasks_of_an_array_are_a_job_also_where_their_list_is_cut_off(tasks: str) -> None:
+    rows = parse_table(printed([tasks, "c", "n", "", "14"], ["5", "c", "n", "", "5"]), SHORT, D).rows
+    waiting, run = group_runs(rows)
+    assert isinstance(waiting, Run)
+    assert isinstance(run, Run)
+    assert whole_runs([rows[0], rows[0]]) == 1
 
 
 def test_a_step_without_its_job_comes_out_alone() -> None:
