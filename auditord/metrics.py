@@ -12,6 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from auditord_hookspecs import LeftOut
+
 _TASK: Final = ("task", "kind")
 
 
@@ -29,8 +31,8 @@ class TaskMetrics:
     """Counters of what happens beside the runs themselves, by instance."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str) -> Counter:
-            return Counter(name, text, _TASK, registry=registry)
+        def counter(name: str, text: str, labels: Sequence[str] = _TASK) -> Counter:
+            return Counter(name, text, labels, registry=registry)
 
         self.skipped_ticks = counter(
             "auditord_skipped_ticks", "Ticks left out since the run before was still going, or another daemon has run."
@@ -38,12 +40,26 @@ class TaskMetrics:
         self.oversized_records = counter(
             "auditord_oversized_records", "Records too long for AUDITOR's asynchronous client, stored all the same."
         )
+        self.left_out_components = counter(
+            "auditord_left_out_components",
+            "Optional components that records lack since what the source says of them cannot be read or believed.",
+            ("task", "component"),
+        )
+        self.left_out_labels = counter(
+            "auditord_left_out_labels", "Optional labels that records lack for the same reason.", ("task", "label")
+        )
         self.sent_entries = counter("auditord_sent_entries", "Entries of the send-queue that were delivered.")
         self.refused_entries = counter("auditord_refused_entries", "Entries that a destination refused for good.")
         self.send_faults = counter("auditord_send_faults", "Sends that failed for the moment and are repeated.")
         self.send_failures = Gauge(
             "auditord_send_failures_in_a_row", "Failed sends since the last good one.", _TASK, registry=registry
         )
+
+    def left_out(self, task: str, left_out: Iterable[LeftOut]) -> None:
+        """Count the components and labels that the records of an instance lack."""
+        for each in left_out:
+            counter = self.left_out_labels if each.label else self.left_out_components
+            counter.labels(task, each.name).inc()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from auditord.backup.last_backups import InstanceBackups
 from auditord.backup.recovery import collectors_behind
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
-from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, environment_of
+from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, TaskLog, environment_of
 from auditord.contexts.plugins import opened_plugin, remote_source
 from auditord.database.memory import Occasion
 from auditord.errors import ConfigurationError, RanElsewhere
@@ -134,7 +134,7 @@ class Instances:
 
         async def execute(counts: RunCounts) -> None:
             context = await self.collector_context(asked, observer)
-            await collect(kind.collect(config, context), keep, counts)
+            await collect(kind.collect(config, context), keep, counts, context.log)
 
         limit = timeout or (None if kind.continuous else _timeout(config, kind.timeout))
         return Runnable(name, kind.name, execute, limit)
@@ -164,6 +164,7 @@ class Instances:
         kept = await self._storage.spool.enqueue(name, batch, self._destinations, operation)
         kind, _ = self.collectors[name]
         self._metrics.oversized_records.labels(name, kind.name).inc(kept.oversized)
+        self._metrics.left_out(name, batch.left_out)
         return kept
 
     @contextmanager
@@ -219,15 +220,24 @@ class Instances:
 
 
 async def collect(
-    batches: AsyncIterator[Batch], keep: Callable[[Batch], Awaitable[Enqueued]], counts: RunCounts
+    batches: AsyncIterator[Batch], keep: Callable[[Batch], Awaitable[Enqueued]], counts: RunCounts, log: TaskLog
 ) -> None:
-    """Take a collector's batches; the next one is asked for only after the last one has been kept."""
+    """Take a collector's batches; the next one is asked for only after the last one has been kept.
+
+    The first time that a run leaves out a component or label, that goes to the log; there may be one in every record.
+    """
+    warned = set[tuple[bool, str]]()
     async with closing(batches):
         async for batch in batches:
             kept = await keep(batch)
             counts.records += kept.records
             counts.quarantined += kept.quarantined
             counts.skipped.update(batch.skipped)
+            for each in batch.left_out:
+                if (each.label, each.name) not in warned:
+                    warned.add((each.label, each.name))
+                    kind = "label" if each.label else "component"
+                    log.warning("%s lacks its %s %s, others may, too: %s", each.record_id, kind, each.name, each.reason)
 
 
 @asynccontextmanager

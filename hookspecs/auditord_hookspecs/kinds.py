@@ -67,6 +67,27 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A component or label that a record lacks because its text could not be read or believed.
+
+    Args:
+        name: of the component, or of the rule for the label.
+        reason: what is wrong, and where that text stood.
+        label: whether it is a label.
+        record_id: of the record.
+
+    Example::
+
+        LeftOut("MaxRSS", "component MaxRSS: rss: 'lots' is not a size such as 2000M or 1.5G", record_id="pbs-17")
+    """
+
+    name: str
+    reason: str
+    label: bool = False
+    record_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """The unit of atomicity: all of it reaches the spool in one transaction, or nothing.
 
@@ -77,6 +98,8 @@ class Batch:
         checkpoint: how far the source has been read, as JSON; None leaves it as it is.
         seen: keys to remember until the given instant (see ``CollectorContext.seen``).
         pending: values by key, kept between runs (see ``CollectorContext.pending``); None forgets a key.
+        left_out: optional components and labels that records lack; the host counts them, and logs each name once per
+            run.
 
     Example::
 
@@ -95,6 +118,7 @@ class Batch:
     checkpoint: Json | None = None
     seen: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
     pending: Mapping[str, Json | None] = field(default_factory=dict[str, Json | None])
+    left_out: Sequence[LeftOut] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ A job makes a record, is left out on purpose, or goes to quarantine; what its co
     outcomes = Outcomes()
     for job in jobs:
         outcomes.add(convert_job(config, job))  # Converted | Skipped | Quarantined
-    outcomes.log_left_out(context.log)
     yield outcomes.batch(checkpoint=position)
 """
 
@@ -13,14 +12,14 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from auditord_hookspecs.errors import AuditordError, InvalidRecord
-from auditord_hookspecs.kinds import Batch, Json, Produced, Quarantined
+from auditord_hookspecs.kinds import Batch, Json, LeftOut, Produced, Quarantined
 from auditord_hookspecs.records import Record
 
 T = TypeVar("T")
@@ -32,11 +31,11 @@ class Converted:
 
     Args:
         produced: the record; with its second id if it has one.
-        left_out: labels that could not be kept, with the reason.
+        left_out: components and labels that the record lacks, with the reason.
     """
 
     produced: Record | Produced
-    left_out: Sequence[str] = ()
+    left_out: Sequence[LeftOut] = ()
 
     @property
     def record(self) -> Record:
@@ -62,20 +61,21 @@ class Outcomes:
         records: those that go into the batch.
         quarantined: jobs that could not be converted.
         skipped: how many jobs made no record on purpose, by reason.
-        left_out: labels that could not be kept, each with the record's id and the reason.
+        left_out: components and labels that records lack, each with the record's id and the reason.
     """
 
     records: list[Record | Produced] = field(default_factory=list[Record | Produced])
     quarantined: list[Quarantined] = field(default_factory=list[Quarantined])
     skipped: Counter[str] = field(default_factory=Counter[str])
-    left_out: list[str] = field(default_factory=list[str])
+    left_out: list[LeftOut] = field(default_factory=list[LeftOut])
 
     def add(self, outcome: Outcome) -> None:
         """Add one job's."""
         if isinstance(outcome, Converted):
             self.records.append(outcome.produced)
             if outcome.left_out:
-                self.left_out += [f"{outcome.record.record_id}: {reason}" for reason in outcome.left_out]
+                record_id = outcome.record.record_id
+                self.left_out += [replace(each, record_id=record_id) for each in outcome.left_out]
         elif isinstance(outcome, Skipped):
             self.skipped[outcome.reason] += 1
         else:
@@ -88,12 +88,11 @@ class Outcomes:
         pending: Mapping[str, Json | None] | None = None,
     ) -> Batch:
         """The batch of all outcomes, with what the collector remembers."""
-        return Batch(self.records, self.quarantined, dict(+self.skipped), checkpoint, seen or {}, pending or {})
+        skipped = dict(+self.skipped)
+        return Batch(self.records, self.quarantined, skipped, checkpoint, seen or {}, pending or {}, self.left_out)
 
     def log_left_out(self, log: "logging.LoggerAdapter[logging.Logger]") -> None:
-        """Log one line about all labels that were left out, and not one per job: users write comments."""
-        if self.left_out:
-            log.warning("labels left out: %d, such as %s", len(self.left_out), self.left_out[0])
+        """Do nothing. Deprecated: the host logs the ``left_out`` of each batch."""
 
 
 def retried(outcome: Outcome) -> Record | Produced | None:

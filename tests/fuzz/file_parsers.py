@@ -52,7 +52,7 @@ def _read_all(config: FilesConfig, folder: SharedFolder, name: str, text: bytes)
             part = read_part(config, folder, name, position)
         except InvalidRecord:
             return
-        lines += len(part.records) + len(part.quarantined)
+        lines += len(part.outcomes.records) + len(part.outcomes.quarantined)
         if part.position.whole:
             break
         assert part.position.offset > position.offset

@@ -8,8 +8,9 @@ from prometheus_client import CollectorRegistry, Counter, Info, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from auditord.metrics import CountedKey, DatabaseMetrics, exposition
+from auditord.metrics import CountedKey, DatabaseMetrics, TaskMetrics, exposition
 from auditord.web.metrics import HttpMetrics
+from auditord_hookspecs import LeftOut
 
 VALUES = st.text(max_size=10) | st.sampled_from(['"', "\\", "\n", "\\n", "{}", "a,b", "\u00e9"])
 
@@ -46,3 +47,12 @@ def test_whole_numbers_are_written_as_auditor_does() -> None:
     counts.update(12_345_678, {}, 0)
     registry.register(counts)
     assert b"\nnum_records_database 12345678\n" in exposition(registry)
+
+
+def test_what_records_lack_is_counted_by_instance_and_name() -> None:
+    registry = CollectorRegistry()
+    lacking = [LeftOut("MaxRSS", "too much"), LeftOut("MaxRSS", "too much"), LeftOut("vo", "no JSON", label=True)]
+    TaskMetrics(registry).left_out("slurm", lacking)
+    text = exposition(registry).decode()
+    assert 'auditord_left_out_components_total{component="MaxRSS",task="slurm"} 2.0\n' in text
+    assert 'auditord_left_out_labels_total{label="vo",task="slurm"} 1.0\n' in text

@@ -6,16 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from auditord_hookspecs import Component, InvalidRecord, Score
+from auditord_hookspecs import Component, InvalidRecord, LeftOut, Score
 from auditord_hookspecs.mapping import (
     ComponentRule,
     MetaRule,
+    PartialRow,
     SiteRule,
     build_components,
     build_meta,
     build_owners,
     columns,
     find_site,
+    is_zero,
     parse_labels,
 )
 
@@ -151,6 +153,29 @@ def test_components_and_scores_apply_only_if_their_condition_holds() -> None:
     assert build_components([rule], {"k": "4"}) == ()
 
 
+def test_an_optional_component_and_a_score_that_cannot_be_read_are_left_out() -> None:
+    score = {"name": "HS23", "key": "s"}
+    rules = [component(name="A", scores=[score]), component(name="B", key="b", optional=True)]
+    row = PartialRow({"k": "4", "s": "fast"}, {"b": "the list is cut off"})
+    left_out = list[LeftOut]()
+    assert build_components(rules, row, left_out) == (Component("A", 4, ()),)
+    assert [(each.name, each.reason) for each in left_out] == [
+        ("A.HS23", "score A.HS23: s: 'fast' is not a number"),
+        ("B", "component B: b: the list is cut off"),
+    ]
+    with pytest.raises(InvalidRecord, match="'fast' is not a number"):
+        build_components(rules, row)  # who asks for no list of them has to hear of it
+
+
+@pytest.mark.parametrize(
+    ("text", "zero"),
+    [("0", True), ("0.0", True), ("0K", True), ("00:00:00.000", True)]
+    + [(text, False) for text in ("", "0.1", "00:00:01", "n/a", "10")],
+)
+def test_zero_is_told_in_every_form(text: str, zero: bool) -> None:  # noqa: FBT001 a table
+    assert is_zero(text) is zero
+
+
 def test_a_score_from_a_column_is_left_out_where_it_is_not_known() -> None:
     rule = component(scores=[{"name": "HEPSPEC", "key": "specs", "matches": r"HEPSPEC\D+(\d+(?:\.\d+)?)"}])
     [known] = build_components([rule], {"k": "1", "specs": "[HEPSPEC = 12.3; HEPscore23 = 45.6]"})
@@ -226,7 +251,9 @@ def test_the_first_rule_with_a_value_counts_and_later_ones_may_append() -> None:
 def test_a_text_that_is_no_label_costs_the_label_alone(text: str) -> None:
     labels = build_owners({"user_id": ("Owner",), "group_id": ("VoName", "Account")}, {"Owner": "al", "VoName": text})
     assert labels.meta == {"user_id": ("al",)}
-    assert [reason.split(":")[:2] for reason in labels.left_out] == [["group_id", " VoName"]]
+    assert [(each.name, each.label, each.reason.split(":")[1]) for each in labels.left_out] == [
+        ("group_id", True, " VoName")
+    ]
 
 
 def test_of_several_columns_the_first_that_has_a_text_is_the_owner() -> None:
@@ -253,7 +280,7 @@ def test_a_label_that_is_not_optional_must_be_there() -> None:
 def test_a_bad_label_is_left_out_with_its_reason() -> None:
     labels = build_meta([meta(), meta(name="j", key="c", key_type="Json")], {"k": "x" * 257, "c": "no json"})
     assert labels.meta == {}
-    assert [reason.split(":")[0] for reason in labels.left_out] == ["meta m", "meta j"]
+    assert [(each.name, each.reason.split(":")[0]) for each in labels.left_out] == [("m", "meta m"), ("j", "meta j")]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from auditord.tasks.clock import Turn
 from auditord.tasks.instances import collect
 from auditord.tasks.runs import Backoff, Listener, RunCounts, Runnable, run_by_the_clock, run_continuously, run_once
 from auditord.testing import FakeCollectorContext, make_record
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, RunConfig, RunReport
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, LeftOut, RunConfig, RunReport
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -212,7 +212,7 @@ async def test_the_next_batch_is_asked_for_only_when_the_last_is_kept() -> None:
         return Enqueued(len(batch.records), 1)
 
     counts = RunCounts()
-    await collect(produce(RunConfig(), FakeCollectorContext(checkpoint=5)), keep, counts)
+    await collect(produce(RunConfig(), FakeCollectorContext(checkpoint=5)), keep, counts, FakeCollectorContext().log)
     assert steps == ["made a after 5", "kept", "made b after 5", "kept"]
     assert (counts.records, counts.quarantined, counts.skipped) == (2, 2, {"never started": 4})
 
@@ -232,5 +232,24 @@ async def test_a_collector_cleans_up_when_its_batch_cannot_be_kept() -> None:
         raise AuditordError("disk full")
 
     with pytest.raises(AuditordError, match="disk full"):
-        await collect(produce(), keep, RunCounts())
+        await collect(produce(), keep, RunCounts(), FakeCollectorContext().log)
     assert closed == [True]
+
+
+@pytest.mark.anyio
+async def test_what_records_lack_is_logged_once_per_run_and_name(caplog: pytest.LogCaptureFixture) -> None:
+    async def produce() -> AsyncGenerator[Batch, None]:
+        for number in range(3):
+            record_id = f"r{number}"
+            lacking = [LeftOut("MaxRSS", "16E is too much", label, record_id) for label in (False, True)]
+            yield Batch([make_record(record_id)], left_out=lacking)
+
+    async def keep(batch: Batch) -> Enqueued:
+        await anyio.lowlevel.checkpoint()
+        return Enqueued(len(batch.records), 0)
+
+    await collect(produce(), keep, RunCounts(), FakeCollectorContext().log)
+    assert [record.message for record in caplog.records] == [
+        "r0 lacks its component MaxRSS, others may, too: 16E is too much",
+        "r0 lacks its label MaxRSS, others may, too: 16E is too much",
+    ]

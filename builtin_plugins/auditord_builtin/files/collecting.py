@@ -17,7 +17,7 @@ from auditord_builtin.files.folder import (
     require_usable_name,
 )
 from auditord_builtin.files.reading import Position, read_part
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Window
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Record, Window
 from auditord_hookspecs.folders import SharedFolder, UnsafePath, identity
 from auditord_hookspecs.wording import counted
 
@@ -82,7 +82,8 @@ class _Run:
             while not position.whole:
                 part = await to_thread.run_sync(read_part, self.config, done, name, position)
                 position = part.position
-                ends = ((record, record.stop_time or record.start_time) for record in part.records)
+                records = [each for each in part.outcomes.records if isinstance(each, Record)]
+                ends = ((record, record.stop_time or record.start_time) for record in records)
                 yield Batch([record for record, end in ends if window.start <= end < window.stop])
 
     async def _take_in(self, file: Dropped, position: Position) -> AsyncIterator[Batch]:
@@ -118,7 +119,7 @@ class _Run:
             if not self.context.dry_run:
                 kept = await to_thread.run_sync(rejected.keep, position.rejected, bytes(part.rejected))
                 position = replace(position, rejected=kept)
-            yield Batch(part.records, part.quarantined, pending={file.name: asdict(position)})
+            yield part.outcomes.batch(pending={file.name: asdict(position)})
         if not self.context.dry_run:
             rejected.finish(position.rejected)
             await to_thread.run_sync(put_away, self.folder, file, self.results.done)

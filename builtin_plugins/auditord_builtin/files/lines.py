@@ -19,8 +19,9 @@ from typing import Any, Final
 import msgspec
 
 from auditord_builtin.files.config import FilesConfig
-from auditord_hookspecs import Component, InvalidRecord, Record, Score
+from auditord_hookspecs import Component, InvalidRecord, LeftOut, Record, Score
 from auditord_hookspecs.mapping import build_components, build_meta, find_site, parse_number
+from auditord_hookspecs.outcomes import Converted
 from auditord_hookspecs.wire import decode_record, parse_time
 
 SUFFIXES: Final = frozenset({".ndjson", ".jsonl", ".csv"})
@@ -75,19 +76,20 @@ def _split(line: bytes) -> list[str]:
     return rows[0] if rows else []
 
 
-def read_line(config: FilesConfig, header: Sequence[str] | None, line: bytes) -> Record:
-    """The record of a line.
+def read_line(config: FilesConfig, header: Sequence[str] | None, line: bytes) -> Converted:
+    """The record of a line, and what it lacks of the optional components and labels of the configuration.
 
     Raises:
         InvalidRecord: what is wrong with it.
     """
-    record = decode_record(line) if header is None else _from_row(config, header, _split(line))
-    if not config.record_prefix:
-        return record
-    return msgspec.structs.replace(record, record_id=f"{config.record_prefix}-{record.record_id}")
+    left_out: list[LeftOut] = []
+    record = decode_record(line) if header is None else _from_row(config, header, _split(line), left_out)
+    if config.record_prefix:
+        record = msgspec.structs.replace(record, record_id=f"{config.record_prefix}-{record.record_id}")
+    return Converted(record, left_out)
 
 
-def _from_row(config: FilesConfig, header: Sequence[str], values: Sequence[str]) -> Record:
+def _from_row(config: FilesConfig, header: Sequence[str], values: Sequence[str], left_out: list[LeftOut]) -> Record:
     if len(values) != len(header):
         raise InvalidRecord(f"{len(values)} values for {len(header)} columns")
     row = dict(zip(header, values, strict=True))
@@ -96,8 +98,8 @@ def _from_row(config: FilesConfig, header: Sequence[str], values: Sequence[str])
         record_id=row["record_id"],
         start_time=parse_time(row["start_time"]),
         stop_time=parse_time(stop) if stop else None,
-        components=(*_components(header, row), *build_components(config.components, row)),
-        meta=_meta(config, row) or None,
+        components=(*_components(header, row), *build_components(config.components, row, left_out)),
+        meta=_meta(config, row, left_out) or None,
     )
 
 
@@ -118,10 +120,12 @@ def _scores(header: Sequence[str], row: Mapping[str, str], component: str) -> tu
     return tuple(Score(of[1], float(parse_number(row[column]))) for column, of in found if of and of[0] == component)
 
 
-def _meta(config: FilesConfig, row: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _meta(config: FilesConfig, row: Mapping[str, str], left_out: list[LeftOut]) -> dict[str, tuple[str, ...]]:
     own = {name.removeprefix(_META): (row[name],) for name in row if name.startswith(_META) and row[name]}
     site = {"site_id": (find_site(config.sites, row),)} if config.sites else {}
-    return {**own, **build_meta(config.meta, row, (*own, *site)).meta, **site}
+    labels = build_meta(config.meta, row, (*own, *site))
+    left_out += labels.left_out
+    return {**own, **labels.meta, **site}
 
 
 def convert(config: FilesConfig, raw: Any) -> Record:  # Any: JSON from the quarantine
@@ -130,4 +134,4 @@ def convert(config: FilesConfig, raw: Any) -> Record:  # Any: JSON from the quar
     Raises:
         InvalidRecord: what is still wrong.
     """
-    return read_line(config, raw["header"], raw["text"].encode())
+    return read_line(config, raw["header"], raw["text"].encode()).record

@@ -8,8 +8,9 @@ from typing import Any, BinaryIO, Final
 from auditord_builtin.files.config import FilesConfig
 from auditord_builtin.files.folder import open_unchanged
 from auditord_builtin.files.lines import SUFFIXES, read_header, read_line
-from auditord_hookspecs import InvalidRecord, Quarantined, Record
+from auditord_hookspecs import InvalidRecord, Quarantined
 from auditord_hookspecs.folders import Folder
+from auditord_hookspecs.outcomes import Outcomes
 
 _LINES: Final = 1_000
 _LONGEST: Final = 1_024**2
@@ -42,11 +43,10 @@ class Position:
 
 @dataclass
 class Part:
-    """Some lines: records, entries of the quarantine and their lines; the position is behind the last of them."""
+    """Some lines: their outcomes, and those that are no records; the position is behind the last of them."""
 
     position: Position
-    records: list[Record] = field(default_factory=list[Record])
-    quarantined: list[Quarantined] = field(default_factory=list[Quarantined])
+    outcomes: Outcomes = field(default_factory=Outcomes)
     rejected: bytearray = field(default_factory=bytearray)
 
 
@@ -81,9 +81,10 @@ def _read_lines(config: FilesConfig, file: BinaryIO, name: str, header: Sequence
             whole = file.readline(_LONGEST)
         number += bool(text)
         try:
-            part.records += [read_line(config, header, text)] if text.strip() else []
+            if text.strip():
+                part.outcomes.add(read_line(config, header, text))
         except InvalidRecord as error:
             raw = {"file": name, "line": number, "header": header, "text": text.decode(errors="replace")}
-            part.quarantined.append(Quarantined(f"{name}:{number}", raw, f"line {number} of {name}: {error}"))
+            part.outcomes.add(Quarantined(f"{name}:{number}", raw, f"line {number} of {name}: {error}"))
             part.rejected += text if text.endswith(b"\n") else text + b"\n"
     part.position = replace(part.position, offset=file.tell(), line=number, whole=not text)

@@ -49,7 +49,6 @@ async def classify(source: Source, ads: Sequence[JobAd], unreadable: Sequence[st
     # In a thread: thousands of ads take seconds, in which the daemon has requests to answer.
     outcomes = await to_thread.run_sync(_convert_all, source, jobs, known)
     outcomes.quarantined += [each for key, each in broken.items() if key not in known]
-    outcomes.log_left_out(context.log)
     if outcomes.several:
         several = counted(len(outcomes.several), "job stands", "jobs stand")
         context.log.warning(_SEVERAL, several, outcomes.several[0])

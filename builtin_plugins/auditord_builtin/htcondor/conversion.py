@@ -116,15 +116,16 @@ def _converted(config: HTCondorConfig, row: Row) -> Converted:
     labels = build_meta(config.meta, row, (*config.site_labels, "user_id", "group_id"))
     site = (find_site(config.sites, row),) if config.site_labels else ()
     plain = f"{config.record_prefix}-{row['GlobalJobId']}"
+    left_out = [*owners.left_out, *labels.left_out]
     record = Record(
         record_id=f"{plain}-{int(start.timestamp())}" if config.epochs else plain,
         start_time=start,
         stop_time=stop,
-        components=build_components(config.components, _with_plain_numbers(config, row)),
+        components=build_components(config.components, _with_plain_numbers(config, row), left_out),
         meta={**labels.meta, **dict.fromkeys(config.site_labels, site), **owners.meta},
     )
     # A job is once in the history: its id with another start time is a contradiction to look at, and no other run.
-    return Converted(record, [*owners.left_out, *labels.left_out])
+    return Converted(record, left_out)
 
 
 def _times(config: HTCondorConfig, row: Row) -> tuple[datetime | None, datetime | None]:

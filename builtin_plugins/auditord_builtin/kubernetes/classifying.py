@@ -35,6 +35,8 @@ class Draft:
         self.outcomes: Final = Outcomes()
         self.sighted = period.start
         """Everything that happened before is known, as far as this batch knows."""
+        self.complaints: Final = list[str]()
+        """Why running pods have no open record; what is wrong at their ends goes to quarantine."""
         self._config = config
         self._tracked = tracked
         self._done = set(done)
@@ -104,9 +106,9 @@ class Draft:
             return running
         made = convert_finished(self._config, Finished(running.pod, running.runs, None, running.pod.status.phase))
         if isinstance(made, Converted):
-            self.outcomes.records.append(made.record)
+            self.outcomes.add(made)
         else:
-            self.outcomes.left_out.append(f"{made.source_id}: no open record: {made.reason}")
+            self.complaints.append(f"{made.source_id}: no open record: {made.reason}")
         return msgspec.structs.replace(running, opened=True)
 
 

@@ -119,5 +119,4 @@ def _batch(
     for one in ready:
         draft.emit(one.finished)
         tracked.settle(one.finished.pod.uid)
-    draft.outcomes.log_left_out(context.log)
     return draft.batch()

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -115,6 +116,11 @@ class KubernetesConfig(RunConfig):
     watch_for: Duration = Field(
         default=timedelta(seconds=25), gt=timedelta(0), description="… or when it has watched for this long."
     )
+
+    @cached_property
+    def never_zero(self) -> frozenset[str]:
+        """The components whose zero means that Prometheus has not seen the pod at work: all that runs uses some."""
+        return frozenset(rule.name for rule in self.components if (rule.key or "").startswith("prometheus."))
 
     @property
     def selector(self) -> str:

@@ -12,7 +12,7 @@ from auditord_builtin.kubernetes.pods import Owner, Pod, restore_pod
 from auditord_builtin.kubernetes.resources import SIDES, core_seconds, granted
 from auditord_builtin.kubernetes.runs import Runs, ended_at, known, runs_of
 from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record
-from auditord_hookspecs.mapping import Row, build_components, build_meta, find_site
+from auditord_hookspecs.mapping import PartialRow, Row, build_components, build_meta, columns, find_site
 from auditord_hookspecs.outcomes import Converted, Skipped, retried
 from auditord_hookspecs.records import MAX_NAME_GRAPHEMES
 
@@ -20,6 +20,7 @@ DELETED: Final = "Deleted"
 """The ``status`` of a pod that was removed before its end; the others are Kubernetes' phases."""
 
 _OWN_LABELS: Final = ("podname", "namespace", "status", "site_id")
+_GPU: Final = "gpu"
 _FILTERED: Final = "filtered out"
 
 
@@ -69,18 +70,19 @@ def _converted(config: KubernetesConfig, finished: Finished) -> Converted:
     pod, start = finished.pod, known(finished.pod.status.start_time)
     if start is None:
         raise InvalidRecord("status.startTime is missing")
-    row = {**_row_of(config, pod, finished.runs, start, finished.stop), "status": finished.status, **finished.metrics}
+    row = _row_of(config, finished, start)
     labels = build_meta(config.meta, row, _OWN_LABELS)
+    left_out = [*labels.left_out]
     own = (pod.metadata.name, pod.metadata.namespace, finished.status, find_site(config.sites, row))
     record = Record(
         record_id=record_id(config.record_prefix, pod),
         start_time=start,
         stop_time=finished.stop,
-        components=build_components(config.components, row),
+        components=build_components(config.components, row, left_out, config.never_zero),
         meta={**labels.meta, **{name: (text,) for name, text in zip(_OWN_LABELS, own, strict=True)}},
     )
     # The id holds the pod's uid: with another start time it is a contradiction to look at, and no other run.
-    return Converted(record, labels.left_out)
+    return Converted(record, left_out)
 
 
 def record_id(prefix: str, pod: Pod) -> str:
@@ -117,19 +119,28 @@ def _as_it_was(config: KubernetesConfig, raw: Mapping[str, Any]) -> Finished | N
     return concluded if isinstance(concluded, Finished) else None
 
 
-def _row_of(config: KubernetesConfig, pod: Pod, runs: Runs, start: datetime, stop: datetime | None) -> Row:
+def _row_of(config: KubernetesConfig, finished: Finished, start: datetime) -> Row:
     """Everything that is known of a pod, as texts: names, labels and amounts; times only if it has ended.
 
-    Raises:
-        InvalidRecord: a quantity cannot be read.
+    Of limits or requests that hold what is no quantity, no column can be read.
     """
-    return {
+    pod, amounts, faults = finished.pod, dict[str, str](), dict[str, str]()
+    try:
+        found = (*_amounts(config, pod), *_times(pod, finished.runs, start, finished.stop))
+        amounts.update({name: f"{amount:f}" for name, amount in found})
+    except InvalidRecord as error:
+        asked = columns(config.sites, config.meta, config.components)
+        of_resources = [name for name in asked if name == _GPU or name.startswith(tuple(f"{side}." for side in SIDES))]
+        faults.update(dict.fromkeys(of_resources, str(error)))
+    row = {
         **_names(pod),
         **{f"label.{name}": text for name, text in (pod.metadata.labels or {}).items()},
         **{f"annotation.{name}": text for name, text in (pod.metadata.annotations or {}).items()},
-        **{name: f"{amount:f}" for name, amount in _amounts(config, pod)},
-        **{name: f"{amount:f}" for name, amount in _times(pod, runs, start, stop)},
+        **amounts,
+        "status": finished.status,
+        **finished.metrics,
     }
+    return PartialRow(row, faults) if faults else row
 
 
 def _names(pod: Pod) -> Mapping[str, str]:
@@ -160,7 +171,7 @@ def _amounts(config: KubernetesConfig, pod: Pod) -> Iterable[tuple[str, Decimal]
     largest = {name: max(each.get(name, Decimal(0)) for each in both.values()) for side in SIDES for name in both[side]}
     gpus = sum((amount for name, amount in largest.items() if config.gpu_resources.search(name)), Decimal(0))
     if gpus:
-        yield "gpu", gpus
+        yield _GPU, gpus
 
 
 def _times(pod: Pod, runs: Runs, start: datetime, stop: datetime | None) -> Iterable[tuple[str, Decimal]]:

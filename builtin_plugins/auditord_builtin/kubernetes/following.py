@@ -89,7 +89,8 @@ class Run:
         return draft, uids
 
     def _kept(self, draft: Draft, scope: str, position: Position | None) -> Batch:
-        draft.outcomes.log_left_out(self._context.log)
+        for complaint in draft.complaints:
+            self._context.log.warning("%s", complaint)
         if position is None:
             return draft.batch()
         self._checkpoint = self._checkpoint.moved(scope, position, self._config.scopes)

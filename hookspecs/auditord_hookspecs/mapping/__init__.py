@@ -22,8 +22,10 @@ from auditord_hookspecs.mapping.building import (
 )
 from auditord_hookspecs.mapping.documents import parse_labels
 from auditord_hookspecs.mapping.quantities import (
+    PartialRow,
     Row,
     is_missing,
+    is_zero,
     parse_duration,
     parse_energy,
     parse_instant,
@@ -48,6 +50,7 @@ __all__ = [
     "KeyType",
     "Labels",
     "MetaRule",
+    "PartialRow",
     "Row",
     "ScoreRule",
     "SiteRule",
@@ -59,6 +62,7 @@ __all__ = [
     "find_site",
     "holds",
     "is_missing",
+    "is_zero",
     "parse_duration",
     "parse_energy",
     "parse_instant",

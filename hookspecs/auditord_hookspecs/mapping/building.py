@@ -1,12 +1,13 @@
 """The site, labels and components of a job, by the rules from its row: columns, their texts, conditions on them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from typing import TypeAlias
 
 from auditord_hookspecs.errors import InvalidRecord
+from auditord_hookspecs.kinds import LeftOut
 from auditord_hookspecs.mapping.documents import parse_labels
 from auditord_hookspecs.mapping.quantities import (
     Row,
@@ -61,33 +62,56 @@ def describe_source(rule: ValueRule) -> str:
     return f"{rule.key or template}" + (f"[{rule.sub_key}]" if rule.sub_key else "")
 
 
-def build_components(rules: Iterable[ComponentRule], row: Row) -> tuple[Component, ...]:
+def build_components(
+    rules: Iterable[ComponentRule],
+    row: Row,
+    left_out: list[LeftOut] | None = None,
+    zero_is_missing: Collection[str] = (),
+) -> tuple[Component, ...]:
     """The components of a job, in the order of the rules.
 
+    Args:
+        rules: of the components.
+        row: the texts of the job.
+        left_out: gets the optional components and the scores that cannot be read; without it, they are faults like all
+            others.
+        zero_is_missing: names of components whose zero means that nothing was measured, so that those of them that are
+            optional are left out.
+
     Raises:
-        InvalidRecord: a mandatory amount is missing, or one cannot be read; the message names component and column.
+        InvalidRecord: an amount that is not optional is missing or cannot be read; the message names component and
+            column.
     """
     built: list[Component] = []
     for rule in rules:
-        if rule.only_if and not holds(rule.only_if, row):
-            continue
         try:
-            amount = read_amount(rule, row)
+            if rule.only_if and not holds(rule.only_if, row):
+                continue
+            amount = read_amount(rule, row, zero_is_missing=rule.optional and rule.name in zero_is_missing)
             if amount is not None:
                 scores = rule.known_scores
-                built.append(
-                    Component(rule.name, amount, tuple(_scores(rule.scores, row)) if scores is None else scores)
-                )
+                built.append(Component(rule.name, amount, _scores(rule, row, left_out) if scores is None else scores))
         except InvalidRecord as error:
-            raise InvalidRecord(f"component {rule.name}: {describe_source(rule)}: {error}") from error
+            reason = f"component {rule.name}: {describe_source(rule)}: {error}"
+            if left_out is None or not rule.optional:
+                raise InvalidRecord(reason) from error
+            left_out.append(LeftOut(rule.name, reason))
     return tuple(built)
 
 
-def _scores(rules: Iterable[ScoreRule], row: Row) -> Iterable[Score]:
-    for rule in rules:
-        value = _score(rule, row) if holds(rule.only_if, row) else None
-        if value is not None:  # a score that is not known is left out: 0 would be a statement
-            yield Score(rule.name, value)
+def _scores(component: ComponentRule, row: Row, left_out: list[LeftOut] | None) -> tuple[Score, ...]:
+    """The scores that are known; one that is not is left out, since 0 would be a statement."""
+    found: list[Score] = []
+    for rule in component.scores:
+        try:
+            value = _score(rule, row) if holds(rule.only_if, row) else None
+            found += [] if value is None else [Score(rule.name, value)]
+        except InvalidRecord as error:
+            if left_out is None:
+                raise
+            name = f"{component.name}.{rule.name}"
+            left_out.append(LeftOut(name, f"score {name}: {rule.key}: {error}"))
+    return tuple(found)
 
 
 def _score(rule: ScoreRule, row: Row) -> float | None:
@@ -103,11 +127,11 @@ class Labels:
 
     Args:
         meta: lists of texts by name.
-        left_out: why labels are missing whose text was there, for the log.
+        left_out: labels that are missing although their text was there.
     """
 
     meta: Mapping[str, tuple[str, ...]]
-    left_out: Sequence[str] = field(default_factory=tuple[str, ...])
+    left_out: Sequence[LeftOut] = ()
 
 
 def problem_of(text: str) -> str | None:
@@ -124,10 +148,17 @@ def build_owners(keys: Mapping[str, Sequence[str]], row: Row) -> Labels:
 
     A text that can be no label is left out and not replaced by that of a later column.
     """
-    columns = {name: next((key for key in wanted if row.get(key)), None) for name, wanted in keys.items()}
-    found = {name: (key, problem_of(row[key])) for name, key in columns.items() if key is not None}
-    meta = {name: (row[key],) for name, (key, problem) in found.items() if problem is None}
-    return Labels(meta, [f"{name}: {key}: {problem}" for name, (key, problem) in found.items() if problem is not None])
+    meta: dict[str, tuple[str, ...]] = {}
+    left_out: list[LeftOut] = []
+    for name, wanted in keys.items():
+        key = next((key for key in wanted if row.get(key)), None)
+        if key is None:
+            continue
+        if (problem := problem_of(row[key])) is None:
+            meta[name] = (row[key],)
+        else:
+            left_out.append(LeftOut(name, f"{name}: {key}: {problem}", label=True))
+    return Labels(meta, left_out)
 
 
 def find_site(rules: Iterable[SiteRule], row: Row) -> str:
@@ -159,11 +190,11 @@ def build_meta(rules: Sequence[MetaRule], row: Row, reserved: Collection[str] = 
         InvalidRecord: a label that is not optional is missing or cannot be read.
     """
     labels: dict[str, tuple[str, ...]] = {}
-    left_out: list[str] = []
+    left_out: list[LeftOut] = []
     for rule in rules:
-        if (rule.only_if and not holds(rule.only_if, row)) or (rule.name in labels and not rule.append):
-            continue
         try:
+            if (rule.only_if and not holds(rule.only_if, row)) or (rule.name in labels and not rule.append):
+                continue
             if rule.key_type is _JSON:
                 taken = {*reserved, *(other.name for other in rules if other.key_type is not _JSON)}
                 found = _add_members(rule, row, taken, labels, left_out)
@@ -173,7 +204,7 @@ def build_meta(rules: Sequence[MetaRule], row: Row, reserved: Collection[str] = 
             text = f"meta {rule.name}: {describe_source(rule)}: {error}"
             if not rule.optional:
                 raise InvalidRecord(text) from error
-            left_out.append(text)
+            left_out.append(LeftOut(rule.name, text, label=True))
             found = False
         if not found and rule.default_value is not None:
             _append(labels, rule.name, rule.default_value)
@@ -199,13 +230,14 @@ def _append(labels: dict[str, tuple[str, ...]], name: str, value: str) -> None:
 
 
 def _add_members(
-    rule: MetaRule, row: Row, taken: Collection[str], labels: dict[str, tuple[str, ...]], left_out: list[str]
+    rule: MetaRule, row: Row, taken: Collection[str], labels: dict[str, tuple[str, ...]], left_out: list[LeftOut]
 ) -> bool:
     text = read_text(rule, row)
     for name, value in parse_labels(text).items():
         problem = "the name is taken by the configuration" if name in taken else None
         if problem := problem_of(name) or problem_of(value) or problem:
-            left_out.append(f"meta {rule.name}: {describe_source(rule)}: {name[:40]!r}: {problem}")
+            reason = f"meta {rule.name}: {describe_source(rule)}: {name[:40]!r}: {problem}"
+            left_out.append(LeftOut(rule.name, reason, label=True))
         elif name not in labels:
             labels[name] = (value,)
     return bool(text.strip()) or rule.key_allow_empty
@@ -216,7 +248,7 @@ def _written(rule: MetaRule, text: str) -> str | None:
         return text or None
     if rule.key_type is _ID:
         return text.split("(", 1)[0] or None
-    if is_missing(text):
+    if is_missing(text) or (rule.key_type is _DATE_TIME and text == "0"):  # batch systems mean no time by 0, not 1970
         return None
     return _instant(parse_instant(text)) if rule.key_type is _DATE_TIME else str(read_number(rule, text))
 

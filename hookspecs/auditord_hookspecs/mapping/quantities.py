@@ -6,7 +6,7 @@ read without a regular expression.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from typing import Final, TypeAlias
@@ -25,6 +25,31 @@ from auditord_hookspecs.records import MAX_AMOUNT
 
 Row: TypeAlias = Mapping[str, str]
 """The texts of one job by column name."""
+
+
+class PartialRow(Mapping[str, str]):
+    """A row with columns that cannot be read. A rule that looks at one of these gets the reason, other rules nothing.
+
+    Args:
+        row: all other columns.
+        faults: the reason for each column that cannot be read.
+    """
+
+    def __init__(self, row: Row, faults: Mapping[str, str]) -> None:
+        self._row = row
+        self._faults = faults
+
+    def __getitem__(self, column: str) -> str:
+        if column in self._faults:
+            raise InvalidRecord(self._faults[column])
+        return self._row[column]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._row)
+
+    def __len__(self) -> int:
+        return len(self._row)
+
 
 _SENTINELS = frozenset(
     {"", "Unknown", "None", "INVALID", "UNLIMITED", "Partition_Limit", "N/A", "(null)", "undefined", "Not Set"}
@@ -158,6 +183,7 @@ _PARSERS: Final[Mapping[KeyType, Callable[[str], Decimal]]] = {
     KeyType.ENERGY: parse_energy,
 }
 _ROUNDING: Final = {KeyType.TIME: ROUND_DOWN}
+_OTHER_DIGITS: Final = frozenset("123456789")
 _OF_DIGITS: Final = _PARSERS.keys() - {KeyType.INTEGER_MEGA}
 """The types of which plain digits are the value itself."""
 
@@ -174,8 +200,18 @@ def read_number(rule: ValueRule, text: str, factor: Decimal = _ONE) -> int:
     return int(number.to_integral_value(_ROUNDING.get(rule.key_type, ROUND_HALF_UP)))
 
 
-def read_amount(rule: ComponentRule, row: Row) -> int | None:
+def is_zero(text: str) -> bool:
+    """Tell the text of a number, size or duration that is zero: ``0``, ``0.0``, ``0K``, ``00:00:00``."""
+    return "0" in text and _OTHER_DIGITS.isdisjoint(text)
+
+
+def read_amount(rule: ComponentRule, row: Row, *, zero_is_missing: bool = False) -> int | None:
     """The amount of a component; None if it is missing and the rule allows that.
+
+    Args:
+        rule: of the component.
+        row: the texts of the job.
+        zero_is_missing: whether a zero in the row means that nothing was measured.
 
     Raises:
         InvalidRecord: it is missing and must not be, or it is no amount.
@@ -183,7 +219,7 @@ def read_amount(rule: ComponentRule, row: Row) -> int | None:
     if rule.value is not None:
         return rule.value
     text = read_text(rule, row)
-    if is_missing(text):
+    if is_missing(text) or (zero_is_missing and is_zero(text)):
         if rule.default_value is None and not rule.optional and not (rule.key_allow_empty and not text):
             raise InvalidRecord(f"no value ({text!r}); give it a default_value or make it optional")
         return rule.default_value

@@ -4,6 +4,7 @@ import copy
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from auditord_builtin.kubernetes.config import KubernetesConfig
@@ -11,6 +12,7 @@ from auditord_builtin.kubernetes.conversion import Finished, conclude, convert, 
 from auditord_builtin.kubernetes.pods import restore_pod
 from auditord_builtin.kubernetes.tracking import TrackedPods
 from auditord_hookspecs import InvalidRecord, Quarantined, Record
+from auditord_hookspecs.outcomes import Converted
 from tests.builtin.kubernetes.pod_maker import NOW, START, Pod, at, container, make_pod, over, ran, running
 
 S = timedelta(seconds=1)
@@ -339,11 +341,23 @@ def test_what_cannot_be_converted_can_be_when_the_configuration_is_mended() -> N
     assert convert(only_failed, bad.raw) is None
 
 
-def test_a_quantity_that_is_none_is_reported() -> None:
+def test_a_quantity_that_is_none_costs_the_components_that_are_made_of_it_and_not_the_record() -> None:
     pod = over(with_containers(make_pod(), container("a", limits={"cpu": "lots"})), NOW)
-    config = KubernetesConfig()
-    finished = conclude(config, restore_pod(pod), {}, NOW)
+    finished = conclude(KubernetesConfig(), restore_pod(pod), {}, NOW)
     assert isinstance(finished, Finished)
-    bad = convert_finished(config, finished)
-    assert isinstance(bad, Quarantined)
-    assert "a: limits.cpu: 'lots' is no quantity" in bad.reason
+    made = convert_finished(KubernetesConfig(), finished)
+    assert isinstance(made, Converted)
+    assert made.record.components == ()
+    assert "a: limits.cpu: 'lots' is no quantity" in made.left_out[0].reason
+    needed = KubernetesConfig.model_validate({"components": [{"name": "Cores", "key": "limits.cpu"}]})
+    assert isinstance(convert_finished(needed, finished), Quarantined)
+
+
+def test_zero_from_prometheus_means_that_it_has_not_seen_the_pod() -> None:
+    finished = conclude(KubernetesConfig(), restore_pod(over(make_pod(), NOW)), {}, NOW)
+    assert isinstance(finished, Finished)
+    seen = {"prometheus.cpu": "0.400000", "prometheus.memory": "4096.000000"}
+    for metrics, expected in ((seen, {"cpu": 0, "memory": 4_096}), (dict.fromkeys(seen, "0.000000"), {})):
+        made = convert_finished(KubernetesConfig(), msgspec.structs.replace(finished, metrics=metrics))
+        assert isinstance(made, Converted)
+        assert {name: amount for name, amount in amounts(made.record).items() if name in {"cpu", "memory"}} == expected

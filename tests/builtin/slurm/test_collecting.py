@@ -348,11 +348,14 @@ async def test_a_checkpoint_of_an_earlier_version_is_gone_on_from() -> None:
     assert datetime.fromisoformat(at.checkpoint["until"]) == NOW
 
 
-async def test_labels_that_are_left_out_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_labels_that_are_left_out_are_named() -> None:
     sacct = Sacct()
     sacct.add("1", NOW - HOUR, Comment="no json")
-    await run(config(meta=[{"name": "c", "key": "Comment", "key_type": "Json"}]), context(sacct))
-    assert "slurm-1: meta c: Comment: 'no json' is not a JSON object" in caplog.text
+    at = context(sacct)
+    await run(config(meta=[{"name": "c", "key": "Comment", "key_type": "Json"}]), at)
+    [left_out] = [each for batch in at.kept for each in batch.left_out]
+    assert (left_out.name, left_out.label, left_out.record_id) == ("c", True, "slurm-1")
+    assert left_out.reason.startswith("meta c: Comment: 'no json' is not a JSON object")
 
 
 MAX_RSS = [{"name": "MaxRSS", "key": "MaxRSS", "key_type": "Size", "optional": True}]
