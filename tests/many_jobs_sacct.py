@@ -24,6 +24,11 @@ CONSTANT = {
     "AllocTRES": "billing=4,cpu=4,mem=4096M,node=1",
 }
 STEPS = {".batch": "10792960", ".0": "92250112"}
+USED = {
+    "NCPUS": "4",
+    "TotalCPU": "01:40.000",
+    "TRESUsageInTot": "cpu=00:01:39,energy=0,fs/disk=5273,mem=10792960,pages=0,vmem=10792960",
+}
 
 
 def main(jobs: int, first_end: int, seconds: int, options: dict[str, str]) -> None:
@@ -42,7 +47,7 @@ def _rows(job_id: str, end: int, steps: dict[str, str]) -> Iterator[dict[str, st
     times = {"Submit": str(end - 90), "Start": str(end - 60), "End": str(end)}
     yield {**CONSTANT, **times, "JobID": job_id, "JobIDRaw": job_id}
     for step, memory in steps.items():
-        yield {"Cluster": "c1", **times, "JobID": job_id + step, "JobIDRaw": job_id + step, "MaxRSS": memory}
+        yield {"Cluster": "c1", **times, **USED, "JobID": job_id + step, "JobIDRaw": job_id + step, "MaxRSS": memory}
 
 
 def _seconds(text: str) -> int:

@@ -1,7 +1,7 @@
 """The options of a Slurm collector, named as AUDITOR names them wherever they mean the same."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Final, Literal
@@ -15,6 +15,10 @@ from auditord_hookspecs.mapping import ComponentRule, KeyType, MetaRule, SiteRul
 
 MergePolicy = Literal["alloc", "batch", "max", "sum"]
 
+CPU_TIME: Final = "TotalCPU"
+MEASURED: Final = "TRESUsageInTot"
+"""What was gathered of a step while it ran; since Slurm 18.08."""
+
 CORES = ComponentRule(name="Cores", key="NCPUS")
 
 MEMORY = ComponentRule(name="Memory", key="AllocTRES", sub_key="mem", key_type=KeyType.INTEGER_MEGA, optional=True)
@@ -23,7 +27,7 @@ GPU = ComponentRule(name="GPU", key="AllocTRES", sub_key="gres/gpu", optional=Tr
 DEFAULT_COMPONENTS = (
     CORES,
     MEMORY,
-    ComponentRule(name="TotalCPU", key="TotalCPU", key_type=KeyType.TIME, optional=True),
+    ComponentRule(name="TotalCPU", key=CPU_TIME, key_type=KeyType.TIME, optional=True),
     ComponentRule(name="MaxRSS", key="MaxRSS", key_type=KeyType.SIZE, optional=True),
     GPU,
 )
@@ -36,13 +40,16 @@ ID_COLUMNS: Final = (
 _DEFAULTS: Final[Mapping[str, MergePolicy]] = {
     **dict.fromkeys(("MaxRSS", "MaxVMSize", "MaxPages", "MaxDiskRead", "MaxDiskWrite"), "max"),
     **dict.fromkeys(("AveRSS", "AveVMSize", "TRESUsageInMax", "TRESUsageOutMax", "TRESUsageInAve"), "max"),
-    **dict.fromkeys(("TRESUsageInTot", "TRESUsageOutTot"), "sum"),
+    **dict.fromkeys((MEASURED, "TRESUsageOutTot", CPU_TIME), "sum"),
     # Steps that run at the same time measure the same node, so a sum would count its energy twice. The extern step,
     # where there is one, spans the whole job. AllocTRES[energy] is better where Slurm fills it.
     **dict.fromkeys(("ConsumedEnergy", "ConsumedEnergyRaw"), "max"),
     **dict.fromkeys(("AveCPU", "MinCPU", "AveDiskRead", "AveDiskWrite", "AvePages", "NTasks", "AveCPUFreq"), "batch"),
 }
 _FOR_REQMEM: Final = ("NNodes", "NCPUS")
+
+_NEVER_ZERO: Final = frozenset({"MaxRSS", "AveRSS", "MaxVMSize", "AveVMSize", "ConsumedEnergy", "ConsumedEnergyRaw"})
+"""Columns whose zero means that nothing was measured: whatever runs needs memory and energy."""
 
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 CLUSTER = "{cluster}"
@@ -54,9 +61,9 @@ def policy_of(column: str, chosen: Mapping[str, MergePolicy]) -> MergePolicy:
     return chosen.get(column) or _DEFAULTS.get(column, "alloc")
 
 
-def extra_columns(columns: Iterable[str]) -> Sequence[str]:
-    """Columns that others cannot be understood without."""
-    return _FOR_REQMEM if "ReqMem" in columns else ()
+def _is_never_zero(rule: ComponentRule) -> bool:
+    key, entry = rule.key or "", rule.sub_key
+    return key in _NEVER_ZERO or entry == "energy" or (key.startswith("TRESUsage") and entry in {"mem", "vmem"})
 
 
 Components = Annotated[tuple[ComponentRule, ...], auditor_preset((CORES,))]
@@ -161,17 +168,39 @@ class JobsConfig(RunConfig):
         return [*columns(self.sites, self.meta, self.components), *counted]
 
     @cached_property
+    def sums_cpu_time(self) -> bool:
+        """Whether CPU time is added up from the steps."""
+        return CPU_TIME in self.columns and policy_of(CPU_TIME, self.merge) == "sum"
+
+    @cached_property
+    def needed_columns(self) -> Sequence[str]:
+        """The columns that the rules look at, and those that these cannot be understood without."""
+        of_memory = _FOR_REQMEM if "ReqMem" in self.columns else ()
+        return list(dict.fromkeys((*self.columns, *of_memory)))
+
+    @cached_property
     def wanted_columns(self) -> Sequence[str]:
         """The columns to ask for, each once, between the two ids that delimit a row."""
-        wanted = dict.fromkeys((*ID_COLUMNS, *self.columns, *extra_columns(self.columns)))
+        of_cpu_time = ("NCPUS", MEASURED) if self.sums_cpu_time else ()
+        wanted = dict.fromkeys((*ID_COLUMNS, *self.needed_columns, *of_cpu_time))
         return [FIRST_COLUMN, *(column for column in wanted if column not in {FIRST_COLUMN, LAST_COLUMN}), LAST_COLUMN]
 
     @cached_property
     def merged_columns(self) -> Sequence[tuple[str, MergePolicy]]:
         """The columns that are made of those of the steps, with their policies."""
-        asked = dict.fromkeys((*ID_COLUMNS, *self.columns, *extra_columns(self.columns)))
+        asked = dict.fromkeys((*ID_COLUMNS, *self.needed_columns))
         policies: Mapping[str, MergePolicy] = {column: policy_of(column, self.merge) for column in asked}
         return [each for each in policies.items() if each[1] != "alloc"]
+
+    @cached_property
+    def never_zero(self) -> frozenset[str]:
+        """The components whose zero means that nothing was measured."""
+        return frozenset(rule.name for rule in self.components if _is_never_zero(rule))
+
+    @cached_property
+    def cpu_time_may_be_missing(self) -> bool:
+        """Whether a record may lack its CPU time where nothing was measured."""
+        return self.sums_cpu_time and all(rule.optional for rule in self.components if rule.key == CPU_TIME)
 
     @cached_property
     def reads_steps(self) -> bool:

@@ -1,18 +1,27 @@
 """From one run of a job to a record, or to the reason why there is none."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from decimal import Decimal
 from typing import Any, Final
 
-from auditord_builtin.slurm.config import CLUSTER, JobFilter, JobsConfig, MergePolicy, extra_columns
-from auditord_builtin.slurm.runs import CONTINUED, ELSEWHERE, FIRST_COLUMN, OVER, REQUEUED, Run, parse_state
+from auditord_builtin.slurm.config import CLUSTER, JobFilter, JobsConfig
+from auditord_builtin.slurm.merging import RowMerger
+from auditord_builtin.slurm.runs import (
+    CONTINUED,
+    ELSEWHERE,
+    FIRST_COLUMN,
+    OVER,
+    REQUEUED,
+    Run,
+    has_no_time,
+    parse_state,
+)
 from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record, mapping
-from auditord_hookspecs.mapping import Row, is_missing, parse_duration, parse_number, parse_size
+from auditord_hookspecs.mapping import Row, parse_duration
 from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, retried
 
 _RESERVED: Final = ("site_id", "user_id", "group_id")
-_OWNERS: Final = (("user_id", "User"), ("group_id", "Group"))
+_OWNERS: Final = {"user_id": ("User",), "group_id": ("Group",)}
 _NO_NODES: Final = frozenset({"", "None assigned"})
 
 
@@ -22,8 +31,7 @@ class Converter:
     def __init__(self, config: JobsConfig) -> None:
         self._config = config
         self._reads_steps = config.reads_steps
-        self._merged = config.merged_columns
-        self._sum_memory = "ReqMem" in config.columns
+        self._merge_rows = RowMerger(config).merge
         self._one_prefix = None if CLUSTER in config.record_prefix else config.record_prefix
         self._id_column = config.id_column
         self._requeued_keep_their_id = config.requeued_keep_their_id
@@ -55,22 +63,25 @@ class Converter:
         before, the moment of cancelling as start and as end (seen with Slurm 22.05); it has no nodes then.
         """
         had_nodes = row["NodeList"] not in _NO_NODES
-        if is_missing(start):
+        if has_no_time(start):
             return not had_nodes or self._reads_steps
         return not had_nodes and row["Start"] == row["End"]
 
     def _converted(self, run: Run, state: str, start_text: str) -> Converted:
-        config, row = self._config, self._merge_rows(run)
+        config = self._config
         start, stop = _began_at(run, start_text), run.end
         if stop is None and state in OVER:
-            raise InvalidRecord(f"the job is {row['State']}, but sacct names no end; see sacctmgr show runawayjobs")
+            raise InvalidRecord(
+                f"the job is {run.allocation['State']}, but sacct names no end; see sacctmgr show runawayjobs"
+            )
         if config.runtime == "elapsed" and stop is not None:
             stop = min(stop, _end_by_elapsed(run.allocation, start))
+        row = self._merge_rows(run, None if stop is None else stop - start)
         labels = mapping.build_meta(config.meta, row, _RESERVED)
-        meta = {**labels.meta, "site_id": (mapping.find_site(config.sites, row),)}
-        for name, column in _OWNERS:
-            if owner := row[column]:
-                meta[name] = (owner,)
+        owners = mapping.build_owners(_OWNERS, row)
+        meta = {**labels.meta, "site_id": (mapping.find_site(config.sites, row),), **owners.meta}
+        left_out = [*labels.left_out, *owners.left_out]
+        components = mapping.build_components(config.components, row, left_out, config.never_zero)
         prefix = self._one_prefix or config.prefix_of(row["Cluster"])
         plain = f"{prefix}-{row[self._id_column]}"
         alternate = f"{plain}-{int(start.timestamp())}"
@@ -78,33 +89,8 @@ class Converter:
         # stored already, under the plain id.
         own = state in CONTINUED and not self._requeued_keep_their_id
         record_id, other = (alternate, plain) if own else (plain, alternate)
-        record = Record(record_id, start, mapping.build_components(config.components, row), stop, meta)
-        return Converted(Produced(record, other, state == REQUEUED, run.source_id), labels.left_out)
-
-    def _merge_rows(self, run: Run) -> Row:
-        """One row for a run, in which every text means the job as a whole.
-
-        Slurm measures some columns per step and leaves them empty in the allocation's row. Each column has a policy:
-
-        * ``alloc``: the allocation's own value; steps are not looked at.
-        * ``max``: the largest of all steps, such as the peak memory of any task.
-        * ``sum``: all steps together; lists such as ``TRESUsageInTot`` are added up entry by entry.
-        * ``batch``: the value of the batch script, or of the interactive step where there is none.
-
-        With every policy but ``alloc``, a value in the allocation's own row counts if no step has any.
-
-        Raises:
-            InvalidRecord: values of several steps cannot be compared or added; the message names the column.
-        """
-        merged = dict(run.allocation)
-        for column, policy in self._merged:
-            if column in merged:
-                merged[column] = _merged(column, run, policy)
-        for name, number in (("User", "UID"), ("Group", "GID")):
-            merged[name] = _known(merged[name]) or _known(merged[number])
-        if self._sum_memory:
-            merged["ReqMem"] = _whole_memory(merged)
-        return merged
+        record = Record(record_id, start, components, stop, meta)
+        return Converted(Produced(record, other, state == REQUEUED, run.source_id), left_out)
 
 
 def _filters(job_filter: JobFilter) -> Sequence[tuple[frozenset[str], Callable[[Row], Iterable[str]]]]:
@@ -126,9 +112,9 @@ def _start_of(run: Run) -> str:
     have been long, if the database was away), but its steps have theirs.
     """
     own = run.allocation["Start"]
-    if not is_missing(own):
+    if not has_no_time(own):
         return own
-    known = [step["Start"] for step in run.steps if not is_missing(step["Start"])]
+    known = [step["Start"] for step in run.steps if not has_no_time(step["Start"])]
     return min(known, key=mapping.parse_instant, default=own)
 
 
@@ -139,13 +125,13 @@ def _began_at(run: Run, text: str) -> datetime:
     (seen with Slurm 22.05). Of every other row, the submission is before the start.
     """
     submitted = run.allocation.get("Submit", "")  # rows of earlier versions have no Submit
-    if is_missing(text):
+    if has_no_time(text):
         raise InvalidRecord(
             f"the job had nodes ({run.allocation['NodeList']}), but sacct names no start, and its steps, which may, "
             "are only read if a component is made of them, such as MaxRSS"
         )
     start = mapping.parse_instant(text)
-    return start if is_missing(submitted) else max(start, mapping.parse_instant(submitted))
+    return start if has_no_time(submitted) else max(start, mapping.parse_instant(submitted))
 
 
 def _end_by_elapsed(row: Row, start: datetime) -> datetime:
@@ -153,7 +139,7 @@ def _end_by_elapsed(row: Row, start: datetime) -> datetime:
 
     ``Elapsed`` begins with the job, also of a resized one.
     """
-    text, began = row["Elapsed"], start if is_missing(row["Start"]) else mapping.parse_instant(row["Start"])
+    text, began = row["Elapsed"], start if has_no_time(row["Start"]) else mapping.parse_instant(row["Start"])
     try:
         return max(start, began + timedelta(seconds=float(parse_duration(text))))
     except OverflowError as error:
@@ -185,8 +171,9 @@ def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: J
         InvalidRecord: what is still wrong.
     """
     run = run_from_raw(raw)
-    wanted = (*config.columns, *extra_columns(config.columns))
-    if missing := [repr(column) for column in wanted if column not in run.allocation]:  # not the same as empty
+    if missing := [
+        repr(column) for column in config.needed_columns if column not in run.allocation
+    ]:  # not the same as empty
         raise InvalidRecord(f"column {', '.join(missing)} was not asked of sacct then; retry asks for this job again")
     outcome = Converter(config).convert(run)
     # Earlier versions did not note whether steps were asked for.
@@ -201,77 +188,3 @@ def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
         return JobChoice(run_from_raw(raw).allocation[FIRST_COLUMN])
     except (InvalidRecord, KeyError):
         return None
-
-
-_NO_NUMBER: Final = "4294967294"
-
-
-def _merged(column: str, run: Run, policy: MergePolicy) -> str:
-    steps = run.steps if policy != "batch" else _script(run.steps)
-    texts = [step[column] for step in steps if not is_missing(step.get(column, ""))]
-    try:
-        return _MERGES[policy](texts) if texts else run.allocation[column]
-    except InvalidRecord as error:
-        raise InvalidRecord(f"{column} of the steps: {error}") from error
-
-
-def _script(steps: Sequence[Row]) -> Sequence[Row]:
-    for kind in (".batch", ".interactive"):
-        found = [step for step in steps if step[FIRST_COLUMN].endswith(kind)]
-        if found:
-            return found[:1]
-    return ()
-
-
-def _largest(texts: Sequence[str]) -> str:
-    if "=" in "".join(texts):
-        return _entry_by_entry(texts, max)
-    return max(texts, key=_magnitude)
-
-
-def _total(texts: Sequence[str]) -> str:
-    if "=" in "".join(texts):
-        return _entry_by_entry(texts, sum)
-    return f"{sum(map(_magnitude, texts)):f}"
-
-
-_MERGES: Final[Mapping[MergePolicy, Callable[[Sequence[str]], str]]] = {
-    "max": _largest,
-    "sum": _total,
-    "batch": "".join,
-}
-
-
-def _entry_by_entry(texts: Sequence[str], combine: Callable[[list[Decimal]], Decimal | int]) -> str:
-    entries: dict[str, list[Decimal]] = {}
-    for text in texts:
-        for name, _, value in (part.partition("=") for part in text.split(",")):
-            if not is_missing(value):
-                entries.setdefault(name, []).append(_magnitude(value))
-    return ",".join(f"{name}={combine(values):f}" for name, values in entries.items())
-
-
-def _magnitude(text: str) -> Decimal:
-    """A text as a plain number in its base unit: seconds, bytes, or what it counts."""
-    return parse_duration(text) if ":" in text else parse_size(text)
-
-
-def _known(owner: str) -> str:
-    """A deleted user or group has no name, but a number still; and sacct prints "no number" as one."""
-    return "" if owner == _NO_NUMBER else owner
-
-
-def _whole_memory(row: Row) -> str:
-    """``ReqMem`` of the whole job; before Slurm 21.08 it was printed per node (``4000Mn``) or per core (``16Gc``).
-
-    Raises:
-        InvalidRecord: the number of nodes or cores is not known.
-    """
-    text = row["ReqMem"]
-    column = {"n": "NNodes", "c": "NCPUS"}.get(text[-1:])
-    if column is None or is_missing(text):
-        return text
-    try:
-        return f"{parse_size(text[:-1]) * parse_number(row.get(column, '')):f}"
-    except InvalidRecord as error:
-        raise InvalidRecord(f"ReqMem {text!r} times {column}: {error}") from error

@@ -11,7 +11,7 @@ from typing import Final
 from auditord_builtin.slurm.collecting import Checkpoint, collect_again
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.query import ENVIRONMENT, Query, stream_query
-from auditord_builtin.slurm.runs import RUNNING, Run, find_runs
+from auditord_builtin.slurm.runs import RUNNING, Run, find_runs, has_no_time
 from auditord_hookspecs import (
     AuditordError,
     Batch,
@@ -22,7 +22,7 @@ from auditord_hookspecs import (
     Reach,
     Window,
 )
-from auditord_hookspecs.mapping import is_missing, parse_instant
+from auditord_hookspecs.mapping import parse_instant
 from auditord_hookspecs.outcomes import restore
 
 _PURGE: Final = re.compile(
@@ -61,7 +61,7 @@ async def _still_running(config: JobsConfig, context: CollectorContext, window: 
 def _began_before(run: Run, moment: datetime) -> bool:
     text = run.allocation["Start"]
     try:
-        return not is_missing(text) and parse_instant(text) < moment
+        return not has_no_time(text) and parse_instant(text) < moment
     except InvalidRecord:
         return False
 

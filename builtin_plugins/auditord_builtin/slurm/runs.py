@@ -65,6 +65,11 @@ def full_name(text: str) -> str:
     return name
 
 
+def has_no_time(text: str) -> bool:
+    """Tell the text of a time that is not known; a time of 0 is none and never meant 1970."""
+    return text == "0" or is_missing(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Whole rows, as texts by column, and unreadable lines between them that belong to none."""
@@ -98,7 +103,7 @@ class Run(msgspec.Struct, frozen=True):
     @property
     def has_no_end(self) -> bool:
         """True if sacct names no end; an unreadable one is no missing one."""
-        return is_missing(self.allocation["End"])
+        return has_no_time(self.allocation["End"])
 
     @property
     def is_over(self) -> bool:
@@ -113,7 +118,7 @@ class Run(msgspec.Struct, frozen=True):
             InvalidRecord: the end is no time.
         """
         text = self.allocation["End"]
-        return None if is_missing(text) else parse_instant(text)
+        return None if has_no_time(text) else parse_instant(text)
 
 
 def job_of_step(job_id: str) -> str | None:

@@ -303,6 +303,114 @@ def test_a_column_that_was_not_read_is_named_on_retry() -> None:
         convert(config(), {"line": "garbage"})
 
 
+ZERO = "00:00:00"
+LOOKED_AT = "cpu=00:00:00,energy=0,fs/disk=5273,mem=262144,pages=0,vmem=0"
+
+
+@pytest.mark.parametrize(
+    ("own", "steps", "seconds"),
+    [
+        # Slurm 25.05 prints zero for every step, or for those of srun alone.
+        (ZERO, [(ZERO, "cpu=03:30:00,mem=5M"), (ZERO, "cpu=00:00:01,mem=256K")], 12_601),
+        ("00:10.000", [("00:10.000", "cpu=00:00:09,mem=1M"), (ZERO, "cpu=03:20:00,mem=2M")], 12_010),
+        ("00:12.500", [("00:10.000", "cpu=00:00:09"), ("00:02.400", "cpu=00:00:02"), ("", "")], 12),
+        ("", [("00:10.000", ""), ("", "cpu=00:00:05")], 15),
+        # What was looked at and used nothing has used nothing; what nobody looked at is not known.
+        (ZERO, [(ZERO, LOOKED_AT)], 0),
+        (ZERO, [(ZERO, "cpu=00:00:00,energy=7,mem=0,vmem=0")], None),
+        (ZERO, [], None),
+    ],
+)
+def test_cpu_time_is_of_each_step_the_larger_of_both(
+    own: str, steps: list[tuple[str, str]], seconds: int | None
+) -> None:
+    rows = [{"TotalCPU": total, "TRESUsageInTot": gathered} for total, gathered in steps]
+    made = convert_run(config(), run(*rows, TotalCPU=own, TRESUsageInTot=""))
+    assert amounts(made).get("TotalCPU") == seconds
+    assert isinstance(made, Converted)
+    assert [each.name for each in made.left_out] == ([] if seconds is not None else ["TotalCPU"])
+
+
+def test_cpu_time_of_zero_is_kept_where_it_may_be_right_or_must_be_there() -> None:
+    unknown = run(TotalCPU=ZERO)
+    needed = {"name": "TotalCPU", "key": "TotalCPU", "key_type": "Time"}
+    assert amounts(convert_run(config(), run(TotalCPU=ZERO, End="1700000059")))["TotalCPU"] == 0
+    assert amounts(convert_run(config(components=[needed]), unknown)) == {"TotalCPU": 0}
+    assert amounts(convert_run(config(merge={"TotalCPU": "alloc"}), unknown))["TotalCPU"] == 0
+    # What a running job has used is not known, and no fault either.
+    running = convert_run(config(), run(TotalCPU=ZERO, End="Unknown", State="RUNNING"))
+    assert isinstance(running, Converted)
+    assert ("TotalCPU" in amounts(running), running.left_out) == (False, [])
+
+
+def test_memory_and_energy_of_zero_were_not_measured() -> None:
+    rules = [
+        {"name": "MaxRSS", "key": "MaxRSS", "key_type": "Size", "optional": True},
+        {"name": "Energy", "key": "ConsumedEnergyRaw", "optional": True, "factor": "0.001"},
+        {"name": "Joules", "key": "AllocTRES", "sub_key": "energy", "optional": True},
+        {"name": "Virtual", "key": "TRESUsageInTot", "sub_key": "vmem", "key_type": "Size", "optional": True},
+        {"name": "Needed", "key": "MaxRSS", "key_type": "Size"},
+    ]
+
+    def found(memory: str, energy: str, allocated: str, gathered: str) -> dict[str, int]:
+        step = {"MaxRSS": memory, "ConsumedEnergyRaw": energy, "TRESUsageInTot": gathered}
+        more = {"ConsumedEnergyRaw": "", "TRESUsageInTot": "", "AllocTRES": allocated}
+        return amounts(convert_run(config(components=rules), run(step, **more)))
+
+    assert found("0", "0", "cpu=4,energy=0", "mem=0,vmem=0") == {"Needed": 0}
+    measured = {"MaxRSS": 1_024, "Energy": 0, "Joules": 5, "Virtual": 2_048, "Needed": 1_024}
+    assert found("1K", "5", "cpu=4,energy=5", "mem=0,vmem=2K") == measured  # 5 J are 0 kJ, and known
+
+
+@pytest.mark.parametrize(
+    ("column", "name", "text"),
+    [
+        ("MaxRSS", "MaxRSS", "16E"),
+        ("MaxRSS", "MaxRSS", "18446744073709518848"),
+        ("MaxRSS", "MaxRSS", "lots"),
+        ("TotalCPU", "TotalCPU", "213503982334-14:25:51"),
+        ("AveCPU", "AveCPU", "213503982334-14:25:51"),
+        ("TRESUsageInTot", "Read", "fs/disk=1e99,mem=5M"),
+    ],
+)
+def test_a_side_figure_that_cannot_be_believed_costs_no_record(column: str, name: str, text: str) -> None:
+    more = [
+        {"name": "AveCPU", "key": "AveCPU", "key_type": "Time", "optional": True},
+        {"name": "Read", "key": "TRESUsageInTot", "sub_key": "fs/disk", "optional": True},
+        {"name": "Peak", "key": "TRESUsageInTot", "sub_key": "mem", "key_type": "Size", "optional": True},
+    ]
+    rules = [rule.model_dump() for rule in config().components] + more
+    good = {"MaxRSS": "1K", "AveCPU": "00:01", "TotalCPU": "00:01", "TRESUsageInTot": "fs/disk=7,mem=5M"}
+    job = run({**good, column: text, "JobID": "7.batch"}, good, AveCPU="", TRESUsageInTot="")
+    made = convert_run(config(components=rules), job)
+    assert isinstance(made, Converted)
+    assert {rule["name"] for rule in rules} - amounts(made).keys() == {name}
+    assert [each.name for each in made.left_out] == [name]
+    needed = [{**rule, "optional": rule["name"] != name} for rule in rules if rule["name"] in {"Cores", name}]
+    refused = convert_run(config(components=needed), job)
+    assert isinstance(refused, Quarantined)
+    assert f"component {name}: {column}" in refused.reason
+
+
+def test_cores_of_a_job_without_any_are_not_known_if_its_step_had_some() -> None:
+    without = run({"NCPUS": "5", "JobID": "7.0"}, NCPUS="0")
+    refused = convert_run(config(), without)
+    assert isinstance(refused, Quarantined)
+    assert "component Cores: NCPUS: it is 0, but step 7.0 had 5" in refused.reason
+    assert amounts(convert_run(config(merge={"NCPUS": "max"}), without))["Cores"] == 5
+    assert amounts(convert_run(config(), run({"NCPUS": "0"}, NCPUS="0")))["Cores"] == 0
+
+
+@pytest.mark.parametrize("column", ["Start", "Submit", "End"])
+def test_a_time_of_zero_is_none_and_never_1970(column: str) -> None:
+    made = convert_run(config(), run({"Start": "1700000001"}, **{column: "0"}))
+    if column == "End":
+        assert isinstance(made, Quarantined)
+        assert "sacct names no end" in made.reason
+    else:
+        assert produced(made).record.start_time in {START, START + timedelta(seconds=1)}
+
+
 @given(
     st.dictionaries(st.sampled_from([*ALLOCATION]), st.text()), st.dictionaries(st.sampled_from(["MaxRSS"]), st.text())
 )

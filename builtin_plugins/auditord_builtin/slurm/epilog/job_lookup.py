@@ -11,9 +11,9 @@ from auditord_builtin.slurm.config import CLUSTER
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.epilog.notes import JobNote
 from auditord_builtin.slurm.query import Query, stream_query
-from auditord_builtin.slurm.runs import LAST_COLUMN, OVER, REQUEUED, RESIZING, Run, group_runs, parse_state
+from auditord_builtin.slurm.runs import LAST_COLUMN, OVER, REQUEUED, RESIZING, Run, group_runs, has_no_time, parse_state
 from auditord_hookspecs import CollectorContext, InvalidRecord, Quarantined, Window
-from auditord_hookspecs.mapping import Row, is_missing, parse_instant
+from auditord_hookspecs.mapping import Row, parse_instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def _lacks_its_end(run: Run, note: JobNote) -> bool:
 
 def _began_before(run: Run, note: JobNote) -> bool:
     start = run.allocation["Start"]
-    return is_missing(start) or parse_instant(start) <= note.noted
+    return has_no_time(start) or parse_instant(start) <= note.noted
 
 
 def _earlier_rows(note: JobNote, near: Sequence[Run], of_job: Sequence[Run]) -> Sequence[Run]:
