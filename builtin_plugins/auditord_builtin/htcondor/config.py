@@ -1,6 +1,8 @@
 """The options of an HTCondor collector, named as AUDITOR names them wherever they mean the same."""
 
+import re
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,7 +31,13 @@ AUDITOR_COMPONENTS = tuple(
 )
 """The components of the template of AUDITOR's collector: Memory in MiB, TotalCPU in whole seconds."""
 
-_DEFAULT_COMPONENTS = (*AUDITOR_COMPONENTS, ComponentRule(name="GPU", key="GPUsProvisioned", optional=True))
+_DEFAULT_COMPONENTS = (
+    *AUDITOR_COMPONENTS[:-1],
+    AUDITOR_COMPONENTS[-1].model_copy(update={"optional": True}),
+    ComponentRule(name="GPU", key="GPUsProvisioned", optional=True),
+)
+
+_CPU_TIME = re.compile(r"Remote(User|Sys)Cpu")
 
 _DEFAULT_META = tuple(
     MetaRule.model_validate(rule)
@@ -101,7 +109,7 @@ class HTCondorConfig(RunConfig):
     meta: tuple[MetaRule, ...] = Field(default=_DEFAULT_META, description="Default: user, group and submithost.")
     components: Components = Field(
         default=_DEFAULT_COMPONENTS,
-        description="Default: Cores, Memory (MiB), TotalCPU (s), where known GPU. auditor: without GPU.",
+        description="Default: Cores, Memory (MiB), where known TotalCPU (s) and GPU. auditor: without GPU.",
     )
     query_timeout: Duration = Field(
         default=timedelta(minutes=5), description="condor_history is killed after this long, for each schedd."
@@ -117,6 +125,12 @@ class HTCondorConfig(RunConfig):
         default=timedelta(days=1),
         description="How long before a date the oldest jobs of a limited answer must have ended, so that it is whole.",
     )
+
+    @cached_property
+    def cpu_times(self) -> frozenset[str]:
+        """The CPU times of which every component is optional, so that a record may lack them."""
+        rules = [rule for rule in self.components if rule.key is not None and _CPU_TIME.search(rule.key)]
+        return frozenset(rule.key or "" for rule in rules) - {rule.key for rule in rules if not rule.optional}
 
     @property
     def columns(self) -> list[str]:

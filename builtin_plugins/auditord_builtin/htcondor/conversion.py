@@ -9,16 +9,31 @@ from typing import Any, Final
 from auditord_builtin.htcondor.ads import JobAd, parse_ad
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.evaluation import Evaluator, literals, read_ad
-from auditord_builtin.htcondor.identity import EXECUTED, FIRST_START, ID_COLUMNS, WALL_CLOCK, job_name
+from auditord_builtin.htcondor.identity import EXECUTED, FIRST_START, ID_COLUMNS, MEMORY, WALL_CLOCK, job_name
 from auditord_builtin.htcondor.query import CHOSEN, wanted_columns
 from auditord_hookspecs import InvalidRecord, JobChoice, Produced, Quarantined, Record, Window
-from auditord_hookspecs.mapping import Row, build_components, build_meta, build_owners, find_site, parse_number
+from auditord_hookspecs.mapping import (
+    PartialRow,
+    Row,
+    build_components,
+    build_meta,
+    build_owners,
+    find_site,
+    is_missing,
+    is_zero,
+    parse_number,
+)
 from auditord_hookspecs.outcomes import Converted, Outcome, Skipped, retried
 
 _ON_SUBMIT_HOST: Final = frozenset({"7", "12"})
 """Universes scheduler (DAGMan) and local: such a job runs beside the schedd and holds no slot."""
 
 _SCIENTIFIC: Final = re.compile(r"[+-]?\d{1,30}(\.\d{1,30})?[eE][+-]?\d{1,2}")
+
+_A_WHILE: Final = timedelta(minutes=1)
+"""Whatever runs for so long is looked at, and uses CPU time."""
+
+_NOT_MEASURED: Final = "no CPU time was measured: it is zero, and ResidentSetSize knows no memory"
 
 _EPOCH_START: Final = "JobCurrentStartDate"
 _EPOCH_STOP: Final = "EpochWriteDate"
@@ -121,7 +136,7 @@ def _converted(config: HTCondorConfig, row: Row) -> Converted:
         record_id=f"{plain}-{int(start.timestamp())}" if config.epochs else plain,
         start_time=start,
         stop_time=stop,
-        components=build_components(config.components, _with_plain_numbers(config, row), left_out),
+        components=build_components(config.components, _amounts(config, row, stop - start), left_out),
         meta={**labels.meta, **dict.fromkeys(config.site_labels, site), **owners.meta},
     )
     # A job is once in the history: its id with another start time is a contradiction to look at, and no other run.
@@ -140,6 +155,19 @@ def _times(config: HTCondorConfig, row: Row) -> tuple[datetime | None, datetime 
         return start, stop
     begin = min(start, _first_instant(row, [FIRST_START]) or start)
     return begin, begin + timedelta(seconds=int(seconds))
+
+
+def _amounts(config: HTCondorConfig, row: Row, lasted: timedelta) -> Row:
+    """The row with numbers as the grammar wants them, and without a CPU time that was not measured.
+
+    That stays zero where the shadow or the node was lost before the job was looked at for the first time, and nothing
+    is known of its memory then. A job that only sleeps has a memory.
+    """
+    plain = _with_plain_numbers(config, row)
+    if lasted < _A_WHILE or not (is_missing(plain.get(MEMORY, "")) or is_zero(plain[MEMORY])):
+        return plain
+    unknown = [key for key in config.cpu_times if is_zero(plain.get(key, ""))]
+    return PartialRow(plain, dict.fromkeys(unknown, _NOT_MEASURED)) if unknown else plain
 
 
 def _with_plain_numbers(config: HTCondorConfig, row: Row) -> Row:
@@ -172,7 +200,8 @@ def convert(config: HTCondorConfig, raw: Any) -> Record | Produced | None:  # An
 def _ad_from_raw(config: HTCondorConfig, raw: Any) -> JobAd:  # Any: JSON from the quarantine
     if "row" in raw:
         wanted = wanted_columns(config)  # before 0.2 nothing was noted of what was asked for
-        if missing := [repr(column) for column in wanted if column not in raw.get("asked", wanted)]:
+        asked = {MEMORY, *raw.get("asked", wanted)}  # nothing needs to know the memory
+        if missing := [repr(column) for column in wanted if column not in asked]:
             raise InvalidRecord(f"{', '.join(missing)} was not asked for then; retry asks for this job again")
         return JobAd(dict(raw["row"]))
     with Evaluator() as evaluator:

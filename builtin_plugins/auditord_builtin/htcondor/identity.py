@@ -13,6 +13,9 @@ EXECUTED: Final = "JobCurrentStartExecutingDate"
 WALL_CLOCK: Final = "RemoteWallClockTime"
 FIRST_START: Final = "JobStartDate"
 
+MEMORY: Final = "ResidentSetSize"
+"""Missing or zero until a running job has been looked at for the first time."""
+
 ID_COLUMNS: Final = (
     *("GlobalJobId", "ClusterId", "ProcId", "JobStatus", "JobUniverse", "NumJobStarts", "NumShadowStarts"),
     *("EnteredCurrentStatus", EXECUTED, WALL_CLOCK, FIRST_START),

@@ -11,7 +11,7 @@ from auditord_builtin.htcondor.ads import parse_ad, reached, references
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
 from auditord_builtin.htcondor.history_output import Printed, cut_json, cut_json_lines, parse_separated
-from auditord_builtin.htcondor.identity import ID_COLUMNS, since
+from auditord_builtin.htcondor.identity import ID_COLUMNS, MEMORY, since
 from auditord_hookspecs import CollectorContext, CommandFailed, InvalidRecord
 
 ENVIRONMENT: Final = {"TZ": "UTC"}
@@ -66,7 +66,8 @@ class Source:
 def wanted_columns(config: HTCondorConfig) -> list[str]:
     """The attributes and expressions to ask for, each once."""
     chosen = [CHOSEN.format(config.constraint)] if config.constraint else []
-    return list(dict.fromkeys((*ID_COLUMNS, *config.columns, *chosen)))
+    of_cpu_time = [MEMORY] if config.cpu_times else []
+    return list(dict.fromkeys((*ID_COLUMNS, *config.columns, *chosen, *of_cpu_time)))
 
 
 def build_argv(config: HTCondorConfig, query: Query, output: Sequence[str]) -> list[str]:

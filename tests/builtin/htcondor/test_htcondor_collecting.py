@@ -217,6 +217,25 @@ async def test_a_group_that_is_too_long_costs_the_label_and_not_the_record(pool:
     assert left_out == [("group_id", True), ("group", True)]
 
 
+@pytest.mark.parametrize(
+    ("cpu", "memory", "seconds", "expected"),
+    [("0.0", 0, 60, None), ("0.0", None, 60, None), ("0.0", 4_096, 60, 0), ("0.0", 0, 59, 0), ("0.4", 0, 60, 0)],
+)
+async def test_cpu_time_of_zero_is_unknown_where_the_job_was_never_looked_at(
+    pool: Player, cpu: str, memory: int | None, seconds: int, expected: int | None
+) -> None:
+    times = {"LastMatchTime": EPOCH - 60 - seconds, "end": EPOCH - 60}
+    pool.add("s1", 1, RemoteUserCpu=float(cpu), RemoteSysCpu=0.0, ResidentSetSize=memory, **times)
+    at = context(pool)
+    [record] = await at.keep(HTCONDOR.collect(config(), at))
+    amounts = {component.name: component.amount for component in record.components}
+    assert amounts.get("TotalCPU") == expected
+    assert [each.name for batch in at.kept for each in batch.left_out] == ([] if expected == 0 else ["TotalCPU"])
+    again = context(pool)
+    [needed] = await again.keep(HTCONDOR.collect(config(components="auditor"), again))
+    assert {component.name for component in needed.components} >= {"TotalCPU"}
+
+
 async def test_numbers_are_matched_as_text_and_read_in_every_form(pool: Player) -> None:
     pool.add("s1", 1, end=EPOCH - 60, ExitCode=137, RemoteUserCpu=1.5e12, Factor=float("nan"))
     rules: dict[str, Any] = {
