@@ -5,9 +5,10 @@ The way of a row of sacct to a record, file by file:
 1. ``collecting``: what is due since the checkpoint, or is collected again; what is not known yet makes a batch.
 2. ``query``: a period in calls of sacct, shorter ones where a limit is met; from the bytes that it prints to rows.
 3. ``runs``: rows that belong to one run of a job, its state and its end; the runs that ended within the period.
-4. ``conversion``: a run becomes a record, is left out or goes to quarantine.
+4. ``merging``: one row of a run and its steps.
+5. ``conversion``: a run becomes a record, is left out or goes to quarantine.
 
-``epilog`` has the second kind, which reads notes of ended jobs; it asks slurmctld first and uses 2 to 4 for the rest.
+``epilog`` has the second kind, which reads notes of ended jobs; it asks slurmctld first and uses 2 to 5 for the rest.
 ``config`` has the options, ``importing`` reads AUDITOR's, ``inventory`` lists jobs for audits, ``kinds`` declares
 both, with what ``auditord doctor`` looks at, ``detecting`` for ``auditord init``, ``demo`` plays a recorded sacct.
 """

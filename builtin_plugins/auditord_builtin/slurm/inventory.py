@@ -86,23 +86,35 @@ async def source_reach(config: JobsConfig, context: CollectorContext) -> Reach:
 
 async def shown_configuration(config: JobsConfig, context: Context) -> str:
     """The configuration that slurmctld and slurmdbd show; empty where sacctmgr is not known, or fails."""
-    argv = _sacctmgr(config.sacct)
+    arguments = ("--noheader", "--parsable2", "show", "configuration")
+    unknown = "how long slurmdbd keeps jobs, and whom it shows them to, is not known"
+    return await _output_beside(config, context, "sacctmgr", arguments, unknown)
+
+
+async def cluster_configuration(config: JobsConfig, context: Context) -> str:
+    """The configuration of the cluster; empty where scontrol is not known, or fails."""
+    return await _output_beside(config, context, "scontrol", ("show", "config"), "what Slurm measures is not known")
+
+
+async def _output_beside(
+    config: JobsConfig, context: Context, program: str, arguments: Sequence[str], unknown: str
+) -> str:
+    argv = _beside(config.sacct, program)
     if argv is None:
         return ""
     try:
         result = await context.run_command(
-            argv, timeout=config.sacct_timeout, environment=ENVIRONMENT, through=config.through
+            [*argv, *arguments], timeout=config.sacct_timeout, environment=ENVIRONMENT, through=config.through
         )
     except CommandFailed as error:
-        context.log.info("how long slurmdbd keeps jobs, and whom it shows them to, is not known: %s", error)
+        context.log.info("%s: %s", unknown, error)
         return ""
     return result.stdout.decode(errors="replace")
 
 
-def _sacctmgr(sacct: Sequence[str]) -> list[str] | None:
-    """The call of sacctmgr beside sacct, as far as sacct is called by its name; its own options are left out."""
+def _beside(sacct: Sequence[str], program: str) -> list[str] | None:
+    """The call of a program beside sacct, as far as sacct is called by its name; its own options are left out."""
     for number, word in enumerate(sacct):
         if PurePosixPath(word).name == "sacct":
-            program = str(PurePosixPath(word).with_name("sacctmgr"))
-            return [*sacct[:number], program, "--noheader", "--parsable2", "show", "configuration"]
+            return [*sacct[:number], str(PurePosixPath(word).with_name(program))]
     return None

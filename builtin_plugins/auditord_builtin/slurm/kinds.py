@@ -9,13 +9,13 @@ from typing import Any, Final, TypeVar
 
 from auditord_builtin.slurm import epilog
 from auditord_builtin.slurm.collecting import JOBS_AT_ONCE, collect
-from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
+from auditord_builtin.slurm.config import CPU_TIME, JobsConfig, SlurmConfig
 from auditord_builtin.slurm.conversion import convert, job_of
 from auditord_builtin.slurm.demo import replay
 from auditord_builtin.slurm.detecting import detect, detect_epilog
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.importing import import_config
-from auditord_builtin.slurm.inventory import list_jobs, reach, shown_configuration, source_reach
+from auditord_builtin.slurm.inventory import cluster_configuration, list_jobs, reach, shown_configuration, source_reach
 from auditord_builtin.slurm.query import ENVIRONMENT, Query, build_argv
 from auditord_builtin.slurm.runs import RUNNING
 from auditord_hookspecs import (
@@ -37,6 +37,8 @@ from auditord_hookspecs.proposals import Detect
 
 _REMEDY: Final = "install Slurm's client programs, or name where they are: sacct, through"
 _PRIVATE_DATA: Final = re.compile(r"^\s*PrivateData\s*=\s*(\S+)", re.MULTILINE)
+_GATHERS: Final = re.compile(r"^\s*JobAcctGatherType\s*=\s*(\S+)", re.MULTILINE)
+_GATHERS_NOTHING: Final = frozenset({"(null)", "none", "jobacct_gather/none"})
 _SECOND: Final = timedelta(seconds=1)
 _PATIENCE: Final = timedelta(seconds=60)
 _LATE: Final = timedelta(days=1)
@@ -70,6 +72,8 @@ async def _check_sacct(config: JobsConfig, context: Context) -> AsyncGenerator[F
     yield await _check_columns(config, context)
     yield await _check_accounting(config, context)
     async for finding in _check_privacy(config, context):
+        yield finding
+    async for finding in _check_gathering(config, context):
         yield finding
 
 
@@ -114,6 +118,31 @@ async def _check_privacy(config: JobsConfig, context: Context) -> AsyncGenerator
         yield Finding(Severity.OK, "privacy", "jobs are shown to every user")
 
 
+async def _check_gathering(config: JobsConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """Look at ``JobAcctGatherType``: where nothing is measured, sacct prints zeros."""
+    if not config.reads_steps:
+        return
+    found = _GATHERS.search(await cluster_configuration(config, context))
+    if found is None:
+        return
+    if found[1].lower() in _GATHERS_NOTHING:
+        text = f"JobAcctGatherType={found[1]}: Slurm measures neither CPU time nor memory of jobs, so records lack them"
+        remedy = "set JobAcctGatherType=jobacct_gather/cgroup (or linux) in slurm.conf"
+        yield Finding(Severity.WARNING, "measuring", text, remedy)
+    else:
+        yield Finding(Severity.OK, "measuring", f"jobs are measured ({found[1]})")
+
+
+def _remarks(config: JobsConfig) -> list[str]:
+    remarks = remarks_on_sites(config.sites)
+    if config.sums_cpu_time and not config.cpu_time_may_be_missing:
+        remarks.append(
+            f"the component of {CPU_TIME} is not optional: where Slurm measured no CPU time, records say 0; say "
+            "optional: true to leave it out there"
+        )
+    return remarks
+
+
 def _late_notes(folder: Path, now: float) -> int:
     try:
         with os.scandir(folder) as entries:
@@ -150,7 +179,7 @@ def _kind(
         job_of=job_of,
         jobs_at_once=JOBS_AT_ONCE,
         prefix=lambda config: config.record_prefix,
-        remarks=lambda config: remarks_on_sites(config.sites),
+        remarks=_remarks,
         inventory=list_jobs,
         reach=reach,
         check=check,

@@ -96,3 +96,26 @@ async def test_the_doctor_warns_where_jobs_may_be_hidden(private: str, severity:
     assert SLURM.check is not None
     found = [each async for each in SLURM.check(config(), shown)]
     assert [each.severity for each in found if each.subject == "privacy"] == [severity]
+
+
+@pytest.mark.parametrize(
+    ("gathers", "severity"),
+    [("jobacct_gather/none", Severity.WARNING), ("(null)", Severity.WARNING), ("jobacct_gather/linux", Severity.OK)],
+)
+async def test_the_doctor_warns_where_slurm_measures_nothing(gathers: str, severity: Severity) -> None:
+    shown = context(f"JobAcctGatherFrequency  = task=1\nJobAcctGatherType       = {gathers}\n")
+    assert SLURM.check is not None
+    found = [each async for each in SLURM.check(config(sacct=["/opt/slurm/bin/sacct"]), shown)]
+    assert [each.severity for each in found if each.subject == "measuring"] == [severity]
+    assert ("/opt/slurm/bin/scontrol", "show", "config") in shown.ran
+    unmeasured = context("JobAcctGatherType = none")
+    assert "measuring" not in [each.subject async for each in SLURM.check(config(components="auditor"), unmeasured)]
+
+
+def test_cpu_time_that_must_be_there_is_remarked_on() -> None:
+    needed = {"name": "TotalCPU", "key": "TotalCPU", "key_type": "Time"}
+    site = [{"name": "A"}]
+    assert SLURM.remarks is not None
+    [remark] = SLURM.remarks(config(sites=site, components=[needed]))
+    assert "say optional: true" in remark
+    assert not [*SLURM.remarks(config(sites=site)), *SLURM.remarks(config(sites=site, components="auditor"))]
