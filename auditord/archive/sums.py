@@ -34,6 +34,7 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.query import (
     IdEquals,
+    ImplausibleCpuTime,
     IsOpen,
     Leaf,
     MetaContains,
@@ -156,7 +157,7 @@ def _in_columns(dimension: Dimension) -> bool:
 
 def _is_narrow(condition: Leaf) -> bool:
     match condition:
-        case IdEquals() | TimeCompares() | RuntimeCompares() | IsOpen() | PlaceCompares():
+        case IdEquals() | TimeCompares() | RuntimeCompares() | IsOpen() | ImplausibleCpuTime() | PlaceCompares():
             return True
         case MetaContains(key) | MetaContainsAny(key):
             return key in META_COLUMNS

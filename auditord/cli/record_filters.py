@@ -29,6 +29,7 @@ def condition(
     stopped_before: datetime | None = None,
     older_than: timedelta | None = None,
     only_open: bool = False,
+    implausible: bool = False,
     **_: Any,  # Any: options that are no conditions
 ) -> queries.Condition:
     """The condition of all options together."""
@@ -45,6 +46,7 @@ def condition(
     conditions += [queries.MetaContains(*key_and_value(text)) for text in meta]
     conditions += [queries.IdEquals(record_id)] if record_id is not None else []
     conditions += [queries.IsOpen()] if only_open else []
+    conditions += [queries.ImplausibleCpuTime()] if implausible else []
     return queries.AllOf(tuple(conditions))
 
 

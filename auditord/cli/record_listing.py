@@ -31,6 +31,9 @@ _OPTIONS: Final = (
     ),
     click.option("--stopped-before", "--to", "stopped_before", type=INSTANT, help="Only those that stopped earlier."),
     click.option("--open", "only_open", is_flag=True, help="Only records that have no stop time yet."),
+    click.option(
+        "--implausible", is_flag=True, help="Only records with a CPU time of more than 1.5 times runtime and cores."
+    ),
     click.option("--older-than", type=SPAN, help="Only records that started at least so long ago: 12h, 7d."),
     click.option("--sort", type=click.Choice(list(_SORT)), default="stop_time", show_default=True),
     click.option("--descending", is_flag=True, help="The latest (largest) first."),

@@ -12,7 +12,15 @@ from auditord.client.errors import InvalidAnswer
 from auditord.client.query_string import encode_query, flattened
 from auditord_hookspecs import HttpAnswer, InvalidRecord, RecordQuery, aggregates
 from auditord_hookspecs.aggregates import KeyValue
-from auditord_hookspecs.query import AllOf, Condition, IsOpen, MetaAbsent, MetaContainsAny, TimeField
+from auditord_hookspecs.query import (
+    AllOf,
+    Condition,
+    ImplausibleCpuTime,
+    IsOpen,
+    MetaAbsent,
+    MetaContainsAny,
+    TimeField,
+)
 from auditord_hookspecs.wire import format_time, parse_time
 from auditord_hookspecs.zones import UTC_NAME
 
@@ -62,6 +70,8 @@ def _conditions(where: Condition) -> Iterator[str]:
         match each:
             case IsOpen():
                 yield "open=true"
+            case ImplausibleCpuTime():
+                yield "implausible=true"
             case MetaAbsent(key):
                 yield f"meta[{quote_plus(key)}][absent]=true"
             case MetaContainsAny(key, values):

@@ -7,7 +7,7 @@ filter of any store means.
 """
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -17,6 +17,7 @@ from urllib.parse import quote, quote_plus
 from auditord.client.errors import UnsupportedQuery
 from auditord_hookspecs import Record, RecordQuery, query
 from auditord_hookspecs import query as queries
+from auditord_hookspecs.records import MAX_AMOUNT
 from auditord_hookspecs.wire import format_time
 
 V = TypeVar("V", datetime, int)
@@ -27,6 +28,12 @@ Source: TypeAlias = Literal["store", "lake"]
 
 _LOWER: Final = (queries.Comparison.GTE, queries.Comparison.GT)  # the latter is stricter at the same value
 _UPPER: Final = (queries.Comparison.LTE, queries.Comparison.LT)
+
+_FLAGS: Final[Mapping[type[queries.Condition], str]] = {
+    queries.IsOpen: "open=true",
+    queries.ImplausibleCpuTime: "implausible=true",
+}
+"""Conditions that auditord has words for, and AUDITOR has not."""
 
 
 def encode_query(query: RecordQuery) -> str:
@@ -73,12 +80,12 @@ def encode_for_api(query: RecordQuery) -> str:
         UnsupportedQuery: there are no words for a condition.
     """
     conditions = list(flattened(query.where))
-    others = tuple(each for each in conditions if not isinstance(each, queries.IsOpen))
+    others = tuple(each for each in conditions if not isinstance(each, tuple(_FLAGS)))
     direction = "desc" if query.order.descending else "asc"
     pieces = [
         encode_query(replace(query, where=queries.AllOf(others), order=queries.Order(), archived=False)),
         f"sort_by[{direction}]={query.order.field.value}",
-        *(["open=true"] if len(others) < len(conditions) else []),
+        *(text for kind, text in _FLAGS.items() if any(isinstance(each, kind) for each in conditions)),
         *(["include=archive"] if query.archived else []),
     ]
     return "&".join(filter(None, pieces))
@@ -87,7 +94,13 @@ def encode_for_api(query: RecordQuery) -> str:
 def has_words(condition: queries.Condition) -> bool:
     """True if the grammar can say a condition."""
     return not isinstance(
-        condition, queries.IsOpen | queries.MetaContainsAny | queries.MetaAbsent | queries.PlaceCompares | queries.AnyOf
+        condition,
+        queries.IsOpen
+        | queries.ImplausibleCpuTime
+        | queries.MetaContainsAny
+        | queries.MetaAbsent
+        | queries.PlaceCompares
+        | queries.AnyOf,
     )
 
 
@@ -217,6 +230,8 @@ def _holds(record: Record, condition: query.Leaf) -> bool:  # noqa: C901,PLR0911
             return record.record_id == record_id
         case query.IsOpen():
             return record.stop_time is None
+        case query.ImplausibleCpuTime():
+            return _is_implausible(record)
         case query.TimeCompares(field, comparison, moment):
             time = record.start_time if field is query.TimeField.START else record.stop_time
             return time is not None and _COMPARE[comparison](time, moment)
@@ -236,3 +251,14 @@ def _holds(record: Record, condition: query.Leaf) -> bool:  # noqa: C901,PLR0911
             return bool(_COMPARE[comparison](place, (moment, record_id.encode())))
         case query.ComponentCompares(name, comparison, amount):
             return any(each.name == name and _COMPARE[comparison](each.amount, amount) for each in record.components)
+
+
+def _is_implausible(record: Record) -> bool:
+    runtime, names = record.runtime, {each.name for each in record.components}
+    if runtime is None or runtime < 0 or not {"Cores", "TotalCPU"} <= names:
+        return False
+    return 2 * _amount(record, "TotalCPU") > 3 * _amount(record, "Cores") * (runtime + 1)
+
+
+def _amount(record: Record, name: str) -> int:
+    return min(sum(each.amount for each in record.components if each.name == name), MAX_AMOUNT)

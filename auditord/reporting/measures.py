@@ -24,6 +24,12 @@ WAITING: Final = "WaitTime"
 PEAK: Final = "MaxRSS"
 
 _HOUR: Final = 3_600
+EFFICIENCY: Final = "cpu-efficiency"
+"""The name of a measure."""
+
+MOST_EFFICIENT: Final = 150
+"""Percent. More means that a CPU time is wrong: no job uses so much more than the cores that it has."""
+
 MIB_PER_GIB: Final = 1_024
 _JOULES_PER_KWH: Final = 3_600_000
 
@@ -148,7 +154,7 @@ _ALL: Final = (
     Measure("gpu-hours", "GPU hours", "GPU h", lambda sums: Figure(sums.hours(_GPU)), (_GPU,)),
     Measure("wall-hours", "Wall-clock hours", "h", lambda sums: Figure(sums.wall_hours)),
     Measure("cpu-hours", "CPU hours", "CPU h", lambda sums: Figure(sums.total(CPU_TIME) / _HOUR), (CPU_TIME,)),
-    Measure("cpu-efficiency", "CPU efficiency", "%", _efficiency, (CORES, CPU_TIME), needs_cpu_time=True, ratio=True),
+    Measure(EFFICIENCY, "CPU efficiency", "%", _efficiency, (CORES, CPU_TIME), needs_cpu_time=True, ratio=True),
     Measure("idle-core-hours", "Idle core hours", "core h", _idle_core_hours, (CORES, CPU_TIME), needs_cpu_time=True),
     Measure("memory-hours", "Memory hours", "GiB h", lambda sums: Figure(sums.hours(MEMORY) / MIB_PER_GIB), (MEMORY,)),
     Measure("waiting-hours", "Waiting hours", "h", lambda sums: Figure(sums.total(WAITING) / _HOUR), (WAITING,)),

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from auditord.reporting.measures import Exact, Figure, Measure, Sums
+from auditord.reporting.measures import EFFICIENCY, MOST_EFFICIENT, Exact, Figure, Measure, Sums
 from auditord.reporting.questions import SIZE, Question
 from auditord_hookspecs.aggregates import Aggregates, CalendarUnit, Group, LakeSnapshot
 
@@ -215,6 +215,12 @@ def condensed(rows: Report, named: Report, totals: Report, most: int) -> Report:
     rest = totals.totals.without([row.cells for row in kept])
     others = (Row(None, rest, rest.total()), len(rows.rows) - len(kept))
     return replace(named, bins=totals.bins, rows=tuple(kept), totals=totals.totals, total=totals.total, others=others)
+
+
+def has_implausible(report: Report) -> bool:
+    """Tell whether a row has an efficiency that cannot be, since CPU times are wrong."""
+    at = next((at for at, measure in enumerate(report.question.measures) if measure.name == EFFICIENCY), None)
+    return at is not None and any((row.total[at].value or 0) > MOST_EFFICIENT for row in report.rows)
 
 
 def zero(measures: Sequence[Measure]) -> Cell:

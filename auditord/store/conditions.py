@@ -17,6 +17,7 @@ from auditord_hookspecs.query import (
     ComponentCompares,
     Condition,
     IdEquals,
+    ImplausibleCpuTime,
     IsOpen,
     Leaf,
     MetaAbsent,
@@ -104,6 +105,9 @@ class _Conditions:
                 return Sql("record_id = %s", (record_id,)) if can_be_there(record_id) else FALSE
             case IsOpen():
                 return Sql("stop_time IS NULL")
+            case ImplausibleCpuTime():  # 1.5e0: products of whole numbers overflow, which PostgreSQL refuses
+                ran: LiteralString = f"({self.dialect.runtime_in_index or 'runtime'})"
+                return Sql(f"({ran} >= 0 AND total_cpu > 1.5e0 * cores * ({ran} + 1))")
             case TimeCompares(field, comparison, moment):
                 column = self.dialect.time_column(field, self.order)
                 return Sql(f"{column} {OPERATORS[comparison]} %s", (self.dialect.moment(moment),))

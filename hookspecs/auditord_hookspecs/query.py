@@ -129,6 +129,15 @@ class IsOpen:
 
 
 @dataclass(frozen=True, slots=True)
+class ImplausibleCpuTime:
+    """The CPU time (``TotalCPU``) is more than 1.5 times what the record's ``Cores`` can have given in its runtime.
+
+    The runtime counts a second more, since batch systems cut times to whole seconds. Never true of an open record, or
+    of one that lacks either component.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class PlaceCompares:
     """The place of the record in the order of start times, ``record_id`` breaking ties: what goes on from a cursor.
 
@@ -164,6 +173,7 @@ Leaf: TypeAlias = (
     | MetaAbsent
     | ComponentCompares
     | IsOpen
+    | ImplausibleCpuTime
     | PlaceCompares
 )
 """A condition that holds no others."""

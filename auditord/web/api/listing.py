@@ -1,8 +1,9 @@
 """The query string of ``GET /api/v1/records``: AUDITOR's filters, some more, and a cursor.
 
 The query string has the grammar of ``GET /records`` (:mod:`auditord.web.record_query`). Beyond it there are
-``open=true|false``, ``meta[key][any][]=value`` (at least one of the values), ``meta[key][absent]=true``, ``cursor``,
-``format`` and ``include``; an operator of ``meta`` that is not known is refused here, where AUDITOR ignores it.
+``open=true|false``, ``implausible=true``, ``meta[key][any][]=value`` (at least one of the values),
+``meta[key][absent]=true``, ``cursor``, ``format`` and ``include``; an operator of ``meta`` that is not known is refused
+here, where AUDITOR ignores it.
 
 Pages follow the order of start times, since a stop time may change between two pages. A cursor is the start time and
 the id of the last record of a page, ``2026-01-31T12:00:00Z,slurm-17``, and may be written by hand.
@@ -37,6 +38,7 @@ from auditord_hookspecs.query import (
     AllOf,
     Comparison,
     Condition,
+    ImplausibleCpuTime,
     IsOpen,
     MetaAbsent,
     MetaContainsAny,
@@ -215,6 +217,16 @@ def _open(name: str, given: Given) -> Iterator[Condition]:
             raise InvalidQuery(f"'{name}' is true or false, not '{other[:60]}'")
 
 
+def _implausible(name: str, given: Given) -> Iterator[Condition]:
+    match scalar(name, given):
+        case None:
+            return
+        case "true":
+            yield ImplausibleCpuTime()
+        case other:
+            raise InvalidQuery(f"'{name}' takes true, or leave it out, not '{other[:60]}'")
+
+
 def _metas(name: str, given: Given) -> Iterator[Condition]:
     for key, below in by_key(name, given):
         for operator, listed in by_name(below).items():
@@ -239,5 +251,10 @@ def _meta(name: str, key: str, operator: str, listed: Given) -> Iterator[Conditi
             raise InvalidQuery(f"unknown operator '{operator[:60]}' of '{name}[{key}]', expected one of {expected}")
 
 
-FILTERS: Final[Mapping[str, ConditionReader]] = {**CONDITIONS, "meta": _metas, "open": _open}
+FILTERS: Final[Mapping[str, ConditionReader]] = {
+    **CONDITIONS,
+    "meta": _metas,
+    "open": _open,
+    "implausible": _implausible,
+}
 """Everything that chooses records."""

@@ -63,4 +63,9 @@ FILTERS: Final = (
         deep=True,
     ),
     Parameter("open", "true: only records without a stop time; false: only those with one.", {"type": "boolean"}),
+    Parameter(
+        "implausible",
+        "true: only records with a CPU time of more than 1.5 times runtime and cores (components TotalCPU, Cores).",
+        {"const": True},
+    ),
 )

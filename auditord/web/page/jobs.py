@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from auditord.client.query_string import matches
 from auditord.reporting import Figure, LabelKeys
 from auditord.reporting.measures import CORES, CPU_TIME, ENERGY, MEMORY, PEAK
 from auditord.reporting.periods import PERIODS
@@ -41,7 +42,7 @@ from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, principal_of, read_target
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.aggregates import amount_of, meta_value
-from auditord_hookspecs.query import AllOf, Condition, Order, SortField
+from auditord_hookspecs.query import AllOf, Condition, ImplausibleCpuTime, Order, SortField
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import decode_record
 
@@ -145,6 +146,7 @@ class JobsPages:
         values = {
             "record": record,
             "row": job_row(record, self.figures.keys),
+            "implausible": matches(record, ImplausibleCpuTime()),
             "meta": [(key, ", ".join(values)) for key, values in sorted((record.meta or {}).items())],
             "components": [_component(record, at) for at in range(len(record.components))],
             "history": history,

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from auditord.audit.site_reports import Reporter, SiteReports
 from auditord.errors import StoreUnavailable
+from auditord.reporting.periods import PERIODS
 from auditord.spool import QuarantineReason, Spool
 from auditord.store import RecordStore
 from auditord.web.api.shapes import Instance
@@ -20,11 +21,21 @@ from auditord.web.page.rendering import Renderer
 from auditord.web.page.visitors import Visitors
 from auditord.web.requests import holder, principal_of
 from auditord_hookspecs.aggregates import AggregateQuery, Group, MetaValue
-from auditord_hookspecs.query import AllOf, Comparison, IsOpen, TimeCompares, TimeField
+from auditord_hookspecs.query import (
+    AllOf,
+    Comparison,
+    ImplausibleCpuTime,
+    IsOpen,
+    TimeCompares,
+    TimeField,
+    stopped_within,
+)
 from auditord_hookspecs.wire import parse_time
 
 PATH: Final = "/operations"
 
+_LOOKED_BACK: Final = "7-days"
+"""For implausible CPU times: no sum has them, so every record of the period is looked at."""
 _RECENT: Final = timedelta(days=30)
 _LATE: Final = timedelta(days=1)
 _NEWEST: Final = 10
@@ -60,6 +71,8 @@ class OperationsPage:
         values = {
             "health": health,
             "open": sum(each.records for each in await self._groups(request, open_records)),
+            "implausible": sum(each.records for each in await self._groups(request, self._implausible())),
+            "implausible_link": f"/jobs?implausible=true&period={_LOOKED_BACK}",
             "reasons": await self._reasons(),
             "differing": await self._differing(request),
             "reporters": [_reporter(each) for each in self.site_reports.reporters],
@@ -73,6 +86,10 @@ class OperationsPage:
             "may_act": self.visitors.forms.sessions is not None,
         }
         return self.renderer.answer("operations.html", values, self.visitors.navigation(request, PATH))
+
+    def _implausible(self) -> AggregateQuery:
+        window = PERIODS[_LOOKED_BACK](self.figures.now())
+        return AggregateQuery(AllOf((stopped_within(window), ImplausibleCpuTime())))
 
     async def _sites(
         self, request: web.BaseRequest, gaps: Mapping[str, str]

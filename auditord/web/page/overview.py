@@ -11,7 +11,7 @@ from aiohttp import web
 
 from auditord.reporting import MEASURES, Figure, Question, Report
 from auditord.reporting.periods import PERIODS, month_of
-from auditord.reporting.report import Cell, zero
+from auditord.reporting.report import Cell, has_implausible, zero
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.charts import Axis, bars
 from auditord.web.page.drawing import Picture
@@ -71,6 +71,7 @@ class OverviewPage:
                 ],
                 "chart": self._chart(by_day),
                 "legend": self.charts.rows(by_day),
+                "implausible": has_implausible(efficiency),
                 "groups": _top(groups, {row.label: row.cells.get(this.start.date()) for row in efficiency.rows}),
                 "users": _top(users, None),
                 "health": health,

@@ -13,6 +13,7 @@ from auditord.client.aggregates import target
 from auditord.reporting import Question, Report, Row
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import SIZE
+from auditord.reporting.report import has_implausible
 from auditord.web.api.lake_source import LAKE
 from auditord.web.page.figures import Figures, bins_of, compared
 from auditord.web.page.late import FRAME, Frame
@@ -80,6 +81,7 @@ class UsagePage:
                 **form,
                 "total": shown(report.total[0], view.measure.unit),
                 "compared": compared(report, former, self.renderer.text),
+                "implausible": has_implausible(report),
                 "pledge": self.files.pledged(report),
                 "chart": self.files.chart(drawn, view),
                 "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),

@@ -23,6 +23,7 @@ from auditord_hookspecs.query import (
     Comparison,
     ComponentCompares,
     Condition,
+    ImplausibleCpuTime,
     IsOpen,
     MetaAbsent,
     MetaContains,
@@ -65,7 +66,7 @@ KEYS = st.sampled_from(
     ["site_id", "site", "group_id", "user_id", "VO", "a.b[0]", 'quo"te', "back\\slash", "ключ", "a\nb"]
 )
 TEXTS = st.sampled_from(["x", "y", "X", "%", 'quo"te', "back\\", "\\u005c", "знач", "1", "null", "[]", "a\nb"])
-NAMES = st.sampled_from(["Cores", "Cores", "Memory", "GPU", "Other", "ядра", 'quo"te', "back\\slash"])
+NAMES = st.sampled_from(["Cores", "Cores", "TotalCPU", "Memory", "GPU", "Other", "ядра", 'quo"te', "back\\slash"])
 AMOUNTS = st.sampled_from([0, 1, 8, 8, 2**31 - 1, 2**31, 2**53 + 1, MAX_AMOUNT - 1, MAX_AMOUNT])
 SCORE_NAMES = st.sampled_from(["HEPSPEC06", "hepscore23", 'quo"te'])
 SCORE_VALUES = st.sampled_from([0.0, 0.1, 9.2, 9.2, 1 / 3, 1e22, 5e-324, 1.7976931348623157e308])
@@ -90,6 +91,7 @@ COMPARISONS = st.sampled_from(Comparison)
 LEAVES: st.SearchStrategy[Condition] = st.one_of(
     st.just(AllOf()),
     st.just(IsOpen()),
+    st.just(ImplausibleCpuTime()),
     st.builds(TimeCompares, st.sampled_from(TimeField), COMPARISONS, TIMES),
     st.builds(RuntimeCompares, COMPARISONS, st.integers(-4, 4)),
     st.builds(MetaContains, KEYS, TEXTS),

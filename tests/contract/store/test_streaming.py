@@ -21,6 +21,7 @@ from auditord_hookspecs.query import (
     ComponentCompares,
     Condition,
     IdEquals,
+    ImplausibleCpuTime,
     IsOpen,
     MetaAbsent,
     MetaContains,
@@ -77,7 +78,7 @@ VALUES = st.sampled_from(
     ["x", "y", "X", "", "%", "_", 'quo"te', "back\\", "\\u005c", "знач", "é", "e\u0301", "null", "[]", "a\nb"]
 )
 TEXTS = VALUES.filter(bool).filter(lambda text: not text.isspace())
-NAMES = st.sampled_from(["Cores", "Memory", "GPU", "Other", "ядра", 'quo"te', "back\\slash"])
+NAMES = st.sampled_from(["Cores", "TotalCPU", "Memory", "GPU", "Other", "ядра", 'quo"te', "back\\slash"])
 AMOUNTS = st.sampled_from([0, 1, 8, 2**31, 2**53 + 1, 2**63 - 2, 2**63 - 1])
 TIMES = st.builds(
     shortly_after,
@@ -96,6 +97,7 @@ COMPARISONS = st.sampled_from(Comparison)
 LEAVES: st.SearchStrategy[Condition] = st.one_of(
     st.builds(IdEquals, IDS),
     st.just(IsOpen()),
+    st.just(ImplausibleCpuTime()),
     st.builds(TimeCompares, st.sampled_from(TimeField), COMPARISONS, TIMES),
     st.builds(RuntimeCompares, COMPARISONS, st.integers(-4, 4)),
     st.builds(MetaContains, KEYS, TEXTS),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditord.client import UnsupportedQuery, encode_query
-from auditord.client.query_string import record_path
+from auditord.client.query_string import encode_for_api, record_path
 from auditord.web.record_query import read_query
 from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs.query import (
@@ -17,6 +17,7 @@ from auditord_hookspecs.query import (
     ComponentCompares,
     Condition,
     IdEquals,
+    ImplausibleCpuTime,
     IsOpen,
     MetaContains,
     MetaLacks,
@@ -72,10 +73,16 @@ def test_order_and_limit() -> None:
     assert encode_query(RecordQuery(order=Order(descending=True))) == "sort_by[desc]=stop_time"
 
 
+def test_conditions_that_auditord_alone_has_words_for() -> None:
+    both = RecordQuery(AllOf((IdEquals("a"), ImplausibleCpuTime(), IsOpen())))
+    assert encode_for_api(both) == "record_id=a&sort_by[asc]=stop_time&open=true&implausible=true"
+
+
 @pytest.mark.parametrize(
     "conditions",
     [
         (IsOpen(),),
+        (ImplausibleCpuTime(),),
         (AllOf((AllOf((IsOpen(),)),)),),
         (IdEquals("a"), IdEquals("b")),
         (ComponentCompares("a", EQUALS, 1), ComponentCompares("a", EQUALS, 2)),

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from auditord.store.conditions import compile_query
+from auditord.store.conditions import compile_condition, compile_query
+from auditord.store.sql import Columns
 from auditord.store.sqlite.dialect import SqliteDialect
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs import query as queries
@@ -31,6 +32,7 @@ CONDITIONS: list[queries.Condition] = [
     queries.PlaceCompares(queries.Comparison.GT, MOMENT, EVIL),
     queries.ComponentCompares(EVIL, queries.Comparison.GT, 2**62),
     queries.ComponentCompares("Cores", queries.Comparison.LTE, 4),
+    queries.ImplausibleCpuTime(),
 ]
 
 
@@ -42,3 +44,8 @@ def test_every_value_is_a_parameter(condition: queries.Condition) -> None:
     assert compiled.sql.count("%s") == len(compiled.parameters)
     assert "--" not in compiled.sql
     assert compiled.parameters[-1] == 5
+
+
+def test_implausible_cpu_times_are_counted_in_an_index() -> None:
+    compiled = compile_condition(queries.ImplausibleCpuTime(), SqliteDialect(), Columns.EITHER)
+    assert "runtime" not in compiled.sql  # a generated column, which no index covers
