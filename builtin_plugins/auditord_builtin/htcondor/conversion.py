@@ -31,7 +31,7 @@ _ON_SUBMIT_HOST: Final = frozenset({"7", "12"})
 _SCIENTIFIC: Final = re.compile(r"[+-]?\d{1,30}(\.\d{1,30})?[eE][+-]?\d{1,2}")
 
 _A_WHILE: Final = timedelta(minutes=1)
-"""Whatever runs for so long is looked at, and uses CPU time."""
+"""A job that runs for so long is looked at, and uses CPU time."""
 
 _NOT_MEASURED: Final = "no CPU time was measured: it is zero, and ResidentSetSize knows no memory"
 

@@ -36,7 +36,7 @@ class Draft:
         self.sighted = period.start
         """Everything that happened before is known, as far as this batch knows."""
         self.complaints: Final = list[str]()
-        """Why running pods have no open record; what is wrong at their ends goes to quarantine."""
+        """Faults of running pods, which have no open record; the same at their ends goes to quarantine."""
         self._config = config
         self._tracked = tracked
         self._done = set(done)

@@ -119,7 +119,7 @@ class KubernetesConfig(RunConfig):
 
     @cached_property
     def never_zero(self) -> frozenset[str]:
-        """The components whose zero means that Prometheus has not seen the pod at work: all that runs uses some."""
+        """The components whose zero means that Prometheus has not seen the pod at work."""
         return frozenset(rule.name for rule in self.components if (rule.key or "").startswith("prometheus."))
 
     @property

@@ -17,7 +17,7 @@ MergePolicy = Literal["alloc", "batch", "max", "sum"]
 
 CPU_TIME: Final = "TotalCPU"
 MEASURED: Final = "TRESUsageInTot"
-"""What was gathered of a step while it ran; since Slurm 18.08."""
+"""The figures that were gathered of a step while it ran; since Slurm 18.08."""
 
 CORES = ComponentRule(name="Cores", key="NCPUS")
 
@@ -49,7 +49,7 @@ _DEFAULTS: Final[Mapping[str, MergePolicy]] = {
 _FOR_REQMEM: Final = ("NNodes", "NCPUS")
 
 _NEVER_ZERO: Final = frozenset({"MaxRSS", "AveRSS", "MaxVMSize", "AveVMSize", "ConsumedEnergy", "ConsumedEnergyRaw"})
-"""Columns whose zero means that nothing was measured: whatever runs needs memory and energy."""
+"""Columns whose zero means that nothing was measured: every job needs memory and energy."""
 
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 CLUSTER = "{cluster}"
@@ -169,7 +169,7 @@ class JobsConfig(RunConfig):
 
     @cached_property
     def sums_cpu_time(self) -> bool:
-        """Whether CPU time is added up from the steps."""
+        """True if CPU time is added up from the steps."""
         return CPU_TIME in self.columns and policy_of(CPU_TIME, self.merge) == "sum"
 
     @cached_property
@@ -199,7 +199,7 @@ class JobsConfig(RunConfig):
 
     @cached_property
     def cpu_time_may_be_missing(self) -> bool:
-        """Whether a record may lack its CPU time where nothing was measured."""
+        """True if a record may lack its CPU time where nothing was measured."""
         return self.sums_cpu_time and all(rule.optional for rule in self.components if rule.key == CPU_TIME)
 
     @cached_property

@@ -25,7 +25,9 @@ def detect(host: Host) -> Proposal | None:
         return None
     questions = (
         Question("score", f"{_SCORE} of a core; by partition: genoa=12.4,rome=9.8 (nothing: none)"),
-        Question("memory_peaks", "Peaks of memory (MaxRSS)? Reading them takes sacct several times as long", "no"),
+        Question(
+            "memory_peaks", "Peaks of memory (MaxRSS)? They are read with the CPU time, from the steps of jobs", "no"
+        ),
     )
     found = f"Slurm cluster {settings.get('ClusterName', '?')}, with slurmdbd"
     has_gpus = "gpu" in (host.run(["sinfo", "--noheader", "--format=%G"]) or "")

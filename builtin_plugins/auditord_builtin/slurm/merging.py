@@ -24,7 +24,7 @@ _NO_NUMBER: Final = "4294967294"
 _CORES: Final = ("NCPUS", "AllocCPUS")
 
 _A_WHILE: Final = timedelta(minutes=1)
-"""Whatever runs for so long uses CPU time."""
+"""A job that runs for so long uses CPU time."""
 
 _GATHERED: Final = ("mem", "vmem", "fs/disk", "pages")
 """Entries of TRESUsageInTot of which one at least is not zero where a step was looked at while it ran."""
