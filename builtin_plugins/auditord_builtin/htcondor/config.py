@@ -38,6 +38,7 @@ _DEFAULT_COMPONENTS = (
 )
 
 _CPU_TIME = re.compile(r"Remote(User|Sys)Cpu")
+_MEMORY = re.compile(r"ResidentSetSize|MemoryUsage|ProportionalSetSize")
 
 _DEFAULT_META = tuple(
     MetaRule.model_validate(rule)
@@ -131,6 +132,11 @@ class HTCondorConfig(RunConfig):
         """The CPU times of which every component is optional, so that a record may lack them."""
         rules = [rule for rule in self.components if rule.key is not None and _CPU_TIME.search(rule.key)]
         return frozenset(rule.key or "" for rule in rules) - {rule.key for rule in rules if not rule.optional}
+
+    @cached_property
+    def never_zero(self) -> frozenset[str]:
+        """The components whose zero means that the job was never looked at: every job needs memory."""
+        return frozenset(rule.name for rule in self.components if _MEMORY.search(rule.key or ""))
 
     @property
     def columns(self) -> list[str]:

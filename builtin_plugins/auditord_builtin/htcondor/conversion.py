@@ -136,7 +136,9 @@ def _converted(config: HTCondorConfig, row: Row) -> Converted:
         record_id=f"{plain}-{int(start.timestamp())}" if config.epochs else plain,
         start_time=start,
         stop_time=stop,
-        components=build_components(config.components, _amounts(config, row, stop - start), left_out),
+        components=build_components(
+            config.components, _amounts(config, row, stop - start), left_out, config.never_zero
+        ),
         meta={**labels.meta, **dict.fromkeys(config.site_labels, site), **owners.meta},
     )
     # A job is once in the history: its id with another start time is a contradiction to look at, and no other run.

@@ -236,6 +236,16 @@ async def test_cpu_time_of_zero_is_unknown_where_the_job_was_never_looked_at(
     assert {component.name for component in needed.components} >= {"TotalCPU"}
 
 
+async def test_memory_of_zero_is_unknown(pool: Player) -> None:
+    pool.add("s1", 1, end=EPOCH - 60, ResidentSetSize=0)
+    pool.add("s1", 2, end=EPOCH - 50, ResidentSetSize=7)
+    peak = {"name": "MaxRSS", "key": "ResidentSetSize", "factor": "1024"}
+    for optional, expected in ((True, [[], [7_168]]), (False, [[0], [7_168]])):
+        at = context(pool)
+        records = await at.keep(HTCONDOR.collect(config(components=[{**peak, "optional": optional}]), at))
+        assert sorted([component.amount for component in record.components] for record in records) == expected
+
+
 async def test_numbers_are_matched_as_text_and_read_in_every_form(pool: Player) -> None:
     pool.add("s1", 1, end=EPOCH - 60, ExitCode=137, RemoteUserCpu=1.5e12, Factor=float("nan"))
     rules: dict[str, Any] = {
