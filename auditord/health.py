@@ -57,6 +57,8 @@ class Health:
         self._tasks: dict[tuple[str, str], TaskHealth] = {}
         self.gaps: Mapping[str, datetime] = {}
         """Sites that report nothing for longer than usual, with the end of their last record."""
+        self.refused_hosts = set[str]()
+        """Names under which clients asked for this host in vain, since it does not know them (``api.hosts``)."""
 
     async def durable(self) -> bool:
         """Tell if a POST would be durable now, for ``/health_check``."""

@@ -249,6 +249,7 @@ def _serving(
         page=page,
         reads=reads,
         lake=runtime.storage.lake if configuration.lake.is_there else None,
+        refused_hosts=runtime.health.refused_hosts,
         operations=daemon_operations(
             actions,
             runtime.health,

@@ -1,20 +1,29 @@
 """``auditord doctor``: look at everything that the configuration refers to."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
+import anyio
 import click
 
+from auditord.actions import CONTROL_FILE
+from auditord.cli.daemon_client import connected
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.tables import new_table, print_table
 from auditord.doctor import Examined, examine
+from auditord.errors import DaemonError
 from auditord_hookspecs.checks import Severity
 from auditord_hookspecs.terminal import output_option, say, write_json
 from auditord_hookspecs.wording import counted
 
 EXIT_CODES: Final = {Severity.OK: 0, Severity.WARNING: 1, Severity.FAILURE: 2}
 """Those of monitoring plug-ins."""
+
+_ANSWER_SECONDS: Final = 10.0
+"""Seconds for a running daemon to say how it fares."""
 
 _WORDS: Final = {"ok": "OK", "warning": "WARNING", "failure": "CRITICAL"}
 
@@ -33,7 +42,22 @@ def doctor_command(*, output: str, show_all: bool) -> None:
 
 def examined(installation: Installation) -> Sequence[Examined]:
     """The findings of an installation."""
-    return run_async(examine, installation.configuration, installation.hooks, utc_now)
+    return run_async(_examine, installation)
+
+
+async def _examine(installation: Installation) -> Sequence[Examined]:
+    configuration = installation.configuration
+    refused = await _refused_hosts(configuration.state_dir / CONTROL_FILE)
+    return await examine(configuration, installation.hooks, utc_now, refused)
+
+
+async def _refused_hosts(control: Path) -> Collection[str]:
+    """The names for which the running daemon has refused requests; nothing if it does not say."""
+    with anyio.move_on_after(_ANSWER_SECONDS), suppress(DaemonError, PermissionError):
+        async with connected(control) as daemon:
+            if daemon is not None:
+                return (await daemon.health()).refused_hosts
+    return ()
 
 
 def exit_with(found: Sequence[Examined], output: str, *, show_all: bool) -> None:

@@ -30,6 +30,10 @@ _DROPPED = {
     "archival_config.compression_type": "the table's files are compressed with zstd",
 }
 _CRON_FIELDS: Final = 5
+_ALIASES: Final = (
+    "every name with a dot under which clients read here (their addr), but for this host's own: without TLS "
+    "others are answered 421, where AUDITOR took any; `auditord doctor` and the log name them"
+)
 _METRIC_KEYS = {"site": "site_key", "group": "group_key", "user": "user_key"}
 """Our options by AUDITOR's default of its own, ``meta_key_site`` and so on."""
 
@@ -68,6 +72,7 @@ def _import_addresses(result: ConfigImport) -> None:
     result.put("listen", [str(address) for address in listen])
     if not all(address.is_loopback for address in listen):
         result.put("allow_insecure", value=True, comment="reachable from other hosts, without TLS and without a login")
+        result.put("hosts", [], _ALIASES)
 
 
 def _import_tls(result: ConfigImport) -> None:

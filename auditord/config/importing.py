@@ -9,8 +9,10 @@ from typing import Any, TypeAlias
 
 from auditord.config.auditor import import_server_config
 from auditord.config.documents import Path as OptionPath
+from auditord.config.documents import is_list, is_section
 from auditord.config.faults import refusal
 from auditord.config.kinds import InstalledKinds
+from auditord.config.listen import stands_for_itself
 from auditord.config.printing import Remarks, to_yaml
 from auditord.config.yaml_files import read_tagged_file
 from auditord.errors import ConfigurationError
@@ -28,10 +30,15 @@ Importer: TypeAlias = Callable[[Mapping[str, Any]], ImportedConfig | None]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file and what it became."""
+    """A file and what it became.
+
+    Args:
+        servers: hosts of AUDITOR's server that a client's file names.
+    """
 
     file: Path
     imported: ImportedConfig
+    servers: Sequence[str] = ()
 
 
 def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
@@ -40,17 +47,19 @@ def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
     Raises:
         ConfigurationError: a file cannot be read or is of no known component, or two files claim one instance.
     """
-    sources = [_Source(file, _import_file(file, kinds)) for file in files]
+    sources = [_import_file(file, kinds) for file in files]
     _refuse_collisions(sources)
     values: dict[str, Any] = {}
     for source in sources:
         for path, value in source.imported.sections.items():
             _put(values, _split(path), value)
+    if "hosts" in values.get("api", {}):
+        values["api"]["hosts"] = _aliases(sources)
     head = "".join(f"# {line}\n" for line in _head(sources).splitlines())
     return head + to_yaml(values, Remarks(above=_remarks(sources)))
 
 
-def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
+def _import_file(file: Path, kinds: InstalledKinds) -> _Source:
     document = _read_ini(file) if file.suffix in _INI else read_tagged_file(file).values
     if not document:
         raise ConfigurationError(f"{file} sets nothing: it is empty, or all of it is comments")
@@ -60,7 +69,9 @@ def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # the file has another shape than it should
             raise ConfigurationError(f"{file} cannot be imported, {owner} would refuse it: {error}") from error
         if imported is not None:
-            return imported if importer is import_server_config else _without_level(imported)
+            if importer is import_server_config:
+                return _Source(file, imported)
+            return _Source(file, _without_level(imported), _servers(document))
     if unknown := _unknown_option(document, kinds):
         raise ConfigurationError(
             f"{file} cannot be imported: no program that auditord replaces has an option '{unknown}'"
@@ -73,6 +84,20 @@ def _import_file(file: Path, kinds: InstalledKinds) -> ImportedConfig:
         ]
     )
     raise ConfigurationError(f"{file} is not a configuration file of {known}; are all its options spelt right?")
+
+
+def _servers(document: Mapping[str, Any]) -> Sequence[str]:
+    """The hosts of AUDITOR's server in the file of one of its clients."""
+    section = document.get("auditor")
+    options = section if is_section(section) else document
+    found = [options.get(name) for name in ("addr", "ip", "host", "hosts")]
+    return [str(host) for each in found if each for host in (each if is_list(each) else [each])]
+
+
+def _aliases(sources: Sequence[_Source]) -> Sequence[str]:
+    """The names for ``api.hosts``: those under which clients ask, if somebody else could give them to this host."""
+    names = {host.lower() for source in sources for host in source.servers}
+    return sorted(name for name in names if not stands_for_itself(name))
 
 
 def _read_ini(path: Path) -> Mapping[str, Mapping[str, str]]:

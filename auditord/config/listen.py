@@ -142,6 +142,17 @@ def written(address: TcpListen | UnixListen) -> str | dict[str, Any]:  # Any: pl
             return {"address": str(address), "tls": tls and tls.model_dump(mode="json", exclude_defaults=True)}
 
 
+def stands_for_itself(name: str) -> bool:
+    """Whether nobody else can make a host's name stand for an address: it is one, has no dot, or is localhost's."""
+    if "." not in name or name.endswith(".localhost"):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 class _Readable:
     """Lets pydantic read an address: a text, or a section with the address and its options."""
 

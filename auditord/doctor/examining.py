@@ -1,6 +1,6 @@
 """An examination: every check behind a boundary of its own, so that one that fails hides no other."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -10,7 +10,7 @@ import msgspec
 from auditord.config.model import Configuration
 from auditord.doctor.archive import check_archive
 from auditord.doctor.daemon import check_runs
-from auditord.doctor.host import check_addresses, check_disk, check_state_folder
+from auditord.doctor.host import check_addresses, check_disk, check_names, check_state_folder
 from auditord.doctor.instances import instance_checks
 from auditord.doctor.lake import check_lake
 from auditord.doctor.records import check_records
@@ -33,13 +33,23 @@ class Examined(msgspec.Struct, frozen=True):
     remedy: str
 
 
-async def examine(configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]) -> list[Examined]:
-    """Look at everything, places side by side; the findings come in the order of the places."""
+async def examine(
+    configuration: Configuration, hooks: Hooks, now: Callable[[], datetime], refused_hosts: Collection[str] = ()
+) -> list[Examined]:
+    """Look at everything, places side by side; the findings come in the order of the places.
+
+    Args:
+        configuration: of the daemon, whether it runs or not.
+        hooks: bring checks of their own.
+        now: the clock.
+        refused_hosts: names for which the running daemon has refused requests.
+    """
     places: Mapping[str, AsyncIterator[Finding]] = {
         "state_dir": check_state_folder(configuration.state_dir),
         "disk": check_disk(configuration, now),
         "daemon": check_runs(configuration, hooks, now),
         "api.listen": check_addresses(configuration, now),
+        "api.hosts": check_names(configuration.api, refused_hosts),
         "store": check_records(configuration, now),
         "store.replica": check_replica(configuration.store),
         "archive": check_archive(configuration),

@@ -3,17 +3,18 @@
 import shutil
 import socket
 import stat
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from anyio import to_thread
 
-from auditord.config.listen import TcpListen
-from auditord.config.model import Configuration
+from auditord.config.listen import TcpListen, stands_for_itself
+from auditord.config.model import ApiSection, Configuration
 from auditord.doctor.records import growth_per_day
 from auditord.errors import ConfigurationError
+from auditord.web.hosts import known_names
 from auditord.web.tls import server_context
 from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_folder
 from auditord_hookspecs.folders import user_name
@@ -112,3 +113,32 @@ async def check_addresses(configuration: Configuration, now: Callable[[], dateti
             yield Finding(Severity.FAILURE, str(listen), str(error), "the daemon will not start: mend the files")
         for file in {listen.tls.certificate, *filter(None, [listen.tls.client_ca])}:
             yield check_certificate(file, now())
+
+
+async def check_names(api: ApiSection, refused: Collection[str]) -> AsyncGenerator[Finding, None]:
+    """The names under which clients ask for this host without TLS, and are refused.
+
+    Args:
+        api: the configuration.
+        refused: names for which the running daemon has refused requests.
+    """
+    plain = [each for each in api.listen if isinstance(each, TcpListen) and each.tls is None and not each.is_loopback]
+    if not api.enabled or "*" in api.hosts or not (plain or refused):
+        return
+    of_resolver = await to_thread.run_sync(_names_of_this_host) if plain else frozenset[str]()
+    known = known_names(api.listen, api.hosts)
+    for name in sorted({*of_resolver, *refused} - known):
+        text = "the resolver has this name for this host, and clients that read under it are answered 421"
+        if name in refused:
+            text = "a client that read under this name was answered 421"
+        yield Finding(Severity.WARNING, name, text, f"add {name} to api.hosts, if it is this server's")
+
+
+def _names_of_this_host() -> frozenset[str]:
+    """The names with dots that the resolver knows for this host."""
+    try:
+        name, aliases, _ = socket.gethostbyname_ex(socket.gethostname())
+    except OSError:
+        name, aliases = "", []
+    names = (each.lower().removesuffix(".") for each in (socket.getfqdn(), name, *aliases))
+    return frozenset(each for each in names if not stands_for_itself(each) and not each.startswith("localhost."))

@@ -17,9 +17,10 @@ from typing import Final, TypeAlias
 
 from aiohttp import HttpVersion11, web
 
-from auditord.web.answers import NOT_FOUND, UNSENT, Answer
+from auditord.web.answers import UNSENT, Answer
 from auditord.web.hosts import HostCheck
 from auditord.web.metrics import AbortReason, HttpMetrics, RouteMetrics
+from auditord.web.problems import refuse_bare
 from auditord.web.requests import read_target
 from auditord_hookspecs import AuditordError, Permission
 from auditord_hookspecs.wording import counted
@@ -87,11 +88,6 @@ class Endpoint:
     handler: Handler
     patient: Handler
     metrics: RouteMetrics
-
-
-def refuse_bare(_path: str, methods: Collection[str]) -> Answer:
-    """As AUDITOR answers a request that no route takes: 404 or, where other methods are taken, 405."""
-    return Answer(405, allow=", ".join(sorted(methods))) if methods else NOT_FOUND
 
 
 class Dispatcher:

@@ -3,26 +3,31 @@
 A page of anywhere can make its visitor's browser send requests to the visitor's own network. Its name may be made to
 stand for an address there, and the browser then shows the answers to the page. So names are known here, and what a
 browser says about the page counts. Other programs cannot be made to ask, and are left alone wherever a refusal would
-lose records.
+lose records or leave them open.
 """
 
+import logging
 import socket
 from collections.abc import Collection, Iterable
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from auditord.config.listen import TcpListen, UnixListen
-from auditord.web.answers import Answer, plain_text
+from auditord.config.listen import TcpListen, UnixListen, stands_for_itself
+from auditord.web.answers import Answer, plain_text, sendable
+from auditord.web.problems import PREFIX, Refused
+from auditord.web.requests import read_target
 
-_UNKNOWN_HOST: Final = plain_text(
-    421, "This server does not know the host's name that was asked for; its operator can add it to api.hosts."
-)
-_FOREIGN_PAGE: Final = plain_text(403, "Pages of other servers may not ask this one.")
+_log: Final = logging.getLogger(__name__)
+
+_READING: Final = frozenset({"GET", "HEAD"})
+"""The methods of requests for which a browser names no origin."""
+_HARMLESS: Final = frozenset({"/health_check"})
+"""Paths whose answers say nothing that a page of another server could use."""
 
 _MOST_KNOWN: Final = 1_000
+_MOST_REFUSED: Final = 100
 _LONGEST: Final = 300  # of a name, and a port
 
 
@@ -38,10 +43,13 @@ class HostCheck:
     Args:
         names: see :func:`known_names`; addresses, names without a dot and those of ``localhost`` are known anyway,
             since nobody can make them stand for something else. ``*`` is every name.
+        refused: gets the names of hosts that were refused.
     """
 
-    def __init__(self, names: Collection[str]) -> None:
+    def __init__(self, names: Collection[str], refused: set[str] | None = None) -> None:
         self._names = names
+        self._refused = set[str]() if refused is None else refused
+        self._foreign = set[tuple[str, str]]()
         self.known = set[str]()
         """Headers that have been found to name this host."""
 
@@ -49,19 +57,58 @@ class HostCheck:
         """The refusal of a request; None if it may be answered."""
         host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
         if origin is not None and _host_of(origin) != host.lower():
-            return _FOREIGN_PAGE.closing()
-        # Browsers name the origin of every POST: without one its sender would take the refusal for a success.
-        if (request.method == "POST" and origin is None) or host in self.known or _is_out_of_reach(request):
+            return self._refuse_page(request, host, origin)
+        if host in self.known or self._is_known(host) or _is_of_no_browser(request) or _is_out_of_reach(request):
             return None
-        return self._refused(host)
+        return self._refuse_name(request, host)
 
-    def _refused(self, host: str) -> Answer | None:
+    def _is_known(self, host: str) -> bool:
         name = _name(host)
-        if "*" not in self._names and not _stands_for_itself(name) and name not in self._names:
-            return _UNKNOWN_HOST.closing()
+        if "*" not in self._names and not stands_for_itself(name) and name not in self._names:
+            return False
         if len(self.known) < _MOST_KNOWN and len(host) < _LONGEST:
             self.known.add(host)
-        return None
+        return True
+
+    def _refuse_name(self, request: web.BaseRequest, host: str) -> Answer:
+        name = sendable(_name(host)[:_LONGEST])
+        if name not in self._refused and len(self._refused) < _MOST_REFUSED:
+            self._refused.add(name)
+            _log.warning(
+                "%s %s from %s for the host %a is answered 421, and so are all that read under this name: if it is a "
+                "name of this server, add it to api.hosts",
+                *(request.method, request.raw_path[:200], request.remote, name),
+            )
+        detail = "this server does not know the host's name that was asked for"
+        return _refusal(request, 421, detail, "its operator can add it to api.hosts")
+
+    def _refuse_page(self, request: web.BaseRequest, host: str, origin: str) -> Answer:
+        page = (origin[:_LONGEST], host[:_LONGEST])
+        if page not in self._foreign and len(self._foreign) < _MOST_REFUSED:
+            self._foreign.add(page)
+            _log.warning(
+                "%s %s from %s is answered 403, since a page of %a asks the host %a: if a reverse proxy shows this "
+                "server's page under that name, have it pass the name on (see auditord manual proxy)",
+                *(request.method, request.raw_path[:200], request.remote, *page),
+            )
+        return _refusal(request, 403, "pages of other servers may not ask this one", "ask from a page of this server")
+
+
+def _refusal(request: web.BaseRequest, status: int, detail: str, remedy: str) -> Answer:
+    if read_target(request.raw_path).path.startswith(PREFIX):
+        return Refused(status, detail, remedy=remedy).answer().closing()
+    return plain_text(status, f"{detail[0].upper()}{detail[1:]}: {remedy}.").closing()
+
+
+def _is_of_no_browser(request: web.BaseRequest) -> bool:
+    """True if a browser would have named an origin, or if the answer is of no use to a page.
+
+    Without an origin, a client of AUDITOR sends the request. Its POST must not be refused: it would take the refusal
+    for a success; nor its PUT: the record would stay open.
+    """
+    return "Origin" not in request.headers and (
+        request.method not in _READING or read_target(request.raw_path).path in _HARMLESS
+    )
 
 
 def _host_of(origin: str) -> str | None:
@@ -76,16 +123,6 @@ def _name(host: str) -> str:
     """The name of a ``Host`` header, without the port."""
     name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
     return name.lower().removesuffix(".")
-
-
-def _stands_for_itself(name: str) -> bool:
-    if "." not in name or name.endswith(".localhost"):
-        return True
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_out_of_reach(request: web.BaseRequest) -> bool:

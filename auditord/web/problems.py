@@ -6,8 +6,7 @@ from typing import Final
 
 import msgspec
 
-from auditord.web.answers import Answer, sendable
-from auditord.web.dispatch import refuse_bare
+from auditord.web.answers import NOT_FOUND, Answer, sendable
 from auditord.web.problem_shapes import Problem, Verdicts
 from auditord_hookspecs import AuditordError
 
@@ -51,6 +50,11 @@ class Refused(AuditordError):
         """The answer to send."""
         body = msgspec.json.encode(self.problem)
         return Answer(self.problem.status, body, PROBLEM, allow=self._allow, challenge=self._challenge)
+
+
+def refuse_bare(_path: str, methods: Collection[str]) -> Answer:
+    """As AUDITOR answers a request that no route takes: 404 or, where other methods are taken, 405."""
+    return Answer(405, allow=", ".join(sorted(methods))) if methods else NOT_FOUND
 
 
 def refuse(path: str, methods: Collection[str]) -> Answer:

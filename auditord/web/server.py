@@ -86,6 +86,7 @@ async def serve(
     page: Parts | None = None,
     reads: Reads | None = None,
     lake: Lake | None = None,
+    refused_hosts: set[str] | None = None,
 ) -> AsyncGenerator[Sequence[str], None]:
     """Serve AUDITOR's contract and our own API on every address of ``api.listen``; yields the URLs once they work.
 
@@ -103,6 +104,7 @@ async def serve(
         page: the parts of the daemon that the page shows; None for no page.
         reads: answers questions about the records; None for the store of ``ingest``.
         lake: the records of the lake; None if there is none.
+        refused_hosts: gets the names under which clients asked for this host in vain.
 
     Raises:
         ConfigurationError: an address cannot be had.
@@ -128,7 +130,7 @@ async def serve(
             if control is not None:
                 owned = [*plain, *paged(_not_found), *all_routes(described)]
                 await stack.enter_async_context(_controlled(owned, metrics, api, control))
-            share, hosts = _sharing(api), HostCheck(known_names(api.listen, api.hosts))
+            share, hosts = _sharing(api), HostCheck(known_names(api.listen, api.hosts), refused_hosts)
             if authorisation is None:
                 pages = paged(_not_found)
                 routes = [*map(share, (*plain, *open_routes((*pages, *all_routes(described)), control)))]

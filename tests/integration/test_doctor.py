@@ -5,9 +5,11 @@ import logging
 import shutil
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import anyio
 import jwt
@@ -157,6 +159,28 @@ def test_an_address_that_this_host_does_not_have(doctor: Doctor) -> None:
     doctor.sections = {"api": {"listen": ["203.0.113.1:8000"], "allow_insecure": True}}
     found = doctor.about("api.listen", "203.0.113.1:8000")
     assert (found["severity"], "this host has no such address" in found["text"]) == ("failure", True)
+
+
+def test_the_names_that_clients_are_refused_for(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    aliases = ["auditor.example.org", "localhost.localdomain"]
+    monkeypatch.setattr("socket.gethostbyname_ex", lambda _: ("node1.example.org", aliases, []))
+    api = {"listen": ["0.0.0.0:8000"], "allow_insecure": True, "hosts": ["node1.example.org"]}
+    doctor.sections = {"api": api}
+    found = doctor.about("api.hosts", "auditor.example.org")
+    assert (found["severity"], "add auditor.example.org to api.hosts" in found["remedy"]) == ("warning", True)
+    api["hosts"] = ["*"]
+    assert not [each for each in doctor.run()[1] if each["where"] == "api.hosts"]
+
+
+def test_a_running_daemon_says_which_names_it_has_refused(doctor: Doctor) -> None:
+    with running_daemon(doctor.folder, {}) as daemon:
+        doctor.state = daemon.state_dir
+        asked = HTTPConnection(urlsplit(daemon.url).netloc)
+        asked.request("GET", "/records", headers={"Host": "auditor.example.org"})
+        assert asked.getresponse().status == 421
+        asked.close()
+        found = doctor.about("api.hosts", "auditor.example.org")
+    assert "a client that read under this name" in found["text"]
 
 
 def test_a_certificate_that_is_not_there_in_any_section(doctor: Doctor) -> None:

@@ -234,6 +234,10 @@ class HealthReport(msgspec.Struct, frozen=True):
         doc("sites that have reported nothing for three of their usual intervals, with the end of their last record."),
     ]
     failing: Annotated[list[str], doc("the instances whose last run (of a sender: attempt) failed.")]
+    refused_hosts: Annotated[
+        list[str],
+        doc("names under which clients asked for this host, and got 421 since `api.hosts` lacks them; at most 100."),
+    ] = []
 
 
 class ReloadWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

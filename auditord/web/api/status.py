@@ -106,6 +106,7 @@ class StatusHandlers:
             quarantine=[QuarantineCount(task, stage, count) for (stage, task), count in statistics.quarantined.items()],
             gaps={site: format_time(last) for site, last in self.health.gaps.items()},
             failing=failing,
+            refused_hosts=sorted(self.health.refused_hosts),
         )
 
     async def _turns(self) -> _Turns:

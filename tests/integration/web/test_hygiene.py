@@ -26,10 +26,32 @@ async def test_a_name_that_anybody_can_give_us_shows_nothing(tmp_path: Path) -> 
             assert (await api.get("/records", Host=host)).status == 200
 
 
-async def test_a_record_is_not_lost_for_a_name(tmp_path: Path) -> None:
+async def test_a_record_is_neither_lost_nor_left_open_for_a_name(tmp_path: Path) -> None:
     async with api_server(tmp_path) as api:
-        assert (await api.ask("POST", "/record", record("a"), EVIL)).status == 200
-        assert (await api.get("/record/a")).status == 200
+        opened = record("a", stop_time=None)
+        assert (await api.ask("POST", "/record", opened, EVIL)).status == 200
+        assert (await api.ask("PUT", "/record", record("a"), EVIL)).status == 200
+        assert (await api.get("/record/a")).json["runtime"] == 3_600
+        assert [(await api.get(each, **EVIL)).status for each in ("/health_check", "/health_check/?a=b")] == [200, 200]
+        foreign = EVIL | {"Origin": f"http://{EVIL['Host']}"}
+        assert (await api.ask("PUT", "/record", record("a"), foreign)).status == 421
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "named"),
+    [(EVIL, 421, "api.hosts"), ({"Origin": "http://evil.example.org", "Host": "localhost"}, 403, "a reverse proxy")],
+)
+async def test_what_is_refused_for_its_name_says_how_to_mend_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, headers: dict[str, str], status: int, named: str
+) -> None:
+    async with api_server(tmp_path) as api:
+        for _ in range(2):
+            answer = await api.get("/api/v1/records", **headers)
+            assert (answer.status, answer.headers["Content-Type"]) == (status, "application/problem+json")
+            assert answer.json["remedy"]
+        assert (await api.get("/records", **headers)).headers["Content-Type"].startswith("text/plain")
+        [warning] = [each.getMessage() for each in caplog.records if each.name == "auditord.web.hosts"]
+        assert all(part in warning for part in ("GET /api/v1/records", "evil.example.org", named))
 
 
 async def test_a_name_can_be_made_known(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from auditord.config.importing import import_files
 from auditord.errors import ConfigurationError
@@ -31,3 +32,14 @@ def test_the_one_unknown_option_is_named(tmp_path: Path) -> None:
 
 def test_a_file_of_something_else_is_told_what_is_known(tmp_path: Path) -> None:
     assert "its slurm collector" in refusal_of(tmp_path, "foo: 1\nbar: 2\n")
+
+
+@pytest.mark.parametrize(("address", "hosts"), [("0.0.0.0", ["auditor.example.org"]), ("127.0.0.1", None)])  # noqa: S104 only parsed
+def test_an_open_server_gets_the_names_by_which_its_clients_ask(
+    tmp_path: Path, address: str, hosts: list[str] | None
+) -> None:
+    server, client = tmp_path / "server.yml", tmp_path / "client.yml"
+    server.write_text(f"application: {{addr: {address}, port: 8000}}\n")
+    client.write_text(f"{SLURM}addr: Auditor.example.org\n")
+    api = yaml.safe_load(import_files([server, client], KINDS))["api"]
+    assert api.get("hosts") == hosts
