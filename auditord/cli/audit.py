@@ -11,7 +11,7 @@ from auditord.cli.amending import principal_name
 from auditord.cli.collect import Watcher
 from auditord.cli.daemon_client import url_option
 from auditord.cli.installation import complete_instances, load_installation, run_async, utc_now
-from auditord.cli.option_types import INSTANT
+from auditord.cli.option_types import PERIOD_INSTANT
 from auditord.cli.state_owner import actions, log_to_terminal
 from auditord.cli.tables import new_table, print_table
 from auditord.config.kinds import audited
@@ -27,8 +27,12 @@ _SHOWN: Final = 20
 
 @click.command("audit")
 @click.argument("instance", required=False, shell_complete=complete_instances("collectors"))
-@click.option("--from", "start", type=INSTANT, help="Runs that ended then or later; seven days before --to by default.")
-@click.option("--to", "stop", type=INSTANT, help="… and earlier than this; the beginning of today (UTC) by default.")
+@click.option(
+    "--from", "start", type=PERIOD_INSTANT, help="Runs that ended then or later; seven days before --to by default."
+)
+@click.option(
+    "--to", "stop", type=PERIOD_INSTANT, help="… and earlier than this; the beginning of today (UTC) by default."
+)
 @click.option("--repair", is_flag=True, help="Collect what is missing, and the ends that are.")
 @click.option("--replace", metavar="REASON", help="Replace records that differ; the reason is kept with the old ones.")
 @click.option("--by", help="The name that is kept with the reason; your user name if not given.")

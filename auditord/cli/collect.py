@@ -9,7 +9,7 @@ import click
 from auditord.actions import RunRequest
 from auditord.cli.daemon_client import url_option
 from auditord.cli.installation import complete_instances, run_async, utc_now
-from auditord.cli.option_types import INSTANT
+from auditord.cli.option_types import PERIOD_INSTANT
 from auditord.cli.progress import progress_bar
 from auditord.cli.state_owner import actions, log_to_terminal
 from auditord.errors import OutputClosed
@@ -25,8 +25,8 @@ from auditord_hookspecs.wording import counted
 @click.option(
     "--once", is_flag=True, help="Go on from the checkpoint, once; this is what happens without options, too."
 )
-@click.option("--from", "start", type=INSTANT, help="Collect the jobs that ended then or later.")
-@click.option("--to", "stop", type=INSTANT, help="… and earlier than this; now, if not given.")
+@click.option("--from", "start", type=PERIOD_INSTANT, help="Collect the jobs that ended then or later.")
+@click.option("--to", "stop", type=PERIOD_INSTANT, help="… and earlier than this; now, if not given.")
 @click.option("--job-id", help="Collect one job again, such as 42 or 42.0; not every kind knows single jobs.")
 @click.option("--schedd", help="Where the job of --job-id ran (HTCondor); all are asked, if not given.")
 @click.option("--replace", is_flag=True, help="Overwrite what is stored of these jobs; it stays in their history.")

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from auditord.reporting.periods import checked_day
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.config import parse_duration
 from auditord_hookspecs.wire import parse_time
@@ -16,17 +17,24 @@ class Instant(click.ParamType[datetime]):
 
     Args:
         zone: of dates; None leaves their midnights without one.
+        of_period: refuse days with which no period can begin or end.
     """
 
     name = "time"
 
-    def __init__(self, zone: tzinfo | None = UTC) -> None:
+    def __init__(self, zone: tzinfo | None = UTC, *, of_period: bool = False) -> None:
         self._zone = zone
+        self._of_period = of_period
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:  # Any: click's
         """Read an instant, or fail with what is allowed."""
-        if isinstance(value, datetime):
-            return value
+        moment = value if isinstance(value, datetime) else self._read(value, param, ctx)
+        try:
+            return checked_day(moment) if self._of_period else moment
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def _read(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         try:
             return datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=self._zone)
         except ValueError:
@@ -40,7 +48,8 @@ class Instant(click.ParamType[datetime]):
 
 
 INSTANT = Instant()
-LOCAL_INSTANT = Instant(None)
+PERIOD_INSTANT = Instant(of_period=True)
+LOCAL_PERIOD_INSTANT = Instant(None, of_period=True)
 
 
 class Zone(click.ParamType[str]):

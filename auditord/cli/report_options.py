@@ -13,7 +13,7 @@ import click
 
 from auditord.archive.opening import archive_of
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
-from auditord.cli.option_types import LOCAL_INSTANT, ZONE
+from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE
 from auditord.cli.record_filters import opened_lake
 from auditord.client import AsyncClient
 from auditord.reporting import LabelKeys, Measure, Question
@@ -96,8 +96,8 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
             metavar="PERIOD",
             help=f"{', '.join(PERIODS)}.",
         ),
-        click.option("--from", "since", type=LOCAL_INSTANT, help="Instead: records that stopped then or later."),
-        click.option("--to", "until", type=LOCAL_INSTANT, help="Only records that stopped earlier."),
+        click.option("--from", "since", type=LOCAL_PERIOD_INSTANT, help="Instead: records that stopped then or later."),
+        click.option("--to", "until", type=LOCAL_PERIOD_INSTANT, help="Only records that stopped earlier."),
         click.option(
             "--timezone",
             "zone",

@@ -143,7 +143,7 @@ def written(address: TcpListen | UnixListen) -> str | dict[str, Any]:  # Any: pl
 
 
 def stands_for_itself(name: str) -> bool:
-    """Whether nobody else can make a host's name stand for an address: it is one, has no dot, or is localhost's."""
+    """Tell if nobody can make a host's name stand for another address: it is one, has no dot, or is localhost's."""
     if "." not in name or name.endswith(".localhost"):
         return True
     try:

@@ -4,10 +4,25 @@ Steps from one midnight to another are those of the zone's clocks: a day may las
 """
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final
 
 from auditord_hookspecs.query import Window
+
+FIRST_DAY: Final = date(1900, 1, 1)
+LAST_DAY: Final = date(2999, 12, 31)
+"""Periods that are given by their days lie between these, so that the periods before and behind are in the calendar."""
+
+
+def checked_day(moment: datetime) -> datetime:
+    """Return the instant if a period may begin or end with its day.
+
+    Raises:
+        ValueError: it is too close to an end of the calendar.
+    """
+    if not FIRST_DAY <= moment.date() <= LAST_DAY:
+        raise ValueError(f"{moment.date()} is not between {FIRST_DAY} and {LAST_DAY}")
+    return moment
 
 
 def _midnight(moment: datetime) -> datetime:

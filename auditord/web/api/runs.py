@@ -12,6 +12,7 @@ from anyio import Lock, sleep
 from auditord.actions import Actions, RunRequest, Section
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import UnknownInstance, UnsuitableRequest
+from auditord.reporting.periods import checked_day
 from auditord.store.amendments import check_reason
 from auditord.web.answers import JSON, SERVER
 from auditord.web.api.listing import NDJSON
@@ -62,9 +63,7 @@ class AuditWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
             InvalidRecord: a time is none, or nobody can keep the reason.
             msgspec.ValidationError: the times do not go together, or nobody gives the reason.
         """
-        window = Window(parse_time(self.start), parse_time(self.stop))
-        if window.stop <= window.start:
-            raise msgspec.ValidationError("'to' must be later than 'from'")
+        window = _period(self.start, self.stop)
         if self.replace is not None:
             check_reason(self.replace)
             check_name(self.by)
@@ -97,15 +96,31 @@ def run_request(instance: str, body: bytes) -> RunRequest:
     wanted = msgspec.json.decode(body or b"{}", type=RunWanted)
     if (wanted.start is None) != (wanted.stop is None):
         raise msgspec.ValidationError("'from' and 'to' go together")
-    window = Window(parse_time(wanted.start), parse_time(wanted.stop)) if wanted.start and wanted.stop else None
-    if window is not None and window.stop <= window.start:
-        raise msgspec.ValidationError("'to' must be later than 'from'")
+    window = _period(wanted.start, wanted.stop) if wanted.start and wanted.stop else None
     if wanted.job_id is None and wanted.source is not None:
         raise msgspec.ValidationError("'source' needs 'job_id'")
     if wanted.job_id is not None and window is not None:
         raise msgspec.ValidationError("either a period or 'job_id'")
     job = None if wanted.job_id is None else JobChoice(wanted.job_id, wanted.source)
     return RunRequest(instance, window, wanted.replace, wanted.dry_run, wanted.section, job)
+
+
+def _period(start: str, stop: str) -> Window:
+    """The period from one time to another.
+
+    Raises:
+        InvalidRecord: one of them is no time.
+        msgspec.ValidationError: they are no period.
+    """
+    window = Window(parse_time(start), parse_time(stop))
+    if window.stop <= window.start:
+        raise msgspec.ValidationError("'to' must be later than 'from'")
+    try:
+        checked_day(window.start)
+        checked_day(window.stop)
+    except ValueError as error:
+        raise msgspec.ValidationError(str(error)) from error
+    return window
 
 
 class EventLines:

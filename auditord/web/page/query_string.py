@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlencode
 
 from auditord.reporting import MEASURES, LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
-from auditord.reporting.periods import PERIODS
+from auditord.reporting.periods import PERIODS, checked_day
 from auditord.web.api.lake_source import SOURCE, SOURCES
 from auditord.web.record_query import InvalidQuery
 from auditord_hookspecs import InvalidRecord
@@ -27,8 +27,12 @@ CHARTS: Final = (AUTOMATIC, "bars", "areas", "lines", DAYS)
 
 _DEFAULT_PERIOD: Final = "30-days"
 _LONGEST: Final = 1_000
-_BY_DAY: Final = timedelta(days=62)
-_BY_WEEK: Final = timedelta(days=200)
+_AUTOMATIC: Final = {
+    CalendarUnit.DAY: timedelta(days=62),
+    CalendarUnit.WEEK: timedelta(days=200),
+    CalendarUnit.MONTH: timedelta(days=40 * 366),
+}
+"""The longest period that is shown by each unit unless another one is asked for; longer ones are shown by year."""
 LABEL: Final = "label"
 """The parameter of a label that records must have, ``key=value``."""
 
@@ -36,6 +40,14 @@ _KNOWN: Final = frozenset(
     {"measure", "by", "bin", "period", "from", "to", "score", "top", "chart", "timezone", SOURCE, LABEL, *FILTERS}
 )
 _MOST_BINS: Final = 800
+_LEAST: Final = {
+    CalendarUnit.DAY: timedelta(days=1),
+    CalendarUnit.WEEK: timedelta(days=7),
+    CalendarUnit.MONTH: timedelta(days=28),
+    CalendarUnit.QUARTER: timedelta(days=90),
+    CalendarUnit.YEAR: timedelta(days=365),
+}
+"""The shortest length of each unit."""
 MOST_ROWS: Final = 1_000
 """Of a table."""
 
@@ -119,11 +131,13 @@ class View:
         name = CalendarUnit.DAY.value if self.chart == DAYS else name
         length = window.stop - window.start
         if name == AUTOMATIC:
-            by_day_or_week = CalendarUnit.DAY if length <= _BY_DAY else CalendarUnit.WEEK
-            return by_day_or_week if length <= _BY_WEEK else CalendarUnit.MONTH
-        if name == CalendarUnit.DAY.value and length.days > _MOST_BINS:
-            raise InvalidQuery(f"more than {_MOST_BINS} days: choose weeks or months", "bin")
-        return None if name == NO_BIN else CalendarUnit(name)
+            return next((unit for unit, longest in _AUTOMATIC.items() if length <= longest), CalendarUnit.YEAR)
+        if name == NO_BIN:
+            return None
+        unit = CalendarUnit(name)
+        if length > _MOST_BINS * _LEAST[unit]:
+            raise InvalidQuery(f"more than {_MOST_BINS} {name}s: choose longer ones, or a shorter period", "bin")
+        return unit
 
     def question(self, now: datetime, keys: LabelKeys) -> Question:
         """The question that the view is the answer to, in the time zone of the present."""
@@ -209,6 +223,10 @@ def _check_name(parameter: str, text: str) -> None:
 
 def _day(name: str, text: str, zone: tzinfo | None = UTC) -> datetime:
     try:
-        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=zone)
+        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=zone)
     except ValueError as error:
         raise InvalidQuery(f"'{name}' is a day, such as 2026-01-31", name) from error
+    try:
+        return checked_day(day)
+    except ValueError as error:
+        raise InvalidQuery(f"'{name}': {error}", name) from error

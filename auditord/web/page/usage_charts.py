@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from typing import Final
 
 from auditord.reporting import Report, Row
+from auditord.reporting.periods import FIRST_DAY, LAST_DAY
 from auditord.reporting.report import following
 from auditord.web.api.lake_source import LAKE
 from auditord.web.page import charts
@@ -134,5 +135,7 @@ def zoomed(view: View, first: date, end: date) -> str:
 def moves(view: View, first: date, end: date, today: date) -> list[tuple[str, str]]:
     """Names and URLs of the views beside one and around it."""
     length = end - first
-    found = [("earlier", zoomed(view, first - length, first)), ("out", zoomed(view, first - length, end + length))]
-    return [*found, ("later", zoomed(view, end, end + length))] if end <= today else found
+    before, behind = max(first - length, FIRST_DAY), min(end + length, LAST_DAY)
+    found = [("earlier", zoomed(view, before, first))] if before < first else []
+    found.append(("out", zoomed(view, before, behind)))
+    return [*found, ("later", zoomed(view, end, behind))] if end <= today else found
