@@ -16,8 +16,9 @@ from typing import Final, Literal, Protocol, TypeAlias
 import msgspec
 
 from auditord.web.bodies import BodyTooLarge
+from auditord.web.posted import LARGEST_RECORD, decode_posted, refuse_repeated
 from auditord_hookspecs import AuditordError, InvalidRecord, Record
-from auditord_hookspecs.wire import SharedParts, decode_record, decode_records
+from auditord_hookspecs.wire import SharedParts, decode_records
 
 _Place: TypeAlias = Literal["start", "first", "element", "behind", "end"]
 
@@ -31,9 +32,6 @@ _LONG: Final = 65_536
 _LONGEST_BEGINNING: Final = 200
 _TRUNCATED: Final = "truncated"
 
-
-LARGEST_RECORD: Final = 1 << 20
-"""Bytes of the text of one record; those of a job have some hundred."""
 
 SURELY_SMALL: Final = 2_000
 """Bytes of JSON whose wire text is within the clients' limit whatever is in it: a digit may become ``1.0``, a
@@ -253,8 +251,8 @@ async def decoded(pieces: Iterable[bytes]) -> Decoded:
     """The records of an array that comes in pieces.
 
     Raises:
-        InvalidRecord: of one of them, or it is no array.
-        BodyTooLarge: an element is too large, or all of them would take too much memory.
+        InvalidRecord: of one of them, or one is too large, or it is no array.
+        BodyTooLarge: all of them would take too much memory.
     """
     found, elements, growth, shared = Decoded(), ArrayElements(LARGEST_RECORD), _Growth(), SharedParts()
     try:
@@ -273,7 +271,7 @@ async def decoded(pieces: Iterable[bytes]) -> Decoded:
     except NoArray as error:
         raise InvalidRecord(f"The body is no JSON array: {error}") from error
     except TooLong as error:
-        raise BodyTooLarge(str(error)) from error
+        raise InvalidRecord(str(error)) from error
     return found
 
 
@@ -285,6 +283,7 @@ async def decoded_body(body: bytes) -> Decoded:
     """
     if len(body) <= _AT_ONCE:
         records = decode_records(body, shared := SharedParts())
+        refuse_repeated(body, records)
         are_small = len(body) <= SURELY_SMALL or 0 < shared.longest <= _SMALL_PARTS
         return Decoded(records, [] if are_small else _longish(records, _values.decode(body)))
     return await decoded(body[begin : begin + _AT_ONCE] for begin in range(0, len(body), _AT_ONCE))
@@ -307,7 +306,8 @@ class _Growth:
 
 def _decode(elements: Sequence[bytes], found: Decoded, shared: SharedParts) -> None:
     try:
-        records = decode_records(b"[%b]" % b",".join(elements), shared)
+        records = decode_records(text := b"[%b]" % b",".join(elements), shared)
+        refuse_repeated(text, records)
     except InvalidRecord:
         records = [_decoded_at(len(found.records) + at, element) for at, element in enumerate(elements)]
     found.records += records
@@ -323,7 +323,7 @@ def _longish(records: Sequence[Record], elements: Sequence[Sized]) -> list[Recor
 def _decoded_at(position: int, element: bytes) -> Record:
     """Decode one element; what is wrong with it is said as of the whole array."""
     try:
-        return decode_record(element)
+        return decode_posted(element)
     except InvalidRecord as error:
         text, place = str(error), f"`$[{position}]"
         placed = text.replace("`$", place, 1) if "`$" in text else f"{text} - at {place}`"

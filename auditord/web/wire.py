@@ -22,8 +22,9 @@ from auditord.web.access import audit
 from auditord.web.answers import IGNORED, JSON, NULL, RECORD_EXISTS, STORED, Answer, json_error, plain_text
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked, unpacked_pieces
 from auditord.web.dispatch import Abort
-from auditord.web.elements import LARGEST_RECORD, SURELY_SMALL, Decoded, decoded, decoded_body
+from auditord.web.elements import SURELY_SMALL, Decoded, decoded, decoded_body
 from auditord.web.metrics import HttpMetrics
+from auditord.web.posted import LARGEST_RECORD, decode_posted, refuse_repeated
 from auditord.web.record_query import InvalidQuery, read_query
 from auditord.web.requests import RecordsFor, is_json, read_body, read_target, sender_of
 from auditord.web.streams import StreamedAnswers
@@ -31,7 +32,6 @@ from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import (
     MAX_CLIENT_OBJECT_BYTES,
-    decode_record,
     decode_update,
     encode_record,
 )
@@ -110,18 +110,18 @@ class WriteHandlers(RecordWriter):
 
     async def add_one(self, request: web.BaseRequest) -> web.StreamResponse:
         """``POST /record``: one record as a JSON object."""
-        return await self._receive(request, min(self.max_body, LARGEST_RECORD), _decode_one)
+        return await self._receive(request, _decode_one)
 
     async def add_many(self, request: web.BaseRequest) -> web.StreamResponse:
         """``POST /records``: an array of records, all or nothing."""
-        return await self._receive(request, self.max_body, _decode_many)
+        return await self._receive(request, _decode_many)
 
-    async def _receive(self, request: web.BaseRequest, limit: int, decode: Decode) -> Answer:
+    async def _receive(self, request: web.BaseRequest, decode: Decode) -> Answer:
         principal, provenance = sender_of(request, self.now())
         body = b""
         try:
-            body = await read_body(request, limit)
-            found = await decode(request, body, limit)
+            body = await read_body(request, self.max_body)
+            found = await decode(request, body, self.max_body)
             outcomes = await self.ingest.accept(
                 found.records, principal, provenance, atomic=True, duplicates=self.duplicates
             )
@@ -163,6 +163,7 @@ class WriteHandlers(RecordWriter):
             limit = min(self.max_body, LARGEST_RECORD)
             body = _json_body(request, await read_body(request, limit), limit)
             update = decode_update(body)
+            refuse_repeated(body, (update,))
             stopped = await self.ingest.stop(update, principal, provenance)
         except BodyTooLarge as error:
             return plain_text(413, _too_large(error))
@@ -181,7 +182,7 @@ class WriteHandlers(RecordWriter):
 
 async def _decode_one(request: web.BaseRequest, body: bytes, limit: int) -> Decoded:
     text = _json_body(request, body, limit)
-    record = decode_record(text)
+    record = decode_posted(text)
     return Decoded([record], [record] if len(text) > SURELY_SMALL else [])
 
 
@@ -231,5 +232,5 @@ def _is_large(record: Record) -> bool:
 
 
 def _too_large(error: BodyTooLarge) -> str:
-    remedy = f"send fewer records at once, or raise api.max_body; one record has at most {LARGEST_RECORD} bytes"
+    remedy = "send fewer records at once, or raise api.max_body"
     return f"The body is larger than api.max_body allows ({error}): {remedy}"

@@ -18,13 +18,13 @@ from auditord.web.api.listing import NDJSON
 from auditord.web.api.operation import BODY_PROBLEMS, Operation
 from auditord.web.api.verdicts import VERDICTS, VerdictList, read_wanted
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, read_pieces
-from auditord.web.elements import LARGEST_RECORD, ArrayElements, Elements, LineElements, NoArray, TooLong
+from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray, TooLong
+from auditord.web.posted import LARGEST_RECORD, decode_posted
 from auditord.web.problem_shapes import Verdict, Verdicts
 from auditord.web.problems import Refused
 from auditord.web.requests import is_json, read_target, sender_of
 from auditord.web.wire import RecordWriter, report_large
 from auditord_hookspecs import InvalidRecord, Permission, Record
-from auditord_hookspecs.wire import decode_record
 from auditord_hookspecs.wording import counted
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ async def _decode(batch: Sequence[bytes], begin: int) -> _Part:
     part = _Part()
     for position, text in enumerate(batch, start=begin):
         try:
-            part.records.append(decode_record(text))
+            part.records.append(decode_posted(text))
             part.positions.append(position)
         except InvalidRecord as error:
             part.invalid.append(Verdict(position, "invalid", _readable_id(text), sendable(str(error))))

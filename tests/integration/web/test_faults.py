@@ -513,6 +513,17 @@ async def test_a_body_above_the_limit_is_cut_off(request_: bytes, caplog: pytest
     assert (store.records, spool.bodies) == ([], [])
 
 
+@pytest.mark.parametrize("path", ["/record", "/records"])
+async def test_a_record_of_two_mebibytes_is_stored_and_a_larger_one_kept_in_quarantine(path: str) -> None:
+    store, spool = FakeStore(), FakeSpool()
+    async with serving(store, spool, max_body=8 << 20) as server:
+        for values in (10_000, 14_000):
+            body = RECORD.replace(b"{", b'{"meta":{"k":[%b]},' % b",".join([b'"%b"' % (b"v" * 180)] * values))
+            answer = await server.ask(http("POST", path, b"[%b]" % body if path == "/records" else body))
+            assert status(answer) == (200 if values == 10_000 else 400)
+    assert (len(store.records), [len(each) > 2_500_000 for each, *_ in spool.bodies]) == (1, [True])
+
+
 async def test_an_update_above_the_limit_is_told_so() -> None:
     async with serving(FakeStore()) as server:
         answer = await server.ask(http("PUT", "/record", UPDATE + b" " * 2_000_000))

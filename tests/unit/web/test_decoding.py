@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from auditord.web.bodies import BodyTooLarge
-from auditord.web.elements import LARGEST_RECORD, decoded, decoded_body
+from auditord.web.elements import decoded, decoded_body
+from auditord.web.posted import LARGEST_RECORD, decode_posted
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.wire import decode_records
 from tests.api_server import record
@@ -69,5 +70,52 @@ async def test_what_would_take_many_times_its_size_is_refused() -> None:
 
 
 async def test_so_is_a_record_that_nobody_would_write() -> None:
-    with pytest.raises(BodyTooLarge, match="more than"):
+    with pytest.raises(InvalidRecord, match="more than"):
         await decoded_body(text([record("bad", meta={"k": ["x" * 200] * (LARGEST_RECORD // 200)})]))
+
+
+PLAIN = msgspec.json.encode(record("a", meta={"name": ["b"], "stop_time": ["x"]}))
+OPEN = b'{"record_id":"b","components":[],"start_time":"2026-01-01T00:00:00Z"}'
+NULLS = b'{"meta":null,"stop_time":null,'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        (b'{"record_id"', b'{"record_id":"z","record_id"', "`record_id` more than once - at `$[1]`"),
+        (b'"stop_time":"2', b'"stop_time":null,"stop_time":"2', "`stop_time` more than once"),
+        (b'"amount":8', b'"amount":8,"am\\u006funt":8', "`amount` more than once - at `$[1].components[0]`"),
+        (b'"value":12.5', b'"value" :1,"value" : 12.5', "`value` more than once - at `$[1].components[0].scores[0]`"),
+        (b'"meta":{', b'"meta":null, "meta":{', "`meta` more than once"),
+    ],
+)
+async def test_a_member_that_is_there_twice_is_refused(old: bytes, new: bytes, place: str) -> None:
+    twice = PLAIN.replace(old, new, 1)
+    with pytest.raises(InvalidRecord, match="more than once"):
+        decode_posted(twice)
+    for repeat in (1, 3_000):  # an array that is read at once, and one that is read in pieces
+        with pytest.raises(InvalidRecord) as refused:
+            await decoded_body(b"[%b,%b%b]" % (PLAIN, twice, b",%b" % OPEN * repeat))
+        assert place in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PLAIN.replace(b'"meta":{', b'"meta":{"name":["b"],'),  # AUDITOR takes the last one, as well
+        PLAIN.replace(b"{", b'{"runtime":1,"runtime":2,"other":{"a":1,"a":2},"long":%b,' % (b"9" * 5_000), 1),
+        PLAIN.replace(b'["x"]', b'["x\\":y"]'),
+        OPEN,
+        OPEN.replace(b"{", NULLS),
+        OPEN.replace(b":", b" : ", 3),
+    ],
+)
+async def test_other_members_may_be_there_more_than_once_or_not_at_all(text: bytes) -> None:
+    assert (await decoded_body(b"[%b,%b]" % (text, PLAIN))).records == [decode_posted(text), decode_posted(PLAIN)]
+
+
+@pytest.mark.parametrize("text", [PLAIN, OPEN.replace(b"{", NULLS, 1), PLAIN.replace(b"{", b'{"runtime":3600,', 1)])
+async def test_usual_records_are_read_once(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auditord.web.posted._read", None)
+    decode_posted(text)
+    await decoded_body(b"[%b,%b]" % (text, text))

@@ -12,6 +12,7 @@ import pytest
 
 from auditord.web.api import adding, verdicts
 from auditord.web.bodies import LARGEST_RATIO
+from auditord.web.posted import LARGEST_RECORD
 from tests.api_server import Api, api_server, record
 
 pytestmark = pytest.mark.anyio
@@ -114,7 +115,9 @@ async def test_what_was_stored_before_a_fault_is_reported(api: Api) -> None:
 
 
 async def test_a_line_that_never_ends_is_refused(api: Api) -> None:
-    answer = await api.post(msgspec.json.encode(record("a")) + b"\n" + b"x" * (2 << 20), "application/x-ndjson")
+    answer = await api.post(
+        msgspec.json.encode(record("a")) + b"\n" + b"x" * (LARGEST_RECORD + 1), "application/x-ndjson"
+    )
     assert answer.status == 413
 
 
