@@ -49,7 +49,7 @@ DECISIONS: Final[Mapping[tuple[str, str], Decision]] = {
     ("GET", "/health_check"): Decision(None),
     ("GET", "/metrics"): Decision(Permission.METRICS),
     ("GET", "/openapi.json"): Decision(Permission.READ),
-    ("GET", "/"): Decision(Permission.READ, 404),
+    ("GET", "/"): Decision(Permission.READ),
     ("GET", "/usage"): Decision(Permission.READ),
     ("GET", "/usage.csv"): Decision(Permission.READ),
     ("GET", "/usage.json"): Decision(Permission.READ),

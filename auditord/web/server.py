@@ -14,6 +14,7 @@ from aiohttp import web
 from anyio import CancelScope
 from prometheus_client import CollectorRegistry
 
+from auditord import __version__
 from auditord.actions import Actions
 from auditord.config.listen import TcpListen, UnixListen
 from auditord.config.model import ApiSection
@@ -22,7 +23,7 @@ from auditord.ingest import Ingest
 from auditord.spool import Spool
 from auditord.store.protocol import Reads
 from auditord.web.access.authorisation import Authorisation, while_valid
-from auditord.web.answers import NOT_FOUND
+from auditord.web.answers import plain_text
 from auditord.web.api.adding import AddHandler
 from auditord.web.api.amending import ChangeHandlers
 from auditord.web.api.configuration import ConfigurationHandlers, Reload
@@ -38,7 +39,7 @@ from auditord.web.api.status import StatusHandlers
 from auditord.web.api.sums import SumsHandler
 from auditord.web.connections import ConnectionLimit, LimitedServer, limit_of_connections, server_log
 from auditord.web.control import for_the_owner
-from auditord.web.dispatch import Dispatcher, Handler, Route
+from auditord.web.dispatch import Dispatcher, Route
 from auditord.web.hosts import HostCheck, known_names
 from auditord.web.limits import RateLimit, Shares, Uploads, limited
 from auditord.web.listeners import accepting, bound_sockets
@@ -70,6 +71,7 @@ _HELD_WHOLE: Final = 2
 """The times its body that ``POST /records`` counts: all records are held at once, at some eight times their text."""
 
 _CONTROL_CONNECTIONS: Final = 64
+_NAME: Final = plain_text(200, f"auditord {__version__}: the API is at {DOCUMENT_PATH}\n")
 
 
 @asynccontextmanager
@@ -128,15 +130,15 @@ async def serve(
     try:
         async with AsyncExitStack() as stack:
             if control is not None:
-                owned = [*plain, *paged(_not_found), *all_routes(described)]
+                owned = [*plain, *paged(), *all_routes(described)]
                 await stack.enter_async_context(_controlled(owned, metrics, api, control))
             share, hosts = _sharing(api), HostCheck(known_names(api.listen, api.hosts), refused_hosts)
             if authorisation is None:
-                pages = paged(_not_found)
+                pages = paged()
                 routes = [*map(share, (*plain, *open_routes((*pages, *all_routes(described)), control)))]
                 dispatcher = Dispatcher(routes, metrics, hosts, refuse)
             else:
-                pages = paged(authorisation.unmatched, authorisation=authorisation)
+                pages = paged(authorisation=authorisation)
                 routes = authorisation.guarded([share(each) for each in (*plain, *pages, *all_routes(described))])
                 dispatcher = Dispatcher(routes, metrics, hosts, refuse, unmatched=authorisation.unmatched)
             limit = ConnectionLimit(
@@ -151,13 +153,13 @@ async def serve(
         registry.unregister(metrics)
 
 
-def _no_page(_elsewhere: Handler, *, authorisation: Authorisation | None = None) -> Sequence[Route]:
+def _no_page(*, authorisation: Authorisation | None = None) -> Sequence[Route]:
     del authorisation
-    return ()
+    return (Route("GET", "/", _name, Permission.READ),)
 
 
-async def _not_found(_request: web.BaseRequest) -> web.StreamResponse:
-    return NOT_FOUND
+async def _name(_request: web.BaseRequest) -> web.StreamResponse:
+    return _NAME
 
 
 def _wire_routes(writing: WriteHandlers, reading: ReadHandlers, monitoring: MonitoringHandlers) -> Sequence[Route]:

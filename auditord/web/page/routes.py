@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 
+from auditord import __version__
 from auditord.actions import Actions
 from auditord.audit.site_reports import SiteReports
 from auditord.config.ui import UiSection
@@ -23,6 +24,8 @@ from auditord.reporting.writing import NoParquet
 from auditord.spool import Spool
 from auditord.store import RecordStore
 from auditord.web.access.authorisation import Authorisation
+from auditord.web.answers import plain_text
+from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.lake_source import LakeSource
 from auditord.web.api.status import StatusHandlers
 from auditord.web.dispatch import Handler, Route
@@ -96,7 +99,6 @@ def page_routes(
     records: RecordsFor,
     store: RecordStore,
     slots: Shares,
-    elsewhere: Handler,
     *,
     lake: LakeSource,
     now: Callable[[], datetime],
@@ -111,7 +113,6 @@ def page_routes(
         slots: for long work of the store.
         lake: the records there that a visitor may see.
         now: the clock.
-        elsewhere: answers ``GET /`` of programs that are no browsers, as if there were no page.
         authorisation: of visitors; None where nobody is asked who they are.
     """
     assets = Assets(parts.ui.logo)
@@ -132,7 +133,7 @@ def page_routes(
     login = LoginPage(authorisation, renderer, visitors, forms)
     issuers = IssuerPages(authorisation, login)
     pages = (
-        Route("GET", OVERVIEW, for_browsers(guard.with_frame(overview.show, OVERVIEW), elsewhere), Permission.READ),
+        Route("GET", OVERVIEW, for_browsers(guard.with_frame(overview.show, OVERVIEW)), Permission.READ),
         Route("GET", USAGE, guard.with_frame(usage.show, USAGE), Permission.READ),
         *(Route("GET", f"{USAGE}.{form}", guard.around(files.export), Permission.READ) for form in FORMS),
         Route("GET", JOBS, guard.with_frame(jobs.browse, JOBS), Permission.READ),
@@ -185,12 +186,12 @@ def _changing_routes(pages: ChangingPages, guard: "_Guard") -> Sequence[Route]:
     )
 
 
-def for_browsers(handler: Handler, elsewhere: Handler) -> Handler:
-    """The handler for browsers, and another one for everything that does not ask for HTML."""
+def for_browsers(handler: Handler) -> Handler:
+    """Return the handler for browsers; programs, which do not ask for HTML, get a line of text."""
+    name = plain_text(200, f"auditord {__version__}: the manual is at {MANUAL}, the API at {DOCUMENT_PATH}\n")
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        wants_html = "text/html" in request.headers.get("Accept", "")
-        return await (handler if wants_html else elsewhere)(request)
+        return await handler(request) if "text/html" in request.headers.get("Accept", "") else name
 
     return answer
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from auditord import __version__
 from auditord.duplicates import Duplicates
 from tests.json_objects import objects
 
@@ -158,7 +159,7 @@ def test_an_empty_answer_is_empty(server: Server) -> None:
         ("GET", "/record/" + "x" * 257, 200, b"null"),
         ("GET", "/record/unknown", 404, None),
         ("GET", "/record/a/b", 404, b"There is nothing at this path."),
-        ("GET", "/", 404, b"There is nothing at this path."),
+        ("GET", "/", 200, f"auditord {__version__}: the API is at /openapi.json\n".encode()),
         ("GET", "/add", 404, b"There is nothing at this path."),
         ("GET", "/record/a%252Fb", 404, None),
         ("GET", "/records?state=started&since=2022-01-01T00:00:00Z", 400, None),

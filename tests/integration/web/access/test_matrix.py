@@ -26,8 +26,8 @@ from tests.other_user import needs_root
 AUDITORS_POSTS: Final = {("POST", "/record"), ("POST", "/records")}
 """A refusal of these is cut short, since AUDITOR's clients take every whole answer for success."""
 
-ELSEWHERE: Final = {("GET", "/records"), ("GET", "/api/v1/records"), ("GET", "/jobs"), ("GET", "/")}
-"""Lists of records, and the page's root, which answers programs as if it were not there: ``test_page.py``."""
+ELSEWHERE: Final = {("GET", "/records"), ("GET", "/api/v1/records"), ("GET", "/jobs")}
+"""Lists of records."""
 
 _ids: Final = re.compile(rb"(?<![\w-])(?:" + b"|".join(each.encode() for each in EVERY) + rb")(?![\w-])")
 

@@ -14,7 +14,6 @@ LONG: Final = "x" * 20_000
 NEW: Final = record("writer-1")
 
 NOWHERE: Final = [
-    ("GET", "/"),
     ("GET", "/healthcheck"),
     ("GET", "/api/v1/nothing"),
     ("POST", "/nothing"),

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from auditord import __version__
 from auditord.client import Client
 from auditord.manual import topics
 from auditord.testing.daemon import running_daemon
@@ -145,18 +146,22 @@ def test_pages_are_shown_with_a_policy_that_lets_nothing_in(open_site: Visitor, 
     assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son[a-z]+=|https?://(?!www.w3.org|127.0.0.1)", got.text)
 
 
-def test_programs_at_the_root_are_answered_as_without_a_page(open_site: Visitor) -> None:
+def test_programs_at_the_root_get_a_line_of_text(open_site: Visitor) -> None:
     for headers in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
         got = open_site.get("/", headers)
-        assert (got.status, got.body) == (404, b"There is nothing at this path.")
+        assert got.status == 200
+        assert got.text == f"auditord {__version__}: the manual is at /manual, the API at /openapi.json\n"
 
 
 def test_without_the_page_there_is_no_route_of_it(tmp_path: Path) -> None:
     with running_daemon(tmp_path, {"ui": {"enabled": False}}) as daemon:
         visitor = Visitor(daemon.url)
         assert {
-            visitor.get(path).status for path in (*PAGES, "/manual/page", "/usage.csv", "/jobs/x", "/page/page.css")
+            visitor.get(path).status
+            for path in (*PAGES, "/manual/page", "/usage.csv", "/jobs/x", "/page/page.css")
+            if path != "/"
         } == {404}
+        assert "/manual" not in visitor.get("/").text
 
 
 def test_every_topic_of_the_manual_is_there_and_links_to_others(open_site: Visitor) -> None:
@@ -509,7 +514,7 @@ def test_the_overview_compares_the_efficiency_with_last_months(guarded_site: Map
 
 
 def test_former_versions_are_for_administrators(guarded_site: Mapping[str, Visitor]) -> None:
-    assert guarded_site["administrator"].get("/", {}).status == 403  # for programs there is nothing here
+    assert guarded_site["administrator"].get("/", {}).status == 200
     page = guarded_site["administrator"].get("/jobs/job%2F1")
     assert (page.status, "Former versions" in page.text) == (200, False)
 
