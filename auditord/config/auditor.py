@@ -29,6 +29,8 @@ _DROPPED = {
     "archival_config.archive_file_prefix": "the table's files have names of their own",
     "archival_config.compression_type": "the table's files are compressed with zstd",
 }
+_METRICS: Final = "metrics.database.metrics"
+_PER_USER: Final = "RecordCountPerUser"
 _CRON_FIELDS: Final = 5
 _ALIASES: Final = (
     "every name with a dot under which clients read here (their addr), but for this host's own: without TLS "
@@ -51,6 +53,9 @@ def import_server_config(document: Mapping[str, Any]) -> ImportedConfig | None:
     _import_level(result)
     for part in (addresses, metrics, _import_archive(document), import_access(document)):
         result.include(part)
+    has_login = any(path.startswith("authenticators.") for path in result.sections)
+    if not has_login and _PER_USER in result.sections.get(_METRICS, ()):
+        result.comments[_METRICS] = f"{_PER_USER} names users: it is left out until there is an authenticator"
     result.dropped |= {path: reason for path, reason in _DROPPED.items() if _given(document, path) is not None}
     return result.result()
 

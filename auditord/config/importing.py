@@ -21,6 +21,10 @@ from auditord_hookspecs import ImportedConfig
 _HEAD = "Made by auditord config import from {files}."
 _AUDITOR = "AUDITOR"
 _NO_ENVIRONMENT = "AUDITOR's environment variables were not looked at."
+_DIFFERENT = (
+    "Whatever the configuration: a query has at most 250 conditions (AUDITOR: 500), a record at most 2 MiB, and pages of",
+    "other servers (a foreign Origin) are answered 403. All differences: auditord manual from-auditor",
+)
 _LEVEL = "logging.level"
 _INI = frozenset({".cfg", ".ini"})
 
@@ -33,11 +37,13 @@ class _Source:
     """A file and what it became.
 
     Args:
-        servers: hosts of AUDITOR's server that a client's file names.
+        server: whether the file is that of AUDITOR's server.
+        servers: hosts of that server, which a client's file names.
     """
 
     file: Path
     imported: ImportedConfig
+    server: bool = False
     servers: Sequence[str] = ()
 
 
@@ -70,8 +76,8 @@ def _import_file(file: Path, kinds: InstalledKinds) -> _Source:
             raise ConfigurationError(f"{file} cannot be imported, {owner} would refuse it: {error}") from error
         if imported is not None:
             if importer is import_server_config:
-                return _Source(file, imported)
-            return _Source(file, _without_level(imported), _servers(document))
+                return _Source(file, imported, server=True)
+            return _Source(file, _without_level(imported), servers=_servers(document))
     if unknown := _unknown_option(document, kinds):
         raise ConfigurationError(
             f"{file} cannot be imported: no program that auditord replaces has an option '{unknown}'"
@@ -188,6 +194,8 @@ def _head(sources: Sequence[_Source]) -> str:
     lines = [_HEAD.format(files=", ".join(str(source.file) for source in sources))]
     if any(source.imported.origin == _AUDITOR for source in sources):
         lines.append(_NO_ENVIRONMENT)
+    if any(source.server for source in sources):
+        lines += _DIFFERENT
     for source in sources:
         lines += [f"Not taken from {source.file}:"] if source.imported.dropped else []
         lines += [f"  {', '.join(options)}: {reason}" for reason, options in _by_reason(source).items()]

@@ -137,11 +137,16 @@ def test_who_may_not_read_learns_no_sums_of_sites_that_are_not_theirs(
         assert call(daemon, "PUT", "/api/v1/site_reports/ce1", report)[0] == status
 
 
+DAY = {"site": "A", "day": "2026-11-20"}
+
+
 @pytest.mark.parametrize(
     ("name", "report"),
     [
         ("ce1", {}),
         ("ce1", {"sent_at": "2026-11-23T00:00:00", "first_day": "2026-11-01", "days": []}),
+        *[("ce1", {"sent_at": each, "first_day": "2026-11-01", "days": []}) for each in (0, "0", 1.5, 1e9)],
+        ("ce1", {"sent_at": "2026-11-23T00:00:00Z", "first_day": "2026-11-01", "days": [DAY | {"records": "5"}]}),
         ("ce1", {"sent_at": "2026-11-23T00:00:00Z", "first_day": "2026-11-01", "days": [{"site": "A"}]}),
         ("ce1", {"sent_at": "2026-11-23T00:00:00Z", "first_day": "0", "days": []}),
         ("%20", {"sent_at": "2026-11-23T00:00:00Z", "first_day": "2026-11-01", "days": []}),

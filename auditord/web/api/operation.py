@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 from aiohttp import web
@@ -153,21 +153,36 @@ def _unless_begun(request: web.BaseRequest, error: Exception, refused: Refused) 
     return refused.answer()
 
 
-async def decoded(request: web.BaseRequest, shape: type[T], *, strict: bool = True) -> T:
+async def decoded(request: web.BaseRequest, shape: type[T], *, whole_floats: bool = False) -> T:
     """Read and decode a body.
 
     Args:
         request: with the body.
         shape: of the body.
-        strict: False takes ``1.0`` for a whole number as well, as JSON Schema does.
+        whole_floats: whether ``1.0`` is a whole number as well, as it is to JSON Schema.
 
     Raises:
         Refused: it is not of the shape, too large, or packed in a way that cannot be undone.
     """
     try:
-        return msgspec.json.decode(await read(request, MAX_REQUEST), type=shape, strict=strict)
+        body = await read(request, MAX_REQUEST)
+        if whole_floats:
+            return msgspec.convert(_with_whole_numbers(msgspec.json.decode(body)), shape)
+        return msgspec.json.decode(body, type=shape)
     except (msgspec.DecodeError, InvalidRecord, UnicodeDecodeError, RecursionError) as error:
         raise Refused(400, str(error), parameter="body", remedy=f"see {shape.__name__} in /openapi.json") from error
+
+
+def _with_whole_numbers(value: Any) -> Any:  # Any: JSON
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return [_with_whole_numbers(each) for each in cast("list[Any]", value)]
+        case dict():
+            return {name: _with_whole_numbers(each) for name, each in cast("dict[str, Any]", value).items()}
+        case _:
+            return value
 
 
 async def read(request: web.BaseRequest, limit: int) -> bytes:

@@ -72,7 +72,7 @@ class SiteReportHandlers:
         name = read_target(request.raw_path).segment(-1)
         with about("reporter"):
             check_name(name)
-        report = await decoded(request, SiteReport, strict=False)
+        report = await decoded(request, SiteReport, whole_floats=True)
         if foreign := _foreign_sites(request, report):
             sites = ", ".join(sorted(foreign))[:200]
             remedy = "a role that names them in sites, or one that may read all records"

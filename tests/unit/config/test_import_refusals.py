@@ -43,3 +43,15 @@ def test_an_open_server_gets_the_names_by_which_its_clients_ask(
     client.write_text(f"{SLURM}addr: Auditor.example.org\n")
     api = yaml.safe_load(import_files([server, client], KINDS))["api"]
     assert api.get("hosts") == hosts
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_a_server_s_file_says_what_is_different_here(tmp_path: Path, *, is_guarded: bool) -> None:
+    server = tmp_path / "server.yml"
+    metrics = "metrics: {database: {metrics: [RecordCount, RecordCountPerUser]}}\n"
+    tls = "tls_config: {use_tls: true, server_cert_path: /c, server_key_path: /k, ca_cert_path: /a}\n"
+    rbac = "rbac_config: {enforce_rbac: true, monitoring_role_cn: [a]}\n"
+    server.write_text(f"application: {{addr: 127.0.0.1}}\n{metrics}{(tls + rbac) if is_guarded else ''}")
+    printed = import_files([server], KINDS)
+    assert all(word in printed for word in ("250 conditions", "2 MiB", "403", "manual from-auditor"))
+    assert ("RecordCountPerUser names users" in printed) is not is_guarded
