@@ -184,7 +184,8 @@ def answered(
 
 
 def _in_zone(question: Question, options: ReportOptions, zone: str) -> Question:
-    return replace(question, window=_window(options, utc_now().astimezone(zone_named(zone))), zone=zone)
+    now = utc_now().astimezone(zone_named(zone))
+    return replace(question, window=_window(options, now), zone=zone, now=now)
 
 
 def _intensity(*said: float | Decimal | None) -> Fraction | None:

@@ -14,6 +14,7 @@ from rich.text import Text
 from auditord.cli.report_options import Answered
 from auditord.cli.tables import new_table, print_table
 from auditord.reporting import Figure, Measure, Report, Row
+from auditord.reporting.bins import parts_of
 from auditord.reporting.pledges import pledged
 from auditord.reporting.report import zero
 from auditord.reporting.workbook import as_xlsx
@@ -72,9 +73,10 @@ def _by_bins(report: Report) -> Table:
     unit = report.question.bin
     table = new_table(unit.value if unit else "", *(escaped(name) for name, _ in named), *("total" for _ in totals))
     columns = [row for _, row in named] + totals
-    nothing = zero(report.question.measures)
+    nothing, parts = zero(report.question.measures), parts_of(report)
     for begin in report.bins:
-        table.add_row(begin.isoformat(), *(shown(row.cells.get(begin, nothing)[0], measure) for row in columns))
+        name = f"{begin}, {parts[begin].text()}" if begin in parts else begin.isoformat()
+        table.add_row(name, *(shown(row.cells.get(begin, nothing)[0], measure) for row in columns))
     table.add_row("total", *(shown(row.total[0], measure) for row in columns), style="bold")
     return table
 
@@ -130,7 +132,9 @@ def write_chart(answered: Answered, most: int | None) -> None:
 def _print_bins(console: Console, report: Report, measure: Measure) -> None:
     series = _largest(report, _CHART_ROWS)
     sums = {begin: _value(report.totals, begin) for begin in report.bins}
-    width, longest = console.width - 26, max(sums.values()) or Fraction(1)
+    parts = {begin: f" ({part.text()})" for begin, part in parts_of(report).items()}
+    width = console.width - 26 - max(map(len, parts.values()), default=0)
+    longest = max(sums.values()) or Fraction(1)
     for begin in report.bins:
         bar = Text(f"{begin.isoformat()}  ")
         reached, drawn = Fraction(0), 0
@@ -139,7 +143,7 @@ def _print_bins(console: Console, report: Report, measure: Measure) -> None:
             until = round(width * reached / longest)
             bar.append(_SHADES[at] * (until - drawn), _COLOURS[at])
             drawn = max(drawn, until)
-        bar.append(f" {shown(Figure(sums[begin]), measure)}")
+        bar.append(f" {shown(Figure(sums[begin]), measure)}{parts.get(begin, '')}")
         console.print(bar, overflow="crop", no_wrap=True)
     for at, (name, row) in enumerate(series):
         legend = Text(f"{_SHADES[at] * 2} ", _COLOURS[at]).append(f"{escaped(name)} ", "default")

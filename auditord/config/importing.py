@@ -22,8 +22,8 @@ _HEAD = "Made by auditord config import from {files}."
 _AUDITOR = "AUDITOR"
 _NO_ENVIRONMENT = "AUDITOR's environment variables were not looked at."
 _DIFFERENT = (
-    "Whatever the configuration: a query has at most 250 conditions (AUDITOR: 500), a record at most 2 MiB, and pages of",
-    "other servers (a foreign Origin) are answered 403. All differences: auditord manual from-auditor",
+    "Whatever the configuration: a query has at most 250 conditions (AUDITOR: 500), a record has at most 2 MiB, and",
+    "pages of other servers (a foreign Origin) are answered 403. All differences: auditord manual from-auditor",
 )
 _LEVEL = "logging.level"
 _INI = frozenset({".cfg", ".ini"})

@@ -5,6 +5,7 @@ record counts once, and the sums of days, months and sites are each other's part
 """
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from fractions import Fraction
 from typing import Final
 
@@ -68,6 +69,7 @@ class Question:
         zone: the time zone of the bins; whole bins if the window is of its days.
         co2_per_kwh: the CO2 that the grid emits for a kWh, in kg; None if that is not known.
         labels: of the rows that are wanted, others may come as well; None for all rows.
+        now: the present, if bins that are not over are to be named as such.
     """
 
     measures: tuple[Measure, ...]
@@ -80,6 +82,7 @@ class Question:
     zone: str = UTC_NAME
     co2_per_kwh: Fraction | None = None
     labels: tuple[str, ...] | None = None
+    now: datetime | None = None
 
     @property
     def needs_cpu_time(self) -> bool:

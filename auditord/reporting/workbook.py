@@ -6,6 +6,7 @@ from datetime import date
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
+from auditord.reporting.bins import parts_of
 from auditord.reporting.report import Report, Row
 from auditord.reporting.writing import columns, lines, number
 
@@ -45,7 +46,9 @@ def _write(book: Any, name: str, table: Iterator[Line], *, counts: bool) -> None
 
 def _by_bins(report: Report) -> Iterator[Line]:
     """A row for each label, with its total and each bin, and one for all."""
-    yield (report.question.by or "", "total", *(begin.isoformat() for begin in report.bins))
+    parts = parts_of(report)
+    named = (f"{begin} ({parts[begin]})" if begin in parts else begin.isoformat() for begin in report.bins)
+    yield (report.question.by or "", "total", *named)
     for row in report.rows:
         yield ((row.label or "") if report.question.by else "all", *_figures(row, report.bins))
     if report.question.by:

@@ -10,12 +10,16 @@ from fractions import Fraction
 from importlib import import_module
 from typing import Any, Final
 
+from auditord.reporting.bins import Part, parts_of
 from auditord.reporting.measures import Figure
 from auditord.reporting.report import Cell, Report
+from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.errors import AuditordError
 from auditord_hookspecs.spreadsheets import no_formula
 
 _DIGITS: Final = 6
+_PARTIAL: Final = "partial"
+"""The column that says which days of a bin a report has, if these are not all of them."""
 
 
 class NoParquet(AuditordError):
@@ -62,6 +66,7 @@ def as_json(report: Report) -> str:
         "rows": [{"label": row.label, "total": named(row.total), "bins": binned(row.cells)} for row in report.rows],
         "total": named(report.total),
         "bins": binned(report.totals),
+        "partial": {begin.isoformat(): _days(part) for begin, part in parts_of(report).items()},
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
@@ -71,17 +76,29 @@ def columns(report: Report) -> tuple[str, ...]:
     question = report.question
     labels = [question.bin.value] if question.bin is not None else []
     labels += [question.by] if question.by is not None else []
-    return (*labels, *(measure.name for measure in question.measures))
+    return (*labels, *(measure.name for measure in question.measures), *([_PARTIAL] if _has_parts(report) else []))
+
+
+def _has_parts(report: Report) -> bool:
+    """Whether bins may be partial; a report without them, or by day, needs no column for that."""
+    return report.question.bin not in {None, CalendarUnit.DAY}
+
+
+def _days(part: Part) -> dict[str, str]:
+    days = {"from": part.first, "to": part.last}
+    return {name: day.isoformat() for name, day in days.items() if day is not None}
 
 
 def lines(report: Report) -> Iterator[Sequence[str | float | None]]:
     """One line for each row and bin, in the order of the bins."""
+    parts = {begin: str(part) for begin, part in parts_of(report).items()}
     for row in report.rows:
         for begin in report.bins or (None,):
             if begin in row.cells:
                 labels = [] if begin is None else [begin.isoformat()]
                 labels += [] if report.question.by is None else [row.label or ""]
-                yield (*labels, *map(number, row.cells[begin]))
+                partial = [parts.get(begin, "")] if begin is not None and _has_parts(report) else []
+                yield (*labels, *map(number, row.cells[begin]), *partial)
 
 
 def as_csv(report: Report, shown: Callable[[Any], Any] = no_formula) -> str:  # Any: cells

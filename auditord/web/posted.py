@@ -108,4 +108,5 @@ def _refuse(found: _Object, names: Sequence[str], place: str) -> None:
 
 
 def _last(found: _Object, name: str) -> Sequence[_Object]:
-    return [value for known, value in found if known == name][-1]
+    values: list[Sequence[_Object]] = [value for known, value in found if known == name]
+    return values[-1]

@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from aiohttp import web
 
+from auditord.config.documents import is_list, is_section
 from auditord.errors import StoreUnavailable
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked
 from auditord.web.dispatch import Handler, Route
@@ -174,15 +175,11 @@ async def decoded(request: web.BaseRequest, shape: type[T], *, whole_floats: boo
 
 
 def _with_whole_numbers(value: Any) -> Any:  # Any: JSON
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case list():
-            return [_with_whole_numbers(each) for each in cast("list[Any]", value)]
-        case dict():
-            return {name: _with_whole_numbers(each) for name, each in cast("dict[str, Any]", value).items()}
-        case _:
-            return value
+    if is_list(value):
+        return [_with_whole_numbers(each) for each in value]
+    if is_section(value):
+        return {name: _with_whole_numbers(each) for name, each in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 async def read(request: web.BaseRequest, limit: int) -> bytes:

@@ -4,7 +4,7 @@ A page has 0.3 s. Of a year of days with nine series, libraries that draw withou
 alone: pygal 0.34 s of CPU, Vega-Lite (vl-convert) 0.37 s and 84 MB on the disk. This takes 12 ms.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,11 @@ _FILLED: Final = 0.86
 """The part of a bin that its bar fills."""
 
 _ROW: Final = 30
+
+_HATCH: Final = (
+    '<defs><pattern id="hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<rect class="stripe" width="3" height="7"/></pattern></defs>'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +56,14 @@ class Axis:
         links: the page that a label leads to, closer to its place; none or one for each.
         days: the first day of each place and the one behind the last, for scripts that choose a range; or none.
         unit: of the values; empty for counts.
+        partial: the places whose values are of a part of their bin, which are hatched.
     """
 
     labels: Sequence[str]
     links: Sequence[str] = ()
     days: Sequence[str] = ()
     unit: str = ""
+    partial: Collection[int] = ()
 
 
 def bars(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float | None] = ()) -> Picture | None:
@@ -75,7 +82,8 @@ def lines(title: str, axis: Axis, series: Sequence[Series], line: Sequence[float
         return None
     values = [mark.value for each in series for mark in each.marks if mark.value is not None]
     top = ticks(max(*values, *_amounts(line), 0))[-1]
-    return _over_time(title, axis, top, [*(_group(each, _dots_of(each, top)) for each in series), _pledge(line, top)])
+    parts = [_group(each, _dots_of(each, axis.partial, top)) for each in series]
+    return _over_time(title, axis, top, [*parts, _pledge(line, top)])
 
 
 def ranking(title: str, rows: Sequence[tuple[str, str, Mark]]) -> Picture | None:
@@ -103,7 +111,18 @@ def _stacked(
         return None
     top = ticks(max(*_sums(axis, series), *_amounts(line), 0))[-1]
     parts = [_group(each, shapes(each, series[:at], top)) for at, each in enumerate(series)]
-    return _over_time(title, axis, top, [*parts, _pledge(line, top)])
+    hatched = _hatched(axis, series, top, are_areas=shapes is _area_of)
+    return _over_time(title, axis, top, [*parts, *hatched, _pledge(line, top)])
+
+
+def _hatched(axis: Axis, series: Sequence[Series], top: float, *, are_areas: bool) -> Iterator[str]:
+    """Stripes in the colour of the ground over the shapes of partial bins."""
+    if axis.partial:
+        yield _HATCH
+    places, sums, filled = len(axis.labels), _sums(axis, series), 1.0 if are_areas else _FILLED
+    for at in axis.partial:
+        x, y = _x(at + (1 - filled) / 2, places), _TOP if are_areas else _y(sums[at], top)
+        yield rectangle(x, y, _WIDE / places * filled, _BOTTOM - y, "hatched", fill="url(#hatch)")
 
 
 def _has_values(series: Sequence[Series]) -> bool:
@@ -160,7 +179,8 @@ def _area_of(series: Series, below: Sequence[Series], top: float) -> Iterator[st
             yield marked(rectangle(_x(at, places), y, _WIDE / places, _y(bases[at], top) - y, "unseen"), mark)
 
 
-def _dots_of(series: Series, top: float) -> Iterator[str]:
+def _dots_of(series: Series, partial: Collection[int], top: float) -> Iterator[str]:
+    """A line, and upon it a dot for each value, which is hollow if the value is of a part of its bin."""
     places, begun, path, dots = len(series.marks), False, list[str](), list[str]()
     for at, mark in enumerate(series.marks):
         if mark.value is None:
@@ -168,7 +188,8 @@ def _dots_of(series: Series, top: float) -> Iterator[str]:
             continue
         x, y = _x(at + 0.5, places), _y(mark.value, top)
         path.append(f"{'L' if begun else 'M'}{x:.1f} {y:.1f}")
-        dots.append(marked(f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>', mark))
+        css = "mark hollow" if at in partial else "mark"
+        dots.append(marked(f'<circle class="{css}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>', mark))
         begun = True
     yield f'<path class="line" d="{" ".join(path)}"/>'
     yield from dots

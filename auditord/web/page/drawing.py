@@ -71,9 +71,10 @@ def marked(shape: str, mark: Mark) -> str:
     return f"<g>{titled}</g>" if mark.link is None else f'<a href="{escape(mark.link)}" tabindex="-1">{titled}</a>'
 
 
-def rectangle(x: float, y: float, width: float, height: float, css: str = "mark") -> str:
-    """A rectangle."""
-    return f'<rect class="{css}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
+def rectangle(x: float, y: float, width: float, height: float, css: str = "mark", *, fill: str = "") -> str:
+    """A rectangle; ``fill`` is a pattern of the picture, which no style sheet can name."""
+    filled = f' fill="{fill}"' if fill else ""
+    return f'<rect class="{css}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"{filled}/>'
 
 
 def bar(y: float, per_cent: float, height: float) -> str:

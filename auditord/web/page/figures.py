@@ -10,6 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
+from auditord.reporting.bins import part_of
 from auditord.reporting.periods import as_far_as, before, year_before
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.report import condensed, following, make_report
@@ -155,6 +156,13 @@ def bins_of(question: Question, now: datetime, known: Sequence[date] = ()) -> Se
     return bins
 
 
+def name_of_bin(begin: date, question: Question) -> str:
+    """Return the name of a bin; of one that the report has in part, with its days."""
+    name = begin.isoformat() if question.bin is None else begin_of_bin(begin, question.bin)
+    part = part_of(question, begin)
+    return name if part is None else f"{name}, {part.text()}"
+
+
 def series(
     rows: Sequence[tuple[str, Row, int]],
     bins: Sequence[date],
@@ -169,8 +177,8 @@ def series(
         report: that the rows are of.
         links: the pages that the marks of a name lead to, if any.
     """
-    unit, measure = report.question.bin, report.question.measures[0]
-    labels = {begin: begin.isoformat() if unit is None else begin_of_bin(begin, unit) for begin in bins}
+    measure = report.question.measures[0]
+    labels = {begin: name_of_bin(begin, report.question) for begin in bins}
     made: list[Series] = []
     for name, row, colour in rows:
         link, marks = links(name), list[Mark]()

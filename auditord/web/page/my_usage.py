@@ -17,7 +17,7 @@ from auditord.web.page.jobs import job_row
 from auditord.web.page.numbers import NOTHING, begin_of_bin, shown
 from auditord.web.page.query_string import View, read_view
 from auditord.web.page.rendering import Renderer
-from auditord.web.page.usage_charts import Charts
+from auditord.web.page.usage_charts import Charts, partial_places
 from auditord.web.page.visitors import Visitors
 from auditord.web.requests import principal_of, read_target
 from auditord_hookspecs import Record
@@ -88,7 +88,8 @@ class MyPage:
         if unit is None:
             return None
         bins = self.figures.axis(report)
-        axis_of_time = Axis([begin_of_bin(begin, unit) for begin in bins], unit=report.question.measures[0].unit)
+        labels, unit_of_values = [begin_of_bin(begin, unit) for begin in bins], report.question.measures[0].unit
+        axis_of_time = Axis(labels, unit=unit_of_values, partial=partial_places(report, bins))
         return bars(self.renderer.text("my.chart"), axis_of_time, self.charts.series(report, view, bins))
 
     def _cards(self, report: Report, former: Sequence[tuple[str, Report]]) -> list[dict[str, Any]]:  # Any: see below

@@ -142,7 +142,9 @@ class View:
     def question(self, now: datetime, keys: LabelKeys) -> Question:
         """The question that the view is the answer to, in the time zone of the present."""
         by, zone = None if self.by == "none" else self.by, zone_name(now)
-        return Question((self.measure,), by, self.unit(now), self.window(now), self.filters, self.score, keys, zone)
+        return Question(
+            (self.measure,), by, self.unit(now), self.window(now), self.filters, self.score, keys, zone, now=now
+        )
 
     def url(self, path: str, **changes: str | None) -> str:
         """The URL of the same view with some parameters changed, or with None left out."""

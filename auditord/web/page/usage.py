@@ -15,9 +15,9 @@ from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import has_implausible
 from auditord.web.api.lake_source import LAKE
-from auditord.web.page.figures import Figures, bins_of, compared
+from auditord.web.page.figures import Figures, bins_of, compared, name_of_bin
 from auditord.web.page.late import FRAME, Frame
-from auditord.web.page.numbers import begin_of_bin, percent, shown
+from auditord.web.page.numbers import percent, shown
 from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.usage_charts import moves
@@ -85,6 +85,7 @@ class UsagePage:
                 "pledge": self.files.pledged(report),
                 "chart": self.files.chart(drawn, view),
                 "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
+                "partial": self.files.partial(drawn),
                 "has_bins": view.chart != DAYS and drawn.question.bin is not None,
                 "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
                 "table": self._table(report, view),
@@ -138,7 +139,7 @@ class UsagePage:
             }
 
         return {
-            "bins": [] if unit is None else [begin_of_bin(begin, unit) for begin in bins],
+            "bins": [] if unit is None else [name_of_bin(begin, report.question) for begin in bins],
             "rows": [line(*each) for each in named],
             "total": line(self.renderer.text("usage.total"), Row(None, report.totals, report.total), None),
             "has_shares": not measure.ratio,

@@ -1,11 +1,12 @@
 """Charts of a report of usage: stacked bars and areas, lines, a ranking, a heat map of days."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Final
 
 from auditord.reporting import Report, Row
+from auditord.reporting.bins import part_of
 from auditord.reporting.periods import FIRST_DAY, LAST_DAY
 from auditord.reporting.report import following
 from auditord.web.api.lake_source import LAKE
@@ -51,7 +52,8 @@ class Charts:
         draw = {"areas": charts.areas, "lines": charts.lines, "bars": charts.bars}.get(view.chart, usual)
         if measure.ratio:  # ratios do not add up
             draw = charts.lines
-        return draw(title, self._axis(view, bins, unit, measure.unit), self.series(report, view, bins), pledge)
+        axis = replace(self._axis(view, bins, unit, measure.unit), partial=partial_places(report, bins))
+        return draw(title, axis, self.series(report, view, bins), pledge)
 
     def rows(self, report: Report) -> list[tuple[str, Row, int]]:
         """The rows that have a colour, with their names; all others are one row."""
@@ -117,6 +119,11 @@ class Charts:
         )
         days = [begin.isoformat() for begin in (*bins, *ends[-1:])]
         return Axis([begin_of_bin(begin, unit) for begin in bins], links, days, of_values)
+
+
+def partial_places(report: Report, bins: Sequence[date]) -> Sequence[int]:
+    """Return the places of the bins of which a report has a part alone."""
+    return [at for at, begin in enumerate(bins) if part_of(report.question, begin) is not None]
 
 
 def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:

@@ -11,10 +11,11 @@ from typing import Final
 from aiohttp import web
 
 from auditord.reporting import Figure, Report, writing
+from auditord.reporting.bins import part_of
 from auditord.reporting.pledges import pledged
 from auditord.reporting.workbook import as_xlsx
 from auditord.web.page.drawing import Picture
-from auditord.web.page.figures import Figures
+from auditord.web.page.figures import Figures, name_of_bin
 from auditord.web.page.numbers import percent, shown, with_unit
 from auditord.web.page.query_string import DAYS, GROUPS, View, read_view
 from auditord.web.page.rendering import Renderer
@@ -83,6 +84,12 @@ class UsageFiles:
         last = window.stop - timedelta(days=1)
         return self.renderer.text("usage.window", start=f"{window.start:%-d %b %Y}", stop=f"{last:%-d %b %Y}")
 
+    def partial(self, report: Report) -> str | None:
+        """The bins that are hatched, in words; None if there are none."""
+        bins, question = self.figures.axis(report), report.question
+        names = [name_of_bin(begin, question) for begin in bins if part_of(question, begin) is not None]
+        return self.renderer.text("usage.partial", bins="; ".join(names)) if names else None
+
     def pledged(self, report: Report) -> str | None:
         """The share of the pledge that was used; None without a pledge."""
         question, window = report.question, report.question.window
@@ -98,7 +105,8 @@ class UsageFiles:
         chart, unit = self.chart(report, view), report.question.bin
         has_legend = unit is not None and view.chart != DAYS and len(report.rows) > 1
         keys = [(name, colour) for name, _, colour in self.charts.rows(report)] if has_legend else []
-        lines = [self._when(report), self._what(report, view)]
+        partial = None if chart is None else self.partial(report)
+        lines = [self._when(report), self._what(report, view), *([] if partial is None else [partial])]
         if chart is None:
             lines.append(self.renderer.text("usage.nothing"))
         return self.renderer.sheet(self._title(report, view), lines, keys).around(chart)

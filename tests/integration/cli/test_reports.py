@@ -85,8 +85,8 @@ def test_usage_is_the_sum_of_the_records(site: Site) -> None:
     assert report["bins"] == {"2026-03-01": {"core-hours": 20}, "2026-04-01": {"core-hours": 20}}
     assert {row["label"]: row["total"]["core-hours"] for row in report["rows"]} == {"atlas": 16, "belle": 16, "=cms": 8}
     rows = list(csv.reader(io.StringIO(site.run("report", "usage", *SPAN, "--output", "csv").stdout)))
-    assert rows[0] == ["month", "group", "core-hours"]
-    assert ["2026-04-01", "'=cms", "4"] in rows
+    assert rows[0] == ["month", "group", "core-hours", "partial"]
+    assert ["2026-04-01", "'=cms", "4", ""] in rows
     without = site.run("report", "usage", *SPAN, "--filter", "group=atlas", "--filter", "VO=", "--output", "json")
     assert json.loads(without.stdout)["total"]["core-hours"] == 16
     far_east = json.loads(site.run("report", "usage", *SPAN, *ZONED, "--output", "json").stdout)
@@ -95,6 +95,13 @@ def test_usage_is_the_sum_of_the_records(site: Site) -> None:
         "2026-03-02": {"core-hours": 20},
         "2026-04-02": {"core-hours": 20},
     }  # noon is over there
+
+
+@pytest.mark.parametrize("form", ["table", "chart"])
+def test_bins_that_are_not_whole_are_named(site: Site, form: str) -> None:
+    words = ("report", "usage", "--from", "2026-02-20", "--to", "2026-04-03", "--bin", "quarter", "--output", form)
+    printed = site.run(*words).stdout
+    assert [part in printed for part in ("from 20 Feb", "to 2 Apr")] == [True, True]
 
 
 @pytest.mark.parametrize(("form", "begin"), [("xlsx", b"PK"), ("parquet", b"PAR1")])

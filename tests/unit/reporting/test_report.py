@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from auditord.reporting import MEASURES, Question, Report
+from auditord.reporting.bins import part_of
 from auditord.reporting.periods import PERIODS, as_far_as, before, month_of, year_before, year_of
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.questions import UnknownIntensity
@@ -244,9 +245,9 @@ def test_a_workbook_has_numbers_and_no_formulas() -> None:
 def test_every_form_says_the_same() -> None:
     made = report("core-hours", "cpu-efficiency", unit=CalendarUnit.MONTH)
     rows = list(csv.reader(io.StringIO(as_csv(made))))
-    assert rows[0] == ["month", "group", "core-hours", "cpu-efficiency"]
-    assert ["2026-01-01", "atlas", "40", "50"] in rows
-    assert ["2026-03-01", "", "1", ""] in rows
+    assert rows[0] == ["month", "group", "core-hours", "cpu-efficiency", "partial"]
+    assert ["2026-01-01", "atlas", "40", "50", ""] in rows
+    assert ["2026-03-01", "", "1", "", ""] in rows
     document = json.loads(as_json(made))
     assert document["total"] == {"core-hours": 48, "cpu-efficiency": 45.652174}
     assert document["rows"][0]["bins"]["2026-02-01"] == {"core-hours": 1, "cpu-efficiency": None}
@@ -259,3 +260,55 @@ def test_a_label_that_looks_like_a_formula_is_escaped_in_csv() -> None:
     question = Question((MEASURES["jobs"],), "group")
     made = make_report(question, aggregate_records([job("x", 0, 1, 1, "=1+1")], question.query()))
     assert as_csv(made).splitlines()[1] == "'=1+1,1"
+
+
+@pytest.mark.parametrize(
+    ("unit", "window", "zone", "now", "parts"),
+    [
+        (
+            CalendarUnit.WEEK,
+            ("2026-10-29", "2026-11-28"),
+            "UTC",
+            None,
+            {"2026-10-26": "from 29 Oct", "2026-11-23": "to 27 Nov"},
+        ),
+        (CalendarUnit.WEEK, ("2026-11-17", "2026-11-20"), "UTC", None, {"2026-11-16": "17 Nov to 19 Nov"}),
+        (CalendarUnit.WEEK, ("2026-11-17", "2026-11-18"), "UTC", None, {"2026-11-16": "17 Nov"}),
+        (CalendarUnit.MONTH, ("2026-10-01", "2026-12-01"), "UTC", "2026-11-10", {"2026-11-01": "to 10 Nov"}),
+        (CalendarUnit.MONTH, ("2026-10-01", "2026-12-01"), "UTC", "2026-11-30", {}),
+        (CalendarUnit.MONTH, ("2026-10-01", "2026-11-05"), "UTC", "2026-11-10", {"2026-11-01": "to 4 Nov"}),
+        (CalendarUnit.WEEK, ("2026-10-19", "2026-11-02"), "Europe/Berlin", None, {}),
+        (CalendarUnit.DAY, ("2026-10-29", "2026-11-28"), "UTC", "2026-11-10", {}),
+    ],
+)
+def test_bins_of_which_there_is_only_a_part(
+    unit: CalendarUnit, window: tuple[str, str], zone: str, now: str | None, parts: dict[str, str]
+) -> None:
+    begin, end = (datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)) for day in window)
+    moment = None if now is None else datetime.fromisoformat(now).replace(tzinfo=UTC)
+    question = Question((MEASURES["jobs"],), None, unit, Window(begin, end), zone=zone, now=moment)
+    first, found = unit.first_day(begin.date()), dict[str, str]()
+    while first < end.date():
+        if (part := part_of(question, first)) is not None:
+            found[first.isoformat()] = part.text()
+        first = following(first, unit)
+    assert found == parts
+
+
+def test_files_name_the_days_of_partial_bins() -> None:
+    jobs = [job("a", day, 1, 1, "atlas") for day in range(14)]
+    question = Question(
+        (MEASURES["jobs"],), None, CalendarUnit.WEEK, Window(BEGIN + timedelta(days=1), BEGIN + timedelta(days=10))
+    )
+    made = make_report(question, aggregate_records(jobs, question.query()))
+    assert list(csv.reader(io.StringIO(as_csv(made))))[1:] == [
+        ["2026-01-05", "1", "from 2026-01-11"],
+        ["2026-01-12", "7", ""],
+        ["2026-01-19", "1", "to 2026-01-19"],
+    ]
+    assert json.loads(as_json(made))["partial"] == {
+        "2026-01-05": {"from": "2026-01-11"},
+        "2026-01-19": {"to": "2026-01-19"},
+    }
+    with ZipFile(io.BytesIO(as_xlsx(made))) as book:
+        assert "2026-01-05 (from 2026-01-11)" in book.read("xl/sharedStrings.xml").decode()

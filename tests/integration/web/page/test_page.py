@@ -146,6 +146,17 @@ def test_pages_are_shown_with_a_policy_that_lets_nothing_in(open_site: Visitor, 
     assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son[a-z]+=|https?://(?!www.w3.org|127.0.0.1)", got.text)
 
 
+@pytest.mark.parametrize("path", ["/usage", "/usage.svg"])
+def test_weeks_that_are_not_whole_are_hatched_and_named(open_site: Visitor, path: str) -> None:
+    monday = (NOW - timedelta(days=14 + NOW.weekday())).date()
+    span = f"from={monday + timedelta(days=2)}&to={NOW.date()}"
+    shown = open_site.get(f"{path}?bin=week&{span}").text
+    first = monday + timedelta(days=2)
+    assert f"{monday:%G-W%V}, from {first.day} {first:%b}" in shown
+    assert shown.count('fill="url(#hatch)"') == (2 if NOW.weekday() < 6 else 1)
+    assert 'fill="url(#hatch)"' not in open_site.get(f"{path}?bin=day&{span}").text
+
+
 def test_programs_at_the_root_get_a_line_of_text(open_site: Visitor) -> None:
     for headers in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
         got = open_site.get("/", headers)
