@@ -163,7 +163,7 @@ def test_an_address_that_this_host_does_not_have(doctor: Doctor) -> None:
 
 def test_the_names_that_clients_are_refused_for(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     aliases = ["auditor.example.org", "localhost.localdomain"]
-    monkeypatch.setattr("socket.gethostbyname_ex", lambda _: ("node1.example.org", aliases, []))
+    monkeypatch.setattr("socket.gethostbyname_ex", always(("node1.example.org", aliases, ())))
     api = {"listen": ["0.0.0.0:8000"], "allow_insecure": True, "hosts": ["node1.example.org"]}
     doctor.sections = {"api": api}
     found = doctor.about("api.hosts", "auditor.example.org")
