@@ -80,7 +80,7 @@ def columns(report: Report) -> tuple[str, ...]:
 
 
 def _has_parts(report: Report) -> bool:
-    """Whether bins may be partial; a report without them, or by day, needs no column for that."""
+    """Tell if bins may be partial; a report without them, or by day, needs no column for that."""
     return report.question.bin not in {None, CalendarUnit.DAY}
 
 
