@@ -6,7 +6,8 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
@@ -14,11 +15,12 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError, RESTError
 from pyiceberg.table import Table
-from sqlalchemy import event
+from sqlalchemy import event, make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from auditord.archive.files import IMPLEMENTATION
+from auditord.database.durable_files import make_private
 from auditord.errors import StoreUnavailable
 from auditord.store.archived import ArchiveOvertaken
 
@@ -87,6 +89,7 @@ class CatalogTable:
             if self._closed:
                 raise StoreUnavailable(f"The {self._what} {self.location} is not used any more: it was closed.")
             if self._catalog is None:
+                _make_file(self._properties["uri"])
                 self._catalog = load_catalog(NAMESPACE, **{**self._properties, "py-io-impl": IMPLEMENTATION})
                 if isinstance(self._catalog, SqlCatalog):
                     event.listen(self._catalog.engine, "checkin", self._end_if_closed)
@@ -130,3 +133,10 @@ class CatalogTable:
             raise StoreUnavailable(
                 f"The {self._what} {self.location} is not available: see {self._options} ({text})."
             ) from error
+
+
+def _make_file(url: str) -> None:
+    """Make the file of a catalog in SQLite, which would make it as the umask says."""
+    if url.startswith("sqlite:") and (file := make_url(url).database):
+        with suppress(OSError):  # SQLite says better what is wrong
+            make_private(Path(file))

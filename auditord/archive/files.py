@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlparse
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from auditord.database.durable_files import SyncedFile
+from auditord.database.durable_files import SyncedFile, make_private_folder
 
 IMPLEMENTATION: Final = "auditord.archive.files.DurableFileIO"
 """The name under which pyiceberg loads it."""
@@ -38,6 +38,6 @@ class _LocalFile(PyArrowFile):
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002 pyiceberg's signature
         """Begin to write the file."""
         path = Path(self._path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         folders = [folder for folder in path.parents if folder == self._top or self._top in folder.parents]
         return SyncedFile(path, "w" if overwrite else "x", folders)

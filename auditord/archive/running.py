@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from auditord.archive.opening import ConfiguredArchive
 from auditord.config.archive import ArchiveSection
+from auditord.database.durable_files import make_private_folder
 from auditord.errors import StoreUnavailable
 from auditord.spool import Spool
 from auditord.store import RecordStore
@@ -68,7 +69,7 @@ def archive_kind(store: RecordStore, archive: ConfiguredArchive, metrics: Archiv
             for site, its_own in sites.items():
                 context.show(f"those of site {site}: before {its_own:%Y-%m-%d}")
             return
-        archive.folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(archive.folder)
         archiver = await asyncio.to_thread(_archiver, store, archive, context.report_progress)
         result = await archiver.run(before, sites)
         context.log.info("archived %s, %d changed meanwhile", counted(result.moved, "record"), result.kept)

@@ -17,6 +17,7 @@ from auditord.backup.manifest import FORMAT, FilePart, Manifest, SpoolPart, desc
 from auditord.backup.sources import StoreSource, opened_source
 from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
 from auditord.config.model import StoreSection
+from auditord.database.durable_files import make_private_folder
 from auditord.database.memory import file_turn
 from auditord.database.migrations import load_migrations
 from auditord.spool import handing_over
@@ -84,7 +85,7 @@ async def make_backup(
     """
     if not (state_dir / SPOOL).exists():
         raise BackupFailed(f"there is no {state_dir / SPOOL}: no daemon has run here, so there is nothing to back up")
-    options.place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(options.place, 0o700)
     async with file_turn(options.place / "auditord", "backup", lambda: progress.progressed("waiting", 0, 1)):
         made_at = now()
         async with _pair(state_dir, store, dump=options.dump) as (spool, source):

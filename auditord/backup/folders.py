@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from auditord.backup.manifest import FILE
-from auditord.database.durable_files import synced
+from auditord.database.durable_files import make_private_folder, synced
 from auditord_hookspecs import AuditordError
 
 _NAME: Final = re.compile(r"auditord-\d{8}T\d{6}Z")
@@ -32,7 +32,7 @@ def new_folder(place: Path, moment: datetime) -> Path:
     """
     folder = place / f"auditord-{moment:%Y%m%dT%H%M%SZ}"
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(place, 0o700)
         if folder.is_dir() and not is_complete(folder):
             shutil.rmtree(folder)
         folder.mkdir(mode=0o700)

@@ -19,7 +19,7 @@ from auditord.backup.sources import contents_of
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.connections import open_for_writing
-from auditord.database.durable_files import synced
+from auditord.database.durable_files import make_private, make_private_folder, synced
 from auditord.database.faults import translated
 from auditord.database.migrations import load_migrations, migrate
 from auditord.database.postgres.address import Address, address_of
@@ -98,8 +98,8 @@ class FileTarget(Target):
         await anyio.to_thread.run_sync(self._prepare)
 
     def _prepare(self) -> None:
-        self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        self.draft.touch(mode=0o640)
+        make_private_folder(self.path.parent)
+        make_private(self.draft)
         shutil.copyfile(self.source, self.draft)
         with closing(open_for_writing(self.draft)) as connection, translated(self.draft):
             migrate(connection, load_migrations(self.migrations), self.draft)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
 from auditord.contexts.command import CommandRunner
+from auditord.database.durable_files import make_private_folder
 from auditord.database.memory import PluginMemory
 from auditord.spool import Spool
 from auditord_hookspecs import (
@@ -49,7 +50,7 @@ def own_folder(state_dir: Path, instance: str) -> Path:
     """
     folder = state_dir / INSTANCES / instance
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder, 0o700)
         folder.chmod(0o700)  # a volume's owner may have opened it to a group (fsGroup)
     except OSError as error:
         raise AuditordError(f"{folder} cannot be used: {error.strerror}: it must be the daemon's own") from error

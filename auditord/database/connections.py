@@ -5,6 +5,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final, Literal, LiteralString
 
+from auditord.database.durable_files import make_private
 from auditord.database.faults import as_unavailable, is_foreign
 from auditord.errors import SchemaMismatch, StoreUnavailable
 from auditord_hookspecs import AuditordError
@@ -57,8 +58,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         SchemaMismatch: it is no SQLite database.
     """
     try:
-        # Accounting names people: the file (and the log, which inherits its mode) is not for everybody's eyes.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+        make_private(path)  # the log inherits its mode
     except OSError as error:
         raise StoreUnavailable(
             f"The database {path} cannot be used: {error.strerror}; its folder must exist, and user id {os.getuid()} "

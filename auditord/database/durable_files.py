@@ -1,9 +1,32 @@
-"""Files and folders that are on the disk when the call returns."""
+"""Files and folders that are on the disk when the call returns, and that other users cannot read.
+
+Accounting names people, and outside of systemd the umask is mostly 022. So every mode is given here.
+"""
 
 import os
 from collections.abc import Iterable
 from io import BufferedWriter, FileIO
 from pathlib import Path
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file that owner and group can read, unless it is there.
+
+    Raises:
+        OSError: the file cannot be made, or this process may not write to it.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+
+
+def make_private_folder(folder: Path, mode: int = 0o750) -> None:
+    """Make a folder, and each missing one that leads to it, for owner and group; ``mode`` is of the last one.
+
+    Raises:
+        OSError: a folder cannot be made.
+    """
+    if not folder.parent.exists():  # Path.mkdir(parents=True) gives parents the mode that the umask leaves
+        make_private_folder(folder.parent)
+    folder.mkdir(mode=mode, exist_ok=True)
 
 
 def synced(path: Path) -> None:
@@ -18,7 +41,8 @@ def synced(path: Path) -> None:
 def write_durably(path: Path, content: bytes) -> None:
     """Let a file have this content, or be as it was, whatever happens."""
     draft = path.with_name(f".{path.name}.draft")
-    draft.write_bytes(content)
+    with open(draft, "wb", opener=_private) as file:
+        file.write(content)
     synced(draft)
     draft.replace(path)
     synced(path.parent)
@@ -28,7 +52,7 @@ class SyncedFile(BufferedWriter):
     """A new file whose bytes and name are on the disk when it is closed."""
 
     def __init__(self, path: Path, mode: str, folders: Iterable[Path]) -> None:
-        super().__init__(FileIO(path, mode))
+        super().__init__(FileIO(path, mode, opener=_private))
         self._folders = folders
 
     def close(self) -> None:
@@ -40,3 +64,7 @@ class SyncedFile(BufferedWriter):
         super().close()
         for folder in self._folders:
             synced(folder)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o640)

@@ -1,5 +1,6 @@
 """Files, disks and addresses of this host."""
 
+import os
 import shutil
 import socket
 import stat
@@ -45,7 +46,12 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         text = f"others than {user} may write to it (mode {stat.S_IMODE(found.st_mode):04o})"
         yield Finding(Severity.FAILURE, str(folder), text, f"chmod go-w {folder}, and look at its files")
-    foreign = [path for path in folder.rglob("*") if _owner(path) not in {found.st_uid, None}]
+    files = {path: each for path in folder.rglob("*") if (each := _looked_at(path)) is not None}
+    legible = [path for path, each in files.items() if stat.S_ISREG(each.st_mode) and each.st_mode & stat.S_IROTH]
+    if found.st_mode & stat.S_IXOTH and legible:
+        text = f"every user of this host can read {counted(len(legible), 'file')}, which may name users: {legible[0]}"
+        yield Finding(Severity.WARNING, "privacy", text, f"chmod -R o-rwx {folder}")
+    foreign = [path for path, each in files.items() if each.st_uid != found.st_uid]
     if foreign:
         count = counted(len(foreign), "file is", "files are")
         text = f"{count} not {user}'s, and the daemon may not use them: {foreign[0]}"
@@ -54,9 +60,9 @@ def _state_folder(folder: Path) -> Iterator[Finding]:
         yield Finding(Severity.OK, "owners", f"all files are {user}'s")
 
 
-def _owner(path: Path) -> int | None:
+def _looked_at(path: Path) -> os.stat_result | None:
     try:
-        return path.lstat().st_uid
+        return path.lstat()
     except OSError:
         return None  # gone meanwhile
 

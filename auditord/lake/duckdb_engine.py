@@ -24,6 +24,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
 from pyiceberg.table import Table
 
 from auditord.archive.pruning import finished_rows, open_rows
+from auditord.database.durable_files import make_private_folder
 from auditord.errors import StoreUnavailable
 from auditord.lake.dialect import VIEW, DuckDbDialect
 from auditord.lake.engines import PAGE, Work, records_of, sums_of
@@ -127,7 +128,7 @@ class DuckDb:
 
 
 def _open(limits: EngineLimits) -> duckdb.DuckDBPyConnection:
-    limits.spill.mkdir(parents=True, exist_ok=True)
+    make_private_folder(limits.spill)
     return duckdb.connect(
         config={
             "memory_limit": f"{limits.memory}B",

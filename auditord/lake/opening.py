@@ -13,6 +13,7 @@ from urllib.parse import quote
 from pydantic import SecretStr
 
 from auditord.config.model import Configuration
+from auditord.database.durable_files import make_private_folder
 from auditord.errors import ConfigurationError
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
@@ -99,7 +100,7 @@ class ConfiguredLake:
     def make_folder(self) -> None:
         """Make the folder, where it is one."""
         if "://" not in self._warehouse:
-            Path(self._warehouse).mkdir(parents=True, exist_ok=True)
+            make_private_folder(Path(self._warehouse))
 
     def catalog(self) -> dict[str, str]:
         """Properties for pyiceberg; they may hold passwords, and are never printed."""

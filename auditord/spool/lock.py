@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
+from auditord.database.durable_files import make_private_folder
 from auditord.database.memory import file_turn
 from auditord.errors import StateInUse
 from auditord_hookspecs.folders import user_name
@@ -83,7 +84,7 @@ def _refuse_roots_files(state_dir: Path) -> None:
 
 def _open(state_dir: Path) -> int:
     try:
-        state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+        make_private_folder(state_dir)
         return os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     except OSError as error:
         raise StateInUse(

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -119,10 +120,24 @@ def test_a_folder_that_others_may_write_to(doctor: Doctor) -> None:
     assert found["remedy"].startswith(f"chmod go-w {doctor.state}")
 
 
+def test_files_that_everybody_can_read(doctor: Doctor) -> None:
+    doctor.state.mkdir(mode=0o755)
+    file = doctor.state / "archive/catalog.db"
+    file.parent.mkdir()
+    file.touch(0o644)
+    found = doctor.about("state_dir", "privacy")
+    assert (found["severity"], str(file) in found["text"]) == ("warning", True)
+    assert found["remedy"] == f"chmod -R o-rwx {doctor.state}"
+    doctor.state.chmod(0o750)
+    assert "privacy" not in {each["subject"] for each in doctor.run()[1]}, "nobody comes as far as the file"
+
+
 def test_files_of_another_user(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     doctor.state.mkdir(mode=0o750)
-    (doctor.state / "spool.db-wal").touch()
-    monkeypatch.setattr("auditord.doctor.host._owner", always(4711))
+    foreign = doctor.state / "spool.db-wal"
+    foreign.touch()
+    found = os.stat_result((*foreign.stat()[:4], 4711, *foreign.stat()[5:]))
+    monkeypatch.setattr("auditord.doctor.host._looked_at", always(found))
     found = doctor.about("state_dir", "owners")
     assert (found["severity"], "spool.db-wal" in found["text"]) == ("failure", True)
     assert "chown -R" in found["remedy"]
