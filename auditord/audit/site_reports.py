@@ -5,6 +5,7 @@ is still filling differs by what has not arrived. Reports are kept in memory: af
 within its interval.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -27,6 +28,9 @@ from auditord.store.protocol import Reads
 
 MOST_REPORTERS: Final = 2_000
 """Daemons that are remembered, those that reported last."""
+
+MOST_DAYS_KEPT: Final = 250_000
+"""Days of sites in all reports that are remembered, which take 66 MB. A daemon reports 35 days of each of its sites."""
 
 _LABELS: Final = ("reporter", "principal")
 """Hosts of many sites have the same name."""
@@ -91,11 +95,23 @@ class SiteReports(Collector):
         stored = _added_up(day_sums(await records.aggregate(sums_query(first_day, sites))), sites)
         days = [day for each in (report, *others) for day in each.days if day.day >= first_day]
         answer = _compared(_added_up(days, sites), stored)
-        self._reporters.pop(key, None)  # those that are dropped have been silent for longest
+        self._reporters.pop(key, None)  # so that the dictionary has those first that have been silent for longest
         self._reporters[key] = Reporter(name, principal, now, report, answer)
-        while len(self._reporters) > MOST_REPORTERS:
-            del self._reporters[next(iter(self._reporters))]
+        self._forget_some()
         return answer
+
+    def _forget_some(self) -> None:
+        """Keep to the limits: the principal that takes the most room forgets the daemon that was silent for longest.
+
+        A principal that makes up names pushes out only its own.
+        """
+        taken = Counter[str | None]()
+        for (_, principal), each in self._reporters.items():
+            taken[principal] += 1 + len(each.report.days)
+        while len(self._reporters) > MOST_REPORTERS or taken.total() - len(self._reporters) > MOST_DAYS_KEPT:
+            [(largest, _)] = taken.most_common(1)
+            oldest = next(key for key in self._reporters if key[1] == largest)
+            taken[largest] -= 1 + len(self._reporters.pop(oldest).report.days)
 
     def collect(self) -> Iterator[Metric]:
         """The families."""

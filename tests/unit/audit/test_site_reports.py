@@ -123,3 +123,17 @@ async def test_daemons_that_were_silent_for_longest_are_forgotten(monkeypatch: p
     for name in ("a", "b", "a", "c"):
         await receive(reports, stored, name, [])
     assert [each.name for each in reports.reporters] == ["a", "c"]
+
+
+@pytest.mark.parametrize("days", [0, 3])
+async def test_a_principal_that_makes_up_names_forgets_its_own(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+    monkeypatch.setattr("auditord.audit.site_reports.MOST_REPORTERS", 6)
+    monkeypatch.setattr("auditord.audit.site_reports.MOST_DAYS_KEPT", 10)
+    reports, stored = SiteReports(), Stored([])
+    for name in ("ce1", "ce2"):
+        await receive(reports, stored, name, [DaySums("A", DAY, 1)], principal="tokens:a")
+    for number in range(20):
+        made_up = [DaySums("B", DAY, 1)] * days
+        await receive(reports, stored, f"x{number:02}", made_up, principal="tokens:b")
+    kept = [each.name for each in reports.reporters]
+    assert kept == ["ce1", "ce2", *(["x18", "x19"] if days else ["x16", "x17", "x18", "x19"])]
