@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from auditord import __version__
 from auditord.backup.folders import discard_old, new_folder
-from auditord.backup.manifest import FORMAT, FilePart, Manifest, SpoolPart, described, write_manifest
+from auditord.backup.manifest import FORMAT, BackupFile, FilePart, Manifest, SpoolPart, described, write_manifest
 from auditord.backup.sources import StoreSource, opened_source
 from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
 from auditord.config.model import StoreSection
@@ -149,5 +149,5 @@ def _spool_part(spool: sqlite3.Connection) -> SpoolPart:
     )
 
 
-def _described(folder: Path, *names: str | None) -> dict[str, FilePart]:
+def _described(folder: Path, *names: BackupFile | None) -> dict[BackupFile, FilePart]:
     return {name: described(folder / name) for name in names if name is not None}

@@ -1,10 +1,11 @@
 """The manifest of a backup: written last, so that a folder without one is no backup."""
 
 import hashlib
+import stat
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -16,6 +17,11 @@ FORMAT: Final = 1
 """The version of the manifest; a newer one is refused."""
 
 _PIECE: Final = 1 << 20
+
+StoreFile: TypeAlias = Literal["records.db", "records.dump"]
+SpoolFile: TypeAlias = Literal["spool.db"]
+BackupFile: TypeAlias = StoreFile | SpoolFile
+"""The names that a manifest may have: a restore reads no other file, wherever the folder comes from."""
 
 
 class BackupDamaged(AuditordError):
@@ -42,7 +48,7 @@ class StorePart(msgspec.Struct, frozen=True):
 
     database: Literal["sqlite", "postgresql"]
     schema: int
-    file: str | None
+    file: StoreFile | None
     records: int
     digest: str
     tables: Mapping[str, int]
@@ -63,7 +69,7 @@ class SpoolPart(msgspec.Struct, frozen=True):
     """
 
     schema: int
-    file: str
+    file: SpoolFile
     spool_id: str
     generation: int
     queued: Mapping[str, int]
@@ -95,7 +101,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     made_at: datetime
     store: StorePart
     spool: SpoolPart
-    files: Mapping[str, FilePart]
+    files: Mapping[BackupFile, FilePart]
 
 
 class _Versioned(msgspec.Struct, frozen=True):
@@ -137,13 +143,18 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def verify_files(folder: Path, manifest: Manifest) -> None:
-    """Return if every file of a backup is what was written.
+    """Return if every file of a backup is what was written. Whoever made the folder may be hostile.
 
     Raises:
-        BackupDamaged: one is missing or another one.
+        BackupDamaged: a file is missing, another one or a link, or the manifest lacks its checksum.
     """
+    for part in (manifest.store.file, manifest.spool.file):
+        if part is not None and part not in manifest.files:
+            raise BackupDamaged(f"{folder / FILE} has no checksum of {part}; take another backup")
     for name, expected in manifest.files.items():
         try:
+            if not stat.S_ISREG((folder / name).lstat().st_mode):
+                raise BackupDamaged(f"{folder / name} is no plain file; take another backup")
             found = described(folder / name)
         except OSError as error:
             raise BackupDamaged(f"{folder / name} cannot be read: {error.strerror}; take another backup") from error

@@ -13,7 +13,7 @@ from typing import Final
 import anyio.to_thread
 
 from auditord.backup import postgres
-from auditord.backup.manifest import StorePart
+from auditord.backup.manifest import StoreFile, StorePart
 from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
@@ -86,7 +86,7 @@ def contents_of(path: Path, progress: Progress) -> Contents:
 class _Server(StoreSource):
     address: Address
     end: PostgresEnd
-    file: str | None
+    file: StoreFile | None
 
     async def save(self, folder: Path, pacing: Pacing) -> StorePart:
         if self.file is not None:

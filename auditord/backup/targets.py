@@ -209,7 +209,7 @@ def store_target(
     """The place of the record store; its copy must be in the backup."""
     part = manifest.store
     if is_postgresql(section.url):
-        return ServerTarget(backup / postgres.DUMP, address_of(section), part, now, progress)
+        return ServerTarget(backup / str(part.file), address_of(section), part, now, progress)
 
     def verify(draft: Path) -> None:
         refuse_different(contents_of(draft, progress), part, backup, len(load_migrations(SQLITE_MIGRATIONS).scripts))

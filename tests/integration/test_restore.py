@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from anyio import to_thread
@@ -248,6 +249,51 @@ async def test_a_damaged_backup_is_refused_before_anything_is_touched(files: Sit
     copy = backup / "records.db"
     copy.write_bytes(copy.read_bytes()[:-1] + b"x")
     with pytest.raises(BackupDamaged, match="is damaged"):
+        await files.restored(force=True)
+    assert await files.records() == jobs(15)
+
+
+def point_elsewhere(manifest: dict[str, Any], outside: Path) -> None:
+    manifest["store"]["file"] = str(outside)
+
+
+def climb_out(manifest: dict[str, Any], outside: Path) -> None:
+    manifest["store"]["file"] = f"../../{outside.name}"
+
+
+def list_another_file(manifest: dict[str, Any], outside: Path) -> None:
+    manifest["files"][str(outside)] = manifest["files"]["records.db"]
+
+
+def list_no_files(manifest: dict[str, Any], _outside: Path) -> None:
+    manifest["files"] = {}
+
+
+def leave_the_spool_out(manifest: dict[str, Any], _outside: Path) -> None:
+    del manifest["files"]["spool.db"]
+
+
+def link_to_another_file(_manifest: dict[str, Any], outside: Path) -> None:
+    [copy] = outside.parent.glob("backups/*/records.db")
+    copy.unlink()
+    copy.symlink_to(outside)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [point_elsewhere, climb_out, list_another_file, list_no_files, leave_the_spool_out, link_to_another_file],
+)
+async def test_a_hostile_manifest_leads_to_no_file_that_is_not_verified_and_in_the_backup(
+    files: Site, spoil: Callable[[dict[str, Any], Path], None]
+) -> None:
+    await filled(files)
+    [manifest] = files.place.glob("*/manifest.json")
+    outside = files.place.parent / "outside.db"
+    outside.write_bytes((manifest.parent / "records.db").read_bytes())
+    document = json.loads(manifest.read_text())
+    spoil(document, outside)
+    manifest.write_text(json.dumps(document))
+    with pytest.raises(BackupDamaged):
         await files.restored(force=True)
     assert await files.records() == jobs(15)
 
