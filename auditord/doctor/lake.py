@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import closing
 from datetime import datetime, timedelta
+from shlex import quote
 from typing import Final
 
 from auditord.config.model import Configuration
@@ -22,12 +23,16 @@ _MANY: Final = 20_000
 _CLIENTS: Final = {"spark": ("pyspark", "lake-spark"), "trino": ("trino", "lake-trino")}
 """By engine, its library and the extra that brings it."""
 
+_FOREIGN: Final = (
+    "another program has written them, and sums over the lake count them: find out who may write catalog and files, "
+    "then let the daemon of that name sync anew:"
+)
 _REMEDY: Final = "mend lake.catalog, lake.warehouse and their secrets"
 
 
 async def check_lake(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
-    """Look at the lake, where one is enabled, as far as one can come."""
-    if not configuration.lake.enabled:
+    """Look at the lake, where one is configured, as far as one can come."""
+    if not configuration.lake.is_there:
         return
     libraries = [check_extra(module, "lake") for module in ("pyarrow", "pyiceberg")]
     if (client := _CLIENTS.get(configuration.lake.engine)) is not None:
@@ -36,8 +41,8 @@ async def check_lake(configuration: Configuration, now: Callable[[], datetime]) 
         yield finding
     for finding in check_tokens(configuration.lake, now()):
         yield finding
-    state, waiting = await _known(configuration)
-    if not state.store_id:
+    state, waiting = await _known(configuration) if configuration.lake.enabled else (LakeState(), 0)
+    if configuration.lake.enabled and not state.store_id:
         yield Finding(Severity.OK, "table", "nothing is synced yet")
     elif all(finding.severity is Severity.OK for finding in libraries):
         for finding in await asyncio.to_thread(lambda: list(_table(configuration, state, waiting, now()))):
@@ -54,18 +59,22 @@ async def _known(configuration: Configuration) -> tuple[LakeState, int]:
 
 
 def _table(configuration: Configuration, state: LakeState, waiting: int, now: datetime) -> Iterator[Finding]:
-    daemon = configuration.lake.name or ""  # the model wants one
+    daemon, syncs = configuration.lake.name or "", configuration.lake.enabled  # then the model wants a name
     with closing(ConfiguredLake(configuration)) as lake:
         try:
-            facts, lacking = lake.table.facts(), lake.table.lacking_columns()
-            lake_module("table").refuse_mixed(facts.positions, daemon, state.store_id)
+            facts, lacking, foreign = lake.table.facts(), lake.table.lacking_columns(), lake.table.unaccounted()
+            if syncs:
+                lake_module("table").refuse_mixed(facts.positions, daemon, state.store_id)
         except StoreUnavailable as error:
             yield Finding(Severity.FAILURE, "table", str(error), _REMEDY)
             return
         except ConfigurationError as error:
             yield Finding(Severity.FAILURE, "table", str(error), "see the message")
             return
-    if daemon not in facts.positions:
+    for name, count in sorted(foreign.items()):
+        text = f"{counted(count, 'row')} under the name {name or '(none)'} came with no batch of that daemon"
+        yield Finding(Severity.FAILURE, "origin", text, f"{_FOREIGN} `auditord lake forget {quote(name)}`")
+    if syncs and daemon not in facts.positions:
         text = f"it has no records of {daemon}, although some were synced: another table, or an emptied one"
         yield Finding(Severity.WARNING, "table", text, f"{_REMEDY}; if it is right, the next run syncs all again")
     else:
@@ -74,7 +83,8 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
     if lacking:
         text = f"the table has no column {', '.join(lacking)}"
         yield Finding(Severity.WARNING, "schema", text, "the next run adds it: `auditord lake run`")
-    yield _backlog(facts.committed_at, waiting, now)
+    if syncs:
+        yield _backlog(facts.committed_at, waiting, now)
 
 
 def _backlog(committed_at: datetime | None, waiting: int, now: datetime) -> Finding:

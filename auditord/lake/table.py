@@ -22,12 +22,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import stamina
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThan, LessThan, Or
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
@@ -222,6 +223,16 @@ class LakeTable(CatalogTable):
             committed_at = from_micros(snapshot.timestamp_ms * 1_000)
             return LakeFacts(snapshot.snapshot_id, committed_at, records, files, size, positions_of(table))
 
+    def unaccounted(self) -> Mapping[str, int]:
+        """Count the rows, by daemon, that came with no batch which the daemon has noted: somebody else wrote them.
+
+        Only files that may hold such a row are read: none of a sound table, if names have at most 16 characters.
+        """
+        with self.loaded() as table:
+            strange = table.scan(beyond(positions_of(table)), selected_fields=("daemon",)).to_arrow()
+        counts: Any = strange["daemon"].value_counts()  # Any: pyarrow's
+        return {each["values"]: each["counts"] for each in counts.to_pylist()}
+
     def lacking_columns(self) -> Sequence[str]:
         """The columns that the table of an earlier version does not have yet."""
         with self.loaded() as table:
@@ -258,6 +269,26 @@ def refuse_mixed(positions: Mapping[str, LakePosition], daemon: str, store_id: s
                 f"lake.name: the lake has the records of this record store under the name {other}: they would be there "
                 f"twice. Write lake.name: {other}; or, for the new name, `auditord lake forget {other}` first."
             )
+
+
+def beyond(positions: Mapping[str, LakePosition]) -> BooleanExpression:
+    """The rows of daemons without a position, or of a later batch than that, so that bounds of columns rule files out.
+
+    A condition ``daemon NOT IN (…)`` would rule out none.
+    """
+    names = sorted(positions)
+    if not names:
+        return AlwaysTrue()
+    outside = (LessThan(term="daemon", value=names[0]), GreaterThan(term="daemon", value=names[-1]))
+    between = [
+        And(GreaterThan(term="daemon", value=one), LessThan(term="daemon", value=next_one))
+        for one, next_one in pairwise(names)
+    ]
+    later = [
+        And(EqualTo(term="daemon", value=name), GreaterThan(term="batch", value=each.batch))
+        for name, each in positions.items()
+    ]
+    return Or(*outside, *between, *later)
 
 
 def positions_of(table: Table) -> Mapping[str, LakePosition]:

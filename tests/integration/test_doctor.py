@@ -425,6 +425,20 @@ def test_a_lake_that_is_away_has_nothing_of_this_daemon_or_falls_behind(
     assert (away["severity"], "mend lake.catalog" in away["remedy"]) == ("failure", True)
 
 
+def test_rows_in_the_lake_that_their_daemon_did_not_bring_are_a_failure_at_a_hub_as_well(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doctor.sections = {"lake": {"enabled": True, "name": "here"}}
+    anyio.run(sync_one, doctor)
+    for section in ({"enabled": True, "name": "here"}, {"scope": "all", "warehouse": str(doctor.state / "lake")}):
+        doctor.sections = {"lake": section}
+        assert {each["severity"] for each in doctor.run()[1] if each["where"] == "lake"} == {"ok"}
+        with monkeypatch.context() as patch:
+            patch.setattr("auditord.lake.table.LakeTable.unaccounted", always({"kit": 3}))
+            found = doctor.about("lake", "origin")
+        assert (found["severity"], found["text"][:27]) == ("failure", "3 rows under the name kit c")
+
+
 async def add_one(doctor: Doctor, record_id: str) -> None:
     async with open_store(f"sqlite://{doctor.state / 'records.db'}", counted_keys=()) as store:
         await store.add(make_record(record_id, start=NOW - DAY), Provenance(NOW), Duplicates.SAME_RUN)

@@ -10,18 +10,21 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from pyiceberg.types import LongType, StringType
 
+from auditord.archive.writing import commit_files, partition_of_file, write_rows
 from auditord.errors import ConfigurationError
 from auditord.lake import syncing
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.queries import LakeReader
 from auditord.lake.syncing import Synced, sync
-from auditord.lake.table import POSITIONS, TABLE, LakeMoved, LakePosition, LakeTable
+from auditord.lake.table import POSITIONS, TABLE, LakeMoved, LakePosition, LakeTable, beyond, positions_of
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.lake import LakeBatch
 from auditord.store.opening import open_store
@@ -31,6 +34,9 @@ from tests.integration.lake.killed import LOG, lake_in
 from tests.integration.lake.lake_rows import rows, texts
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]  # some ten seconds together
+
+_arrow: Any = import_module("pyarrow")
+_compute: Any = import_module("pyarrow.compute")
 
 START = datetime(2024, 2, 3, 4, 5, 6, 789_012, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -241,6 +247,32 @@ async def test_a_lake_that_forgot_its_positions_is_filled_again(store: RecordSto
     assert table.position("a") is None
     await sync(store, table, "a", LOG)
     assert rows(table, "a") == await texts(store)
+
+
+async def test_rows_that_no_batch_of_their_daemon_brought_are_found_from_the_files_statistics(
+    store: RecordStore, table: LakeTable
+) -> None:
+    await put(store, *(job(f"job-{number}") for number in range(3)))
+    await sync(store, table, "kit", LOG)
+    await put(store, job("later"))
+    await sync(store, table, "kit", LOG)
+    assert table.unaccounted() == {}
+    with table.loaded() as opened:
+        suspects = list(opened.scan(beyond(positions_of(opened))).plan_files())
+        assert suspects == [], "a sound lake is known to be so without a look into its files"
+        [task, *_] = opened.scan().plan_files()
+        known: Any = opened.scan().to_arrow()
+        later = _compute.add(known["batch"], 1_000)
+        for name, column in (("batch", later), ("daemon", _texts("", known)), ("daemon", _texts("klt", known))):
+            forged = known.set_column(known.schema.get_field_index(name), known.schema.field(name), column)
+            commit_files(opened, {}, (), write_rows(opened, partition_of_file(task.file), forged))
+            opened.refresh()
+    assert table.unaccounted() == {"kit": 4, "klt": 4, "": 4}
+    assert (await sync(store, table, "kit", LOG)).records == 0, "positions are found behind these snapshots"
+
+
+def _texts(text: str, like: Any) -> Any:
+    return _arrow.array([text] * like.num_rows, like.schema.field("daemon").type)
 
 
 async def test_columns_of_later_versions_and_of_sites_are_added(store: RecordStore, table: LakeTable) -> None:
