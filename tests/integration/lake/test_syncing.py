@@ -265,8 +265,9 @@ async def test_rows_that_no_batch_of_their_daemon_brought_are_found_from_the_fil
         later = _compute.add(known["batch"], 1_000)
         for name, column in (("batch", later), ("daemon", _texts("", known)), ("daemon", _texts("klt", known))):
             forged = known.set_column(known.schema.get_field_index(name), known.schema.field(name), column)
-            commit_files(opened, {}, (), write_rows(opened, partition_of_file(task.file), forged))
-            opened.refresh()
+            files = list(write_rows(opened, partition_of_file(task.file), forged))
+            with table.loaded() as newest:  # pyiceberg copies metadata that its threads still complete in `opened`
+                commit_files(newest, {}, (), files)
     assert table.unaccounted() == {"kit": 4, "klt": 4, "": 4}
     assert (await sync(store, table, "kit", LOG)).records == 0, "positions are found behind these snapshots"
 
