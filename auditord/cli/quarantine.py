@@ -11,7 +11,7 @@ from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.state_owner import actions
 from auditord.cli.tables import new_table, print_table
 from auditord.spool import Spool
-from auditord.web.api.quarantine import summary, with_input
+from auditord.web.api.quarantine_entries import summary, with_input
 from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.terminal import confirm, json_option, output_option, say, write_json, yes_option

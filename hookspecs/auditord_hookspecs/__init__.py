@@ -5,86 +5,92 @@ metadata makes the daemon load it::
 
     [project.entry-points."auditord.hooks"]
     printers = "auditord_printers"
+
+Each name is imported when it is first asked for: a command imports the part of the contract that it needs.
 """
 
-from auditord_hookspecs.access import (
-    AccessRefused,
-    Authenticate,
-    AuthenticatorContext,
-    AuthenticatorKind,
-    Certificate,
-    Credentials,
-    Identity,
-    UnixPeer,
-)
-from auditord_hookspecs.aggregates import (
-    AggregateQuery,
-    Aggregates,
-    AmountSums,
-    CalendarPeriod,
-    CalendarUnit,
-    ComponentAmount,
-    ComponentPresent,
-    ComponentUsage,
-    Dimension,
-    ExceedsRuntime,
-    Group,
-    MetaValue,
-    ScoreSums,
-    ScoreValue,
-    UsageSums,
-)
-from auditord_hookspecs.commands import CommandContext, pass_context
-from auditord_hookspecs.config import Duration, InstanceConfig, RunConfig, Secret, Section
-from auditord_hookspecs.contexts import (
-    Backups,
-    CollectorContext,
-    CommandOutput,
-    CommandResult,
-    Context,
-    Daemon,
-    JobChoice,
-    PluginContext,
-    Records,
-    RecordSink,
-    Redactor,
-    SenderContext,
-)
-from auditord_hookspecs.contract import CONTRACT, Contract
-from auditord_hookspecs.deferred import Deferred
-from auditord_hookspecs.entries import Close, Entry, Insert, Provenance, Replace
-from auditord_hookspecs.errors import AuditordError, CommandFailed, InvalidRecord, RecordsRejected
-from auditord_hookspecs.hookspec import hookimpl
-from auditord_hookspecs.http import (
-    CertificateUntrusted,
-    HttpAnswer,
-    HttpClient,
-    HttpError,
-    HttpOptions,
-    HttpStatusError,
-    HttpStream,
-    InvalidHttpAnswer,
-    NoHttpAnswer,
-)
-from auditord_hookspecs.kinds import (
-    Batch,
-    CollectorKind,
-    ImportedConfig,
-    LeftOut,
-    PluginKind,
-    Produced,
-    Quarantined,
-    Reach,
-    RunReport,
-    Sender,
-    SenderKind,
-)
-from auditord_hookspecs.panels import CellValue, Chart, Column, Panel, PanelContext, PanelPart, Series, Table
-from auditord_hookspecs.query import RecordQuery, Window
-from auditord_hookspecs.records import Component, Record, RecordUpdate, Score
-from auditord_hookspecs.roles import Permission, Principal, Role
-from auditord_hookspecs.sources import PluginConfig
-from auditord_hookspecs.transforms import Transform, TransformKind
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from auditord_hookspecs.access import (
+        AccessRefused,
+        Authenticate,
+        AuthenticatorContext,
+        AuthenticatorKind,
+        Certificate,
+        Credentials,
+        Identity,
+        UnixPeer,
+    )
+    from auditord_hookspecs.aggregates import (
+        AggregateQuery,
+        Aggregates,
+        AmountSums,
+        CalendarPeriod,
+        CalendarUnit,
+        ComponentAmount,
+        ComponentPresent,
+        ComponentUsage,
+        Dimension,
+        ExceedsRuntime,
+        Group,
+        MetaValue,
+        ScoreSums,
+        ScoreValue,
+        UsageSums,
+    )
+    from auditord_hookspecs.commands import CommandContext, pass_context
+    from auditord_hookspecs.config import Duration, InstanceConfig, RunConfig, Secret, Section
+    from auditord_hookspecs.contexts import (
+        Backups,
+        CollectorContext,
+        CommandOutput,
+        CommandResult,
+        Context,
+        Daemon,
+        JobChoice,
+        PluginContext,
+        Records,
+        RecordSink,
+        Redactor,
+        SenderContext,
+    )
+    from auditord_hookspecs.contract import CONTRACT, Contract
+    from auditord_hookspecs.deferred import Deferred
+    from auditord_hookspecs.entries import Close, Entry, Insert, Provenance, Replace
+    from auditord_hookspecs.errors import AuditordError, CommandFailed, InvalidRecord, RecordsRejected
+    from auditord_hookspecs.hookspec import hookimpl
+    from auditord_hookspecs.http import (
+        CertificateUntrusted,
+        HttpAnswer,
+        HttpClient,
+        HttpError,
+        HttpOptions,
+        HttpStatusError,
+        HttpStream,
+        InvalidHttpAnswer,
+        NoHttpAnswer,
+    )
+    from auditord_hookspecs.kinds import (
+        Batch,
+        CollectorKind,
+        ImportedConfig,
+        LeftOut,
+        PluginKind,
+        Produced,
+        Quarantined,
+        Reach,
+        RunReport,
+        Sender,
+        SenderKind,
+    )
+    from auditord_hookspecs.panels import CellValue, Chart, Column, Panel, PanelContext, PanelPart, Series, Table
+    from auditord_hookspecs.query import RecordQuery, Window
+    from auditord_hookspecs.records import Component, Record, RecordUpdate, Score
+    from auditord_hookspecs.roles import Permission, Principal, Role
+    from auditord_hookspecs.sources import PluginConfig
+    from auditord_hookspecs.transforms import Transform, TransformKind
 
 __all__ = [
     "CONTRACT",
@@ -183,3 +189,143 @@ __all__ = [
     "hookimpl",
     "pass_context",
 ]
+
+_MODULES: Final = {
+    "access": (
+        "AccessRefused",
+        "Authenticate",
+        "AuthenticatorContext",
+        "AuthenticatorKind",
+        "Certificate",
+        "Credentials",
+        "Identity",
+        "UnixPeer",
+    ),
+    "aggregates": (
+        "AggregateQuery",
+        "Aggregates",
+        "AmountSums",
+        "CalendarPeriod",
+        "CalendarUnit",
+        "ComponentAmount",
+        "ComponentPresent",
+        "ComponentUsage",
+        "Dimension",
+        "ExceedsRuntime",
+        "Group",
+        "MetaValue",
+        "ScoreSums",
+        "ScoreValue",
+        "UsageSums",
+    ),
+    "commands": (
+        "CommandContext",
+        "pass_context",
+    ),
+    "config": (
+        "Duration",
+        "InstanceConfig",
+        "RunConfig",
+        "Secret",
+        "Section",
+    ),
+    "contexts": (
+        "Backups",
+        "CollectorContext",
+        "CommandOutput",
+        "CommandResult",
+        "Context",
+        "Daemon",
+        "JobChoice",
+        "PluginContext",
+        "Records",
+        "RecordSink",
+        "Redactor",
+        "SenderContext",
+    ),
+    "contract": (
+        "CONTRACT",
+        "Contract",
+    ),
+    "deferred": ("Deferred",),
+    "entries": (
+        "Close",
+        "Entry",
+        "Insert",
+        "Provenance",
+        "Replace",
+    ),
+    "errors": (
+        "AuditordError",
+        "CommandFailed",
+        "InvalidRecord",
+        "RecordsRejected",
+    ),
+    "hookspec": ("hookimpl",),
+    "http": (
+        "CertificateUntrusted",
+        "HttpAnswer",
+        "HttpClient",
+        "HttpError",
+        "HttpOptions",
+        "HttpStatusError",
+        "HttpStream",
+        "InvalidHttpAnswer",
+        "NoHttpAnswer",
+    ),
+    "kinds": (
+        "Batch",
+        "CollectorKind",
+        "ImportedConfig",
+        "LeftOut",
+        "PluginKind",
+        "Produced",
+        "Quarantined",
+        "Reach",
+        "RunReport",
+        "Sender",
+        "SenderKind",
+    ),
+    "panels": (
+        "CellValue",
+        "Chart",
+        "Column",
+        "Panel",
+        "PanelContext",
+        "PanelPart",
+        "Series",
+        "Table",
+    ),
+    "query": (
+        "RecordQuery",
+        "Window",
+    ),
+    "records": (
+        "Component",
+        "Record",
+        "RecordUpdate",
+        "Score",
+    ),
+    "roles": (
+        "Permission",
+        "Principal",
+        "Role",
+    ),
+    "sources": ("PluginConfig",),
+    "transforms": (
+        "Transform",
+        "TransformKind",
+    ),
+}
+"""The modules, and which of these names each has."""
+
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Import a name of the contract."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -4,24 +4,22 @@ The list has no raw input, which may hold personal data.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
-import msgspec
 from aiohttp import web
 
 from auditord.actions import Actions, Retried
-from auditord.spool import QuarantineEntry as StoredEntry
 from auditord.spool import Spool
 from auditord.web.answers import JSON, json_answer
 from auditord.web.api.operation import BODY_PROBLEMS, Operation, Parameter, decoded
-from auditord.web.api.shapes import Chosen, Discarded, QuarantinedInput, QuarantineEntry, QuarantinePage
+from auditord.web.api.quarantine_entries import summary, with_input
+from auditord.web.api.shapes import Chosen, Discarded, QuarantinedInput, QuarantinePage
 from auditord.web.api.values import COUNT, NAME, Whole, read_given
 from auditord.web.problems import Refused
 from auditord.web.record_query import about
 from auditord.web.requests import read_target
 from auditord_hookspecs import Permission
-from auditord_hookspecs.wire import format_time
 
 DEFAULT_PAGE: Final = 100
 LARGEST_PAGE: Final = 1_000
@@ -155,36 +153,3 @@ def read_quarantine_query(raw: str) -> QuarantineQuery:
     with about("limit"):
         limit = LIMIT.read("limit", given.get("limit", ()))
     return QuarantineQuery(task, after or 0, limit or DEFAULT_PAGE)
-
-
-def summary(entry: StoredEntry) -> QuarantineEntry:
-    """An entry as it is listed."""
-    return QuarantineEntry(
-        number=entry.quarantine_id,
-        task=entry.task,
-        stage=entry.stage.value,
-        source_id=entry.source_id,
-        reason=entry.reason,
-        at=format_time(entry.quarantined_at),
-        occurrences=entry.occurrences,
-        route=entry.route,
-    )
-
-
-def with_input(entry: StoredEntry) -> QuarantinedInput:
-    """An entry with everything that is known of it."""
-    provenance = entry.provenance
-    return QuarantinedInput(
-        **msgspec.structs.asdict(summary(entry)),
-        raw=readable(entry.raw),
-        principal=None if provenance is None else provenance.principal,
-        agent=None if provenance is None else provenance.agent,
-    )
-
-
-def readable(raw: bytes) -> Any:  # Any: JSON
-    """Raw input as JSON or, where it is none, as a text."""
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return raw.decode(errors="backslashreplace")
