@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from auditord.actions import Closing, Note, Outcome, RecordActions
-from auditord.cli.daemon_client import daemon_at, url_option
+from auditord.cli.daemons import daemon_at, url_option
 from auditord.cli.edits import Edits
 from auditord.cli.exports import write_table
 from auditord.cli.installation import run_async

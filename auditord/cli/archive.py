@@ -14,7 +14,7 @@ import click
 from auditord.archive.opening import ConfiguredArchive, archive_of
 from auditord.archive.running import INSTANCE
 from auditord.cli.collect import trigger_command
-from auditord.cli.daemon_client import url_option
+from auditord.cli.daemons import url_option
 from auditord.cli.exports import Export
 from auditord.cli.installation import load_installation, run_async
 from auditord.cli.progress import StepBar

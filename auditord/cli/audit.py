@@ -9,7 +9,7 @@ import click
 from auditord.audit.values import FAULTS, STATES, AuditReport, AuditRequest
 from auditord.cli.amending import principal_name
 from auditord.cli.collect import Watcher
-from auditord.cli.daemon_client import url_option
+from auditord.cli.daemons import url_option
 from auditord.cli.installation import complete_instances, load_installation, run_async, utc_now
 from auditord.cli.option_types import PERIOD_INSTANT
 from auditord.cli.state_owner import actions, log_to_terminal

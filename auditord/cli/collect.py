@@ -7,7 +7,7 @@ from datetime import datetime
 import click
 
 from auditord.actions import RunRequest
-from auditord.cli.daemon_client import url_option
+from auditord.cli.daemons import url_option
 from auditord.cli.installation import complete_instances, run_async, utc_now
 from auditord.cli.option_types import PERIOD_INSTANT
 from auditord.cli.progress import progress_bar

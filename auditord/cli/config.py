@@ -131,7 +131,7 @@ def reload_command(output: str) -> None:
 
 
 async def _ask_to_reload(*, dry_run: bool) -> "Reloaded":
-    from auditord.cli.daemon_client import connected  # noqa: PLC0415 most of the daemon
+    from auditord.cli.daemons import connected  # noqa: PLC0415 most of the daemon
 
     configuration = load_installation().configuration
     async with connected(configuration.state_dir / CONTROL_FILE) as daemon:

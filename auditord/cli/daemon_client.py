@@ -1,21 +1,16 @@
-"""A running daemon, asked over its control socket or at a URL; see :mod:`auditord.web.api`."""
+"""Questions to a running daemon and requests of operators, as :mod:`auditord.web.api` answers them."""
 
-import errno
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from datetime import timedelta
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
-import click
 import msgspec
 
 from auditord.actions import Closing, Note, Observer, Outcome, Retried, RunRequest
 from auditord.audit.values import AuditReport, AuditRequest
-from auditord.cli.control_socket import ControlSocket
 from auditord.errors import DaemonError
 from auditord.web.api import changes
 from auditord.web.api.shapes import HealthReport, Instances, QuarantinedInput, QuarantineEntry, QuarantinePage, Reloaded
@@ -25,17 +20,8 @@ from auditord_hookspecs.wire import decode_record, format_time
 
 T = TypeVar("T")
 
-_SILENCE: Final = timedelta(seconds=60)
-"""A daemon that says nothing for so long during a run is stuck."""
-
-_LOCAL: Final = "http://auditord"
-_UNIX: Final = "unix:"
-_NO_ANSWER: Final = "the daemon does not answer, or its answer was cut off"
+NO_ANSWER: Final = "the daemon does not answer, or its answer was cut off"
 _AT_ONCE: Final = 500
-
-url_option: Final = click.option(
-    "--url", metavar="URL", help="Ask the daemon at http://host:port or unix:/path, wherever it runs."
-)
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -207,57 +193,6 @@ class DaemonClient:
             return _checked(await self._client.request("POST", target, body=msgspec.json.encode(body))).body
 
 
-@asynccontextmanager
-async def connected(path: Path) -> AsyncGenerator[DaemonClient | None, None]:
-    """A client of the daemon that answers on this socket; None if none does.
-
-    Raises:
-        PermissionError: a daemon may be there, for others.
-    """
-    if not _is_there(path):
-        yield None
-        return
-    client = _control_socket(str(path))
-    try:
-        await client.request("GET", _LOCAL)
-    except http.NoHttpAnswer as error:
-        if error.sent:
-            raise DaemonError(f"{_NO_ANSWER}: {error}") from error
-        yield None
-        return
-    yield DaemonClient(client, _LOCAL)
-
-
-@asynccontextmanager
-async def daemon_at(url: str) -> AsyncGenerator[DaemonClient, None]:
-    """A client of the daemon at ``http://host:port``, ``https://host`` or ``unix:/path/to/control.sock``.
-
-    Raises:
-        UsageError: it is no such URL.
-    """
-    if not url.startswith((_UNIX, "http://", "https://")):
-        raise click.UsageError(f"--url: '{url}' is neither http://host:port nor https://host nor unix:/path")
-    if url.startswith(_UNIX):
-        yield DaemonClient(_control_socket(url.removeprefix(_UNIX)), _LOCAL)
-        return
-    from auditord.client.http import open_client  # noqa: PLC0415 aiohttp, where a daemon elsewhere is asked
-
-    options = http.HttpOptions(silence=_SILENCE, timeout=timedelta(days=1), max_answer=1 << 30, attempts=1)
-    async with open_client(options) as client:
-        yield DaemonClient(client, url.rstrip("/"))
-
-
-def _is_there(path: Path) -> bool:
-    there = path.is_socket()
-    if there and not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    return there
-
-
-def _control_socket(path: str) -> Requests:
-    return ControlSocket(path, _SILENCE.total_seconds())
-
-
 @contextmanager
 def _daemon_errors() -> Generator[None, None, None]:
     try:
@@ -265,7 +200,7 @@ def _daemon_errors() -> Generator[None, None, None]:
     except http.HttpStatusError as error:
         _checked(error.answer)
     except http.HttpError as error:
-        raise DaemonError(f"{_NO_ANSWER}: {error}") from error
+        raise DaemonError(f"{NO_ANSWER}: {error}") from error
 
 
 def _closing(closing: Closing) -> changes.ClosingWanted:

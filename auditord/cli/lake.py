@@ -6,7 +6,7 @@ from contextlib import closing
 import click
 
 from auditord.cli.collect import trigger_command
-from auditord.cli.daemon_client import url_option
+from auditord.cli.daemons import url_option
 from auditord.cli.installation import load_installation, run_async
 from auditord.cli.tables import new_table, print_table
 from auditord.config.model import Configuration

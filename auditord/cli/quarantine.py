@@ -6,7 +6,7 @@ from datetime import datetime
 
 import click
 
-from auditord.cli.daemon_client import daemon_at, url_option
+from auditord.cli.daemons import daemon_at, url_option
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.state_owner import actions
 from auditord.cli.tables import new_table, print_table

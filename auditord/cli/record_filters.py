@@ -3,12 +3,12 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from auditord.archive.opening import archive_of
-from auditord.cli.daemon_client import DaemonClient, daemon_at
+from auditord.cli.daemons import daemon_at
 from auditord.cli.installation import load_installation, utc_now
 from auditord.config.model import Configuration
 from auditord.lake.opening import ConfiguredLake
@@ -17,6 +17,9 @@ from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords, decoded
 from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs import query as queries
+
+if TYPE_CHECKING:
+    from auditord.cli.daemon_client import DaemonClient
 
 
 def condition(
@@ -79,7 +82,7 @@ async def opened_store() -> AsyncGenerator[RecordStore, None]:
 
 
 @asynccontextmanager
-async def opened_source(url: str | None) -> AsyncGenerator[StoredRecords | DaemonClient, None]:
+async def opened_source(url: str | None) -> "AsyncGenerator[StoredRecords | DaemonClient, None]":
     """The records of the daemon at a URL or, without one, of this host."""
     if url is not None:
         async with daemon_at(url) as daemon:

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from auditord.cli.amending import close_command, correct_command, delete_command, history_command
-from auditord.cli.daemon_client import url_option
+from auditord.cli.daemons import url_option
 from auditord.cli.exports import Export
 from auditord.cli.installation import run_async
 from auditord.cli.record_filters import lake_records, opened_source, opened_store

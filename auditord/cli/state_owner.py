@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from auditord.actions import CONTROL_FILE, Actions
-from auditord.cli.daemon_client import connected, daemon_at
+from auditord.cli.daemons import connected, daemon_at
 from auditord.cli.installation import load_installation, utc_now
 from auditord.logs import MessageFormatter
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from auditord.actions import CONTROL_FILE
 from auditord.backup.last_backups import last_backups
-from auditord.cli.daemon_client import DaemonClient, connected, daemon_at, url_option
+from auditord.cli.daemons import connected, daemon_at, url_option
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.status_all import look_at_all, print_all
 from auditord.cli.status_output import print_status
@@ -22,10 +22,13 @@ from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError, DaemonError, HookError
 from auditord.spool import LastRun, QueueStatistics, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
-from auditord.web.api.shapes import HeldTurn, Instance, Run
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.terminal import output_option, say, say_error, write
 from auditord_hookspecs.wire import format_time
+
+if TYPE_CHECKING:
+    from auditord.cli.daemon_client import DaemonClient
+    from auditord.web.api.shapes import Instance, Run
 
 NOBODY_ANSWERS = 3
 
@@ -116,7 +119,7 @@ async def _look_at(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
 # -- a daemon that runs -----------------------------------------------------------------------------------------------
 
 
-async def _live(daemon: DaemonClient) -> dict[str, Any]:  # Any: JSON
+async def _live(daemon: "DaemonClient") -> dict[str, Any]:  # Any: JSON
     health, known = await daemon.health(), (await daemon.instances()).instances
     return {
         "version": health.version,
@@ -124,7 +127,7 @@ async def _live(daemon: DaemonClient) -> dict[str, Any]:  # Any: JSON
         "errors": [part.error for part in (health.store, health.spool) if part.error],
         "records": health.records,
         "instances": [_live_instance(each) for each in known if each.section != "senders"],
-        "turns": [_turn(each.name, each.turn) for each in known if each.turn is not None],
+        "turns": [{"task": each.name, **msgspec.to_builtins(each.turn)} for each in known if each.turn is not None],
         "senders": [_live_sender(each) for each in known if each.section == "senders"],
         "queues": {
             each.sender: {"entries": each.entries, "oldest": each.oldest, "attempts": each.attempts}
@@ -135,13 +138,13 @@ async def _live(daemon: DaemonClient) -> dict[str, Any]:  # Any: JSON
     }
 
 
-def _live_instance(instance: Instance) -> dict[str, Any]:  # Any: JSON
+def _live_instance(instance: "Instance") -> dict[str, Any]:  # Any: JSON
     times = {"next_run": instance.next_run, "last_run": instance.last_started}
     last = next(iter(instance.last_runs), None)
     return {**_live_sender(instance), "running": instance.running, **times, **_counts(last)}
 
 
-def _live_sender(instance: Instance) -> dict[str, Any]:  # Any: JSON
+def _live_sender(instance: "Instance") -> dict[str, Any]:  # Any: JSON
     return {
         "task": instance.name,
         "kind": instance.kind,
@@ -152,14 +155,10 @@ def _live_sender(instance: Instance) -> dict[str, Any]:  # Any: JSON
     }
 
 
-def _counts(run: Run | LastRun | None) -> dict[str, Any]:  # Any: JSON
+def _counts(run: "Run | LastRun | None") -> dict[str, Any]:  # Any: JSON
     if run is None:
         return {"records": 0, "quarantined": 0, "skipped": {}}
     return {"records": run.records, "quarantined": run.quarantined, "skipped": dict(run.skipped)}
-
-
-def _turn(task: str, turn: HeldTurn) -> dict[str, Any]:  # Any: JSON
-    return {"task": task, **msgspec.to_builtins(turn)}
 
 
 # -- the files of one that does not -----------------------------------------------------------------------------------
@@ -181,7 +180,14 @@ async def _left(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
         "records": records,
         "instances": [_last_instance(run) for run, *_ in runs.values()],
         "turns": [
-            _turn(turn.task, HeldTurn(turn.host, turn.process, format_time(turn.since), turn.expired)) for turn in turns
+            {
+                "task": turn.task,
+                "host": turn.host,
+                "process": turn.process,
+                "since": format_time(turn.since),
+                "expired": turn.expired,
+            }
+            for turn in turns
         ],
         "senders": [],
         "queues": {sender: _queue(queue) for sender, queue in statistics.queues.items()},

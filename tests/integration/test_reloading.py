@@ -13,7 +13,8 @@ import pytest
 
 from auditord import supervisor
 from auditord.actions import CONTROL_FILE
-from auditord.cli.daemon_client import DaemonClient, connected
+from auditord.cli.daemon_client import DaemonClient
+from auditord.cli.daemons import connected
 from auditord.config.loading import load
 from auditord.config.model import Configuration
 from auditord.errors import DaemonError

@@ -100,7 +100,7 @@ def test_a_daemon_of_others_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatc
     (tmp_path / "auditord.yml").write_text(f"state_dir: {tmp_path}\n")
     with closing(socket.socket(socket.AF_UNIX)) as listening:
         listening.bind(str(tmp_path / CONTROL_FILE))
-        monkeypatch.setattr("auditord.cli.daemon_client.os.access", allow_all_but_the_socket)  # tests may be root's
+        monkeypatch.setattr("auditord.cli.daemons.os.access", allow_all_but_the_socket)  # tests may be root's
         for words in (["status"], ["config", "diff"], ["collect", "a"]):
             done = CliRunner().invoke(cli.auditord, [*words, "--config", str(tmp_path / "auditord.yml")])
             assert isinstance(done.exception, PermissionError)
