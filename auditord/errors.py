@@ -15,6 +15,13 @@ class ConfigurationError(AuditordError):
     """
 
 
+def refusal(faults: Sequence[str]) -> ConfigurationError:
+    """One error for all faults of a configuration."""
+    if len(faults) == 1:
+        return ConfigurationError(f"the configuration cannot be used: {faults[0]}")
+    return ConfigurationError("\n  ".join([f"the configuration cannot be used, {len(faults)} faults:", *faults]))
+
+
 class HookError(AuditordError):
     """A hook module cannot be loaded or breaks the rules; the text names module and distribution.
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +180,8 @@ def print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None: 
         return
     sys.stdout.write(f"auditord {__version__}\n")
     sys.stdout.write(f"Python {platform.python_version()}\n")
+    from importlib.metadata import version  # noqa: PLC0415 it imports email, for one option
+
     for name in _requirements():
         sys.stdout.write(f"{name} {version(name)}\n")
     ctx.exit()
@@ -188,6 +189,8 @@ def print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None: 
 
 def _requirements() -> list[str]:
     """The distributions that auditord itself needs, without extras and test tools."""
+    from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415 the same
+
     try:
         declared = requires("auditord") or []
     except PackageNotFoundError:

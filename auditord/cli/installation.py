@@ -9,18 +9,20 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Final, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 import click
 
 from auditord.cli.frame import config_paths
 from auditord.config.documents import Document
-from auditord.config.loading import disabled_hooks, load_with_sources, read_files
+from auditord.config.loading import disabled_hooks, load_with_sources, load_without_instances, read_files
 from auditord.config.model import Configuration
 from auditord.config.secrets import read_when_used
 from auditord.errors import ConfigurationError, plain_errors
-from auditord.hooks import Hooks, load_hooks
+
+if TYPE_CHECKING:
+    from auditord.hooks import Hooks
 
 _NAME: Final = "auditord"
 
@@ -35,7 +37,7 @@ utc_now: Final[Callable[[], datetime]] = partial(datetime.now, UTC)
 class Installation:
     """This host's hook modules and configuration."""
 
-    hooks: Hooks
+    hooks: "Hooks"
     configuration: Configuration
     document: Document
 
@@ -58,13 +60,30 @@ def load_installation(unread_secret: Callable[[str], bool] = lambda _: True) -> 
     return Installation(hooks, loaded.configuration, loaded.document)
 
 
-def load_installed_hooks() -> Hooks:
+def load_configuration() -> Configuration:
+    """Load the configuration for a command that has no use for its instances (collectors, plugins and others).
+
+    They are left out, and hook modules are imported only to read secrets, or where something has to be said about a
+    fault. That is most of what a short command costs.
+
+    Raises:
+        HookError: a module cannot be used.
+        ConfigurationError: the configuration cannot be used.
+    """
+    resolve = read_when_used(lambda reference: load_installed_hooks().resolve_secret(reference), lambda _: True)
+    found = load_without_instances(config_paths(), os.environ, resolve)
+    return load_installation().configuration if found is None else found
+
+
+def load_installed_hooks() -> "Hooks":
     """Load the hook modules that the configuration does not disable; the rest of it is not looked at.
 
     Raises:
         HookError: a module cannot be used.
         ConfigurationError: a file cannot be read, or ``hooks`` in it is wrong.
     """
+    from auditord.hooks import load_hooks  # noqa: PLC0415 with the kinds, where instances count
+
     return load_hooks(disabled_hooks(config_paths(), os.environ))
 
 

@@ -7,8 +7,7 @@ from datetime import datetime
 import click
 
 from auditord.cli.daemons import daemon_at, url_option
-from auditord.cli.installation import load_installation, run_async, utc_now
-from auditord.cli.state_owner import actions
+from auditord.cli.installation import load_configuration, run_async, utc_now
 from auditord.cli.tables import new_table, print_table
 from auditord.spool import Spool
 from auditord.web.api.quarantine_entries import summary, with_input
@@ -86,6 +85,8 @@ def _require_choice(numbers: Sequence[int], *, every: bool) -> None:
 
 async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, url: str | None) -> None:
     chosen = await _chosen(numbers, task, url)
+    from auditord.cli.state_owner import actions  # noqa: PLC0415 where something is done, not listed
+
     async with actions(url) as owner:
         retried = await owner.retry(chosen)
     if output == "json":
@@ -101,6 +102,8 @@ async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, u
 
 async def _discard(numbers: Sequence[int] | None, task: str | None, output: str, url: str | None) -> None:
     chosen = await _chosen(numbers, task, url)
+    from auditord.cli.state_owner import actions  # noqa: PLC0415 where something is done, not listed
+
     async with actions(url) as owner:
         discarded = await owner.discard(chosen)
     write_json({"discarded": discarded}) if output == "json" else say(f"{discarded} discarded")
@@ -122,7 +125,7 @@ async def _all(task: str | None, url: str | None) -> Sequence[QuarantineEntry]:
 
 async def _in_files(task: str | None) -> AsyncGenerator[QuarantineEntry, None]:
     last = 0
-    async with Spool.opened_read_only(load_installation().configuration.state_dir, utc_now) as spool:
+    async with Spool.opened_read_only(load_configuration().state_dir, utc_now) as spool:
         while page := await spool.quarantine_summaries(task, after=last, limit=_PAGE):
             for entry in page:
                 yield summary(entry)
@@ -133,7 +136,7 @@ async def _get(number: int, url: str | None) -> QuarantinedInput:
     if url is not None:
         async with daemon_at(url) as daemon:
             return await daemon.quarantined(number)
-    async with Spool.opened_read_only(load_installation().configuration.state_dir, utc_now) as spool:
+    async with Spool.opened_read_only(load_configuration().state_dir, utc_now) as spool:
         entry = await spool.quarantine_get(number)
     if entry is None:
         raise AuditordError(f"there is no entry {number} in quarantine: see auditord quarantine list")

@@ -9,7 +9,7 @@ import click
 
 from auditord.archive.opening import archive_of
 from auditord.cli.daemons import daemon_at
-from auditord.cli.installation import load_installation, utc_now
+from auditord.cli.installation import load_configuration, utc_now
 from auditord.config.model import Configuration
 from auditord.lake.opening import ConfiguredLake
 from auditord.store import RecordStore
@@ -75,7 +75,7 @@ def key_and_value(text: str) -> tuple[str, str]:
 @asynccontextmanager
 async def opened_store() -> AsyncGenerator[RecordStore, None]:
     """The record store of this host, to be read beside a daemon."""
-    configuration = load_installation().configuration
+    configuration = load_configuration()
     async with open_store_for_reading(configuration.store) as store:
         with archive_of(store, configuration):
             yield store
@@ -99,7 +99,7 @@ async def lake_records(query: RecordQuery, url: str | None) -> AsyncGenerator[As
         async with daemon_at(url) as daemon, daemon.stream(query, "lake") as records:
             yield records
         return
-    with opened_lake(load_installation().configuration) as lake:
+    with opened_lake(load_configuration()) as lake:
         async with lake.stream(query) as pages, aclosing(decoded(pages)) as records:
             yield records
 

@@ -12,10 +12,11 @@ from typing import Any, Literal, TypeVar
 import click
 
 from auditord.archive.opening import archive_of
-from auditord.cli.installation import Installation, load_installation, run_async, utc_now
+from auditord.cli.installation import load_configuration, run_async, utc_now
 from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE
 from auditord.cli.record_filters import opened_lake
 from auditord.client import AsyncClient
+from auditord.config.model import Configuration
 from auditord.reporting import LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS
@@ -173,13 +174,12 @@ def answered(
         return Answered(make_report(question, _noted(run_async(_ask_server, question.query(), options))), ())
     if options.token_file is not None:
         raise click.UsageError("--token-file is for --url: without it, the record store itself is read")
-    installation = load_installation()
-    configuration = installation.configuration
+    configuration = load_configuration()
     keys = LabelKeys(*configuration.metrics.database.label_keys)
     here = _in_zone(asked, options, options.zone or configuration.ui.timezone)
     question = replace(here, keys=keys, co2_per_kwh=_intensity(options.co2_per_kwh, configuration.ui.co2_per_kwh))
     ask = _ask_lake if options.source == "lake" else _ask_store
-    report = make_report(question, _noted(run_async(ask, question.query(), installation)))
+    report = make_report(question, _noted(run_async(ask, question.query(), configuration)))
     return Answered(report, [each.pledge() for each in configuration.pledges])
 
 
@@ -193,14 +193,14 @@ def _intensity(*said: float | Decimal | None) -> Fraction | None:
     return next((Fraction(str(each)) for each in said if each is not None), None)
 
 
-async def _ask_store(query: AggregateQuery, installation: Installation) -> Aggregates:
-    async with open_store_for_reading(installation.configuration.store) as store:
-        with archive_of(store, installation.configuration):
+async def _ask_store(query: AggregateQuery, configuration: Configuration) -> Aggregates:
+    async with open_store_for_reading(configuration.store) as store:
+        with archive_of(store, configuration):
             return await store.aggregate(query)
 
 
-async def _ask_lake(query: AggregateQuery, installation: Installation) -> Aggregates:
-    with opened_lake(installation.configuration) as lake:
+async def _ask_lake(query: AggregateQuery, configuration: Configuration) -> Aggregates:
+    with opened_lake(configuration) as lake:
         return await lake.aggregate(query)
 
 

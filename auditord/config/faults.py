@@ -13,7 +13,6 @@ from auditord.config.documents import DEFAULT, Document, Path, is_list, is_secti
 from auditord.config.instances import InstanceModels, configuration_model
 from auditord.config.model import INSTANCE_NAME, INSTANCE_SECTIONS
 from auditord.config.schema import json_schema, options_at, places_of
-from auditord.errors import ConfigurationError
 
 _QUOTED = frozenset(
     {"bool_parsing", "enum", "float_parsing", "greater_than", "greater_than_equal", "int_from_float", "int_parsing"}
@@ -50,13 +49,6 @@ def fault(document: Document, path: Path, text: str) -> str:
     """One line that says where something is wrong, and what."""
     origin = document.origin(path)
     return ": ".join(part for part in ("" if origin == DEFAULT else str(origin), dotted(path), text) if part)
-
-
-def refusal(faults: list[str]) -> ConfigurationError:
-    """One error for all faults."""
-    if len(faults) == 1:
-        return ConfigurationError(f"the configuration cannot be used: {faults[0]}")
-    return ConfigurationError("\n  ".join([f"the configuration cannot be used, {len(faults)} faults:", *faults]))
 
 
 def describe(error: ValidationError, document: Document, models: InstanceModels) -> list[str]:

@@ -10,12 +10,11 @@ from typing import Any, TypeAlias
 from auditord.config.auditor import import_server_config
 from auditord.config.documents import Path as OptionPath
 from auditord.config.documents import is_list, is_section
-from auditord.config.faults import refusal
 from auditord.config.kinds import InstalledKinds
 from auditord.config.listen import stands_for_itself
 from auditord.config.printing import Remarks, to_yaml
 from auditord.config.yaml_files import read_tagged_file
-from auditord.errors import ConfigurationError
+from auditord.errors import ConfigurationError, refusal
 from auditord_hookspecs import ImportedConfig
 
 _HEAD = "Made by auditord config import from {files}."

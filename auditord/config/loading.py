@@ -4,22 +4,21 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from auditord.config.auditor_environment import read_auditor_environment
-from auditord.config.consistency import inconsistencies
 from auditord.config.documents import ENVIRONMENT_PREFIX as PREFIX
-from auditord.config.documents import Document, is_section
-from auditord.config.faults import describe, refusal
-from auditord.config.instances import InstanceModels, configuration_model, instance_models, models_in_use
-from auditord.config.kinds import InstalledKinds
+from auditord.config.documents import FILES_VARIABLE, Document, is_section
 from auditord.config.listen import DEFAULT_LISTEN, UnixListen
-from auditord.config.model import Configuration, HooksSection, default_state_dir
+from auditord.config.model import INSTANCE_SECTIONS, Configuration, HooksSection, default_state_dir
 from auditord.config.secrets import ResolveSecret, referenced
 from auditord.config.yaml_files import parse, read_file
-from auditord.errors import ConfigurationError
+from auditord.errors import ConfigurationError, refusal
+
+if TYPE_CHECKING:  # a command that has no use for instances imports neither their kinds nor what joins them
+    from auditord.config.instances import InstanceModels
+    from auditord.config.kinds import InstalledKinds
 
 DEFAULT_FILE = Path("/etc/auditord/auditord.yml")
 SOCKET = "api.sock"
@@ -35,14 +34,14 @@ class Loaded:
 
 
 def load(
-    paths: Sequence[Path] | None, kinds: InstalledKinds, environ: Mapping[str, str], resolve_secret: ResolveSecret
+    paths: Sequence[Path] | None, kinds: "InstalledKinds", environ: Mapping[str, str], resolve_secret: ResolveSecret
 ) -> Configuration:
     """The configuration; see :func:`load_with_sources`."""
     return load_with_sources(paths, kinds, environ, resolve_secret).configuration
 
 
 def load_with_sources(
-    paths: Sequence[Path] | None, kinds: InstalledKinds, environ: Mapping[str, str], resolve_secret: ResolveSecret
+    paths: Sequence[Path] | None, kinds: "InstalledKinds", environ: Mapping[str, str], resolve_secret: ResolveSecret
 ) -> Loaded:
     """Read, merge and check the configuration.
 
@@ -55,16 +54,41 @@ def load_with_sources(
     Raises:
         ConfigurationError: with every fault: file and line, the option's path, what is wrong, what is allowed.
     """
+    from auditord.config.instances import instance_models  # noqa: PLC0415 with the kinds
+
     models = instance_models(kinds)
     return _validate(_read_all(paths, environ, models), kinds, models, environ, resolve_secret)
 
 
-def load_text(text: str, name: str, kinds: InstalledKinds, environ: Mapping[str, str]) -> Configuration:
+def load_without_instances(
+    paths: Sequence[Path] | None, environ: Mapping[str, str], resolve_secret: ResolveSecret
+) -> Configuration | None:
+    """The configuration without collectors, plugins and other instances, whose kinds are not looked at.
+
+    Returns:
+        None if :func:`load_with_sources` has to be asked: variables of the environment count, or something is wrong.
+    """
+    others = {name: value for name, value in environ.items() if name != FILES_VARIABLE}
+    if any(name.startswith(PREFIX) for name in others):
+        return None
+    document = _read_all(paths, others, {})
+    values = {name: value for name, value in document.values.items() if name not in INSTANCE_SECTIONS}
+    try:
+        return Configuration.model_validate(
+            _with_state_dir(values, environ), context={"resolve_secret": referenced(resolve_secret)}
+        )
+    except ValidationError:
+        return None
+
+
+def load_text(text: str, name: str, kinds: "InstalledKinds", environ: Mapping[str, str]) -> Configuration:
     """The configuration that a text alone would be: nothing beside it is read, secrets are left unresolved.
 
     Raises:
         ConfigurationError: as :func:`load_with_sources`; ``name`` stands for the file.
     """
+    from auditord.config.instances import instance_models  # noqa: PLC0415 with the kinds
+
     try:
         document = parse(text, name)
     except ConfigurationError as error:
@@ -74,11 +98,14 @@ def load_text(text: str, name: str, kinds: InstalledKinds, environ: Mapping[str,
 
 def _validate(
     document: Document,
-    kinds: InstalledKinds,
-    models: InstanceModels,
+    kinds: "InstalledKinds",
+    models: "InstanceModels",
     environ: Mapping[str, str],
     resolve_secret: ResolveSecret,
 ) -> Loaded:
+    from auditord.config.consistency import inconsistencies  # noqa: PLC0415 with the kinds
+    from auditord.config.instances import configuration_model, models_in_use  # noqa: PLC0415 the same
+
     values = _with_socket(_with_state_dir(document.values, environ), environ)
     context = {"resolve_secret": referenced(resolve_secret)}
     try:
@@ -91,9 +118,12 @@ def _validate(
 
 
 def _with_all_kinds(
-    document: Document, values: Mapping[str, Any], models: InstanceModels, context: Mapping[str, Any]
+    document: Document, values: Mapping[str, Any], models: "InstanceModels", context: Mapping[str, Any]
 ) -> Configuration:
     """Validate again, for faults that say all that would have been allowed."""
+    from auditord.config.faults import describe  # noqa: PLC0415 where there is a fault
+    from auditord.config.instances import configuration_model  # noqa: PLC0415 the same
+
     try:
         return configuration_model(models).model_validate(values, context=dict(context))
     except ValidationError as error:
@@ -111,6 +141,8 @@ def disabled_hooks(paths: Sequence[Path] | None, environ: Mapping[str, str]) -> 
     try:
         return _OnlyHooks.model_validate(document.values).hooks.disabled
     except ValidationError as error:
+        from auditord.config.faults import describe  # noqa: PLC0415 where there is a fault
+
         raise refusal(describe(error, document, {})) from error
 
 
@@ -118,8 +150,12 @@ class _OnlyHooks(BaseModel):
     hooks: HooksSection = HooksSection()
 
 
-def _read_all(paths: Sequence[Path] | None, environ: Mapping[str, str], models: InstanceModels) -> Document:
+def _read_all(paths: Sequence[Path] | None, environ: Mapping[str, str], models: "InstanceModels") -> Document:
     files = read_files(paths)
+    if not any(name.startswith("AUDITOR") for name in environ):
+        return files
+    from auditord.config.auditor_environment import read_auditor_environment  # noqa: PLC0415 which few need
+
     try:
         below = files.merged_with(read_auditor_environment(environ, files))
         return below.merged_with(_environment(environ, below, models))
@@ -127,7 +163,7 @@ def _read_all(paths: Sequence[Path] | None, environ: Mapping[str, str], models: 
         raise refusal(str(error).splitlines()) from error
 
 
-def _environment(environ: Mapping[str, str], below: Document, models: InstanceModels) -> Document:
+def _environment(environ: Mapping[str, str], below: Document, models: "InstanceModels") -> Document:
     if not any(name.startswith(PREFIX) for name in environ):
         return Document()
     from auditord.config.environment import read_environment  # noqa: PLC0415 pydantic-settings, which few need

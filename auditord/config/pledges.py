@@ -3,12 +3,14 @@
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from auditord.reporting.pledges import Pledge
 from auditord_hookspecs import Section
+
+if TYPE_CHECKING:
+    from auditord.reporting.pledges import Pledge
 
 
 def _positive(amount: Decimal) -> Decimal:
@@ -37,6 +39,8 @@ class PledgeSection(Section):
             raise ValueError("'to' is not behind 'from'")
         return self
 
-    def pledge(self) -> Pledge:
+    def pledge(self) -> "Pledge":
         """The pledge as reports work with it."""
+        from auditord.reporting.pledges import Pledge  # noqa: PLC0415 with reports
+
         return Pledge(self.site, self.group, self.score, Fraction(self.amount), self.first, self.end)
