@@ -1,9 +1,11 @@
 """``auditord doctor``: look at everything that the configuration refers to."""
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
+from textwrap import fill, indent
 from typing import Final
 
 import anyio
@@ -16,7 +18,7 @@ from auditord.cli.tables import new_table, print_table
 from auditord.doctor import Examined, examine
 from auditord.errors import DaemonError
 from auditord_hookspecs.checks import Severity
-from auditord_hookspecs.terminal import output_option, say, write_json
+from auditord_hookspecs.terminal import escaped, output_option, say, say_lines, write_json
 from auditord_hookspecs.wording import counted
 
 EXIT_CODES: Final = {Severity.OK: 0, Severity.WARNING: 1, Severity.FAILURE: 2}
@@ -24,6 +26,9 @@ EXIT_CODES: Final = {Severity.OK: 0, Severity.WARNING: 1, Severity.FAILURE: 2}
 
 _ANSWER_SECONDS: Final = 10.0
 """Seconds for a running daemon to say how it fares."""
+
+_LINE: Final = 98
+"""Columns of a finding in a pipe, behind two blanks."""
 
 _WORDS: Final = {"ok": "OK", "warning": "WARNING", "failure": "CRITICAL"}
 
@@ -86,7 +91,17 @@ def print_findings(found: Sequence[Examined], *, show_all: bool) -> None:
 
 
 def _print(found: Sequence[Examined]) -> None:
+    if not sys.stdout.isatty():  # five columns of sentences make lines that nobody reads
+        _print_blocks(found)
+        return
     table = new_table("", "where", "what", "how it is", "what to do")
     for each in found:
         table.add_row(each.severity, each.where, each.subject, each.text, each.remedy)
     print_table(table)
+
+
+def _print_blocks(found: Sequence[Examined]) -> None:
+    for each in found:
+        say(f"{each.severity}: {each.where}, {each.subject}")
+        for text in filter(None, (each.text, each.remedy and f"to do: {each.remedy}")):
+            say_lines(indent(fill(escaped(text), _LINE, break_long_words=False, break_on_hyphens=False), "  "))

@@ -29,7 +29,7 @@ async def write_table(records: AsyncIterator[Record], out: TextIO) -> int:
     """A table for people; returns how many rows it has. Meant for few records: a table is laid out as a whole."""
     table = new_table("record", "site", "group", "user", "start (UTC)", "runtime", "cores")
     for column in table.columns[-2:]:
-        column.justify = "right"
+        column.right = True
     async for record in records:
         table.add_row(*_table_row(record))
     print_table(table, out)

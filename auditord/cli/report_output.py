@@ -2,17 +2,12 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
 from fractions import Fraction
 from functools import partial
 from typing import Final, TypeAlias
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from auditord.cli.report_options import Answered
-from auditord.cli.tables import new_table, print_table
+from auditord.cli.tables import Table, new_table, print_table
 from auditord.reporting import Figure, Measure, Report, Row
 from auditord.reporting.bins import parts_of
 from auditord.reporting.pledges import pledged
@@ -27,11 +22,6 @@ _NO_LABEL: Final = "(none)"
 _ALL: Final = "all"
 _WITHOUT_DIGITS: Final = 1_000
 _COLUMNS: Final = 5
-_CHART_ROWS: Final = 6
-_CHART_WIDTH: Final = 100
-_COLOURS: Final = ("blue", "yellow", "green", "red", "cyan", "magenta", "white")
-_SHADES: Final = "█▓▒░#=+"
-"""Beside the colours, so that rows can be told apart without them."""
 
 
 def write_table(answered: Answered, most: int | None) -> None:
@@ -41,17 +31,18 @@ def write_table(answered: Answered, most: int | None) -> None:
     single = len(report.question.measures) == 1
     table = _by_bins(report) if single and report.bins else _by_measures(report, most)
     for column in table.columns[1:]:
-        column.justify = "right"
+        column.right = True
     if not report.rows:
         say("no record stopped in this period", err=True)
         return
     print_table(table)
     unit = f"{measure.title} ({measure.unit})" if measure.unit else measure.title
-    say(f"{unit if single else 'Totals are over all rows'}{_period(report)}", err=True)
+    say(f"{unit if single else 'Totals are over all rows'}{period(report)}", err=True)
     _write_pledge(answered)
 
 
-def _period(report: Report) -> str:
+def period(report: Report) -> str:
+    """The period of a report, behind a comma."""
     window = report.question.window
     span = "" if window is None else f", {window.start:%Y-%m-%d %H:%M} to {window.stop:%Y-%m-%d %H:%M}"
     return f"{span} {report.question.zone}" if span else ""
@@ -68,7 +59,7 @@ def _write_pledge(answered: Answered) -> None:
 def _by_bins(report: Report) -> Table:
     """One line for each bin, so that a year fits 80 columns."""
     measure = report.question.measures[0]
-    named = _largest(report, _COLUMNS)
+    named = largest(report, _COLUMNS)
     totals = [Row(None, report.totals, report.total)] if len(report.rows) > 1 else []
     unit = report.question.bin
     table = new_table(unit.value if unit else "", *(escaped(name) for name, _ in named), *("total" for _ in totals))
@@ -77,7 +68,7 @@ def _by_bins(report: Report) -> Table:
     for begin in report.bins:
         name = f"{begin}, {parts[begin].text()}" if begin in parts else begin.isoformat()
         table.add_row(name, *(shown(row.cells.get(begin, nothing)[0], measure) for row in columns))
-    table.add_row("total", *(shown(row.total[0], measure) for row in columns), style="bold")
+    table.add_row("total", *(shown(row.total[0], measure) for row in columns), bold=True)
     return table
 
 
@@ -85,10 +76,10 @@ def _by_measures(report: Report, most: int | None) -> Table:
     measures = report.question.measures
     titles = [f"{each.title} ({each.unit})" if each.unit == "%" else each.title for each in measures]
     table = new_table(report.question.by or "", *titles)
-    for name, row in _largest(report, len(report.rows) if most is None else most):
+    for name, row in largest(report, len(report.rows) if most is None else most):
         table.add_row(name, *map(shown, row.total, measures))
     if len(report.rows) > 1:
-        table.add_row("total", *map(shown, report.total, measures), style="bold")
+        table.add_row("total", *map(shown, report.total, measures), bold=True)
     return table
 
 
@@ -105,7 +96,7 @@ def _digits(value: Fraction, measure: Measure) -> int:
     return 1 if abs(value) >= 1 else 3
 
 
-def _largest(report: Report, most: int) -> Sequence[tuple[str, Row]]:
+def largest(report: Report, most: int) -> Sequence[tuple[str, Row]]:
     """The rows with their names; behind so many of them, the others as one."""
     rows, rest, count = report.largest(most)
     named = [(_ALL if report.question.by is None else row.label or _NO_LABEL, row) for row in rows]
@@ -113,55 +104,14 @@ def _largest(report: Report, most: int) -> Sequence[tuple[str, Row]]:
 
 
 def write_chart(answered: Answered, most: int | None) -> None:
-    """Bars: one for each bin, stacked by row; of a report without bins, one for each row."""
-    report = answered.report
-    measure = report.question.measures[0]
-    console = Console(highlight=False, markup=False)
-    console.width = min(console.width, _CHART_WIDTH)
-    if not report.rows:
+    """Bars; see :func:`auditord.cli.report_chart.print_chart`."""
+    if not answered.report.rows:
         say("no record stopped in this period", err=True)
         return
-    console.print(Text(f"{measure.title}{f' ({measure.unit})' if measure.unit else ''}{_period(report)}", "bold"))
-    if report.bins and not measure.ratio:
-        _print_bins(console, report, measure)
-    else:
-        _print_rows(console, report, measure, most)
+    from auditord.cli.report_chart import print_chart  # noqa: PLC0415 rich, for colours
+
+    print_chart(answered.report, most)
     _write_pledge(answered)
-
-
-def _print_bins(console: Console, report: Report, measure: Measure) -> None:
-    series = _largest(report, _CHART_ROWS)
-    sums = {begin: _value(report.totals, begin) for begin in report.bins}
-    parts = {begin: f" ({part.text()})" for begin, part in parts_of(report).items()}
-    width = console.width - 26 - max(map(len, parts.values()), default=0)
-    longest = max(sums.values()) or Fraction(1)
-    for begin in report.bins:
-        bar = Text(f"{begin.isoformat()}  ")
-        reached, drawn = Fraction(0), 0
-        for at, (_, row) in enumerate(series):
-            reached += _value(row.cells, begin)
-            until = round(width * reached / longest)
-            bar.append(_SHADES[at] * (until - drawn), _COLOURS[at])
-            drawn = max(drawn, until)
-        bar.append(f" {shown(Figure(sums[begin]), measure)}{parts.get(begin, '')}")
-        console.print(bar, overflow="crop", no_wrap=True)
-    for at, (name, row) in enumerate(series):
-        legend = Text(f"{_SHADES[at] * 2} ", _COLOURS[at]).append(f"{escaped(name)} ", "default")
-        console.print(legend.append(shown(row.total[0], measure), "default"))
-
-
-def _print_rows(console: Console, report: Report, measure: Measure, most: int | None) -> None:
-    named = [(escaped(name), row) for name, row in _largest(report, most or 20)]
-    label = min(max(len(name) for name, _ in named), 24)
-    longest = max(row.total[0].value or Fraction(0) for _, row in named) or Fraction(1)
-    for name, row in named:
-        length = max(round((console.width - label - 18) * (row.total[0].value or Fraction(0)) / longest), 0)
-        line = Text(f"{name[:label]:<{label}}  ").append(_SHADES[0] * length, _COLOURS[0])
-        console.print(line.append(f" {shown(row.total[0], measure)}", "default"), overflow="crop", no_wrap=True)
-
-
-def _value(cells: Mapping[date | None, tuple[Figure, ...]], begin: date) -> Fraction:
-    return (cells[begin][0].value or Fraction(0)) if begin in cells else Fraction(0)
 
 
 def _write_file(form: str, content: Callable[[Report], bytes], answered: Answered, _most: int | None) -> None:

@@ -18,7 +18,7 @@ def print_status(status: Mapping[str, Any]) -> None:  # Any: JSON
     print_labelled(_lines(status, now))
     table = new_table("instance", "kind", *_TIMES, "records")
     for column in table.columns[2:]:
-        column.no_wrap = True  # "5 min ago" is read at a glance; names give way
+        column.whole = True  # "5 min ago" is read at a glance; names give way
     for run in status["instances"]:
         times = (distance(run["last_run"], now) or "never", distance(run["last_success"], now) or "never")
         table.add_row(run["task"], run["kind"], *times, _next(run, now), str(run["records"]))

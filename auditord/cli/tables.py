@@ -1,52 +1,127 @@
-"""Tables on the terminal; in a pipe they are as wide as their contents, so that they can be searched."""
+"""Tables on the terminal, within its width. In a pipe, lines break at blanks alone, so that they can be searched."""
 
+import os
+import shutil
 import sys
-from collections.abc import Iterable
-from typing import Any, Final, TextIO
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from textwrap import wrap
+from typing import Final, TextIO
+from unicodedata import category, east_asian_width
 
-from rich.console import Console, RenderableType
-from rich.table import Table
+import click
 
 from auditord_hookspecs.terminal import escaped, say
 
 _LABEL: Final = 10
-_WIDE: Final = 10_000  # columns: a pipe has no width, and a line that is cut or folded cannot be searched
+_GAP: Final = "  "
+_LONG: Final = 100
+"""Columns of a cell in a pipe; a longer word stays whole."""
+
+_DUMB: Final = ("dumb", "unknown")
+"""Terminals (``TERM``) without bold letters."""
 
 
-class PlainTable(Table):
-    """A table whose cells are plain text: nothing in them acts on the terminal."""
+@dataclass(slots=True)
+class Column:
+    """A column of a table.
 
-    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:  # Any: rich's own
+    Args:
+        title: above it.
+        right: whether cells are aligned to the right, as numbers are.
+        whole: whether cells stay on one line, and others give way.
+    """
+
+    title: str
+    right: bool = False
+    whole: bool = False
+
+
+@dataclass(slots=True)
+class Table:
+    """A table without lines; nothing in its cells acts on the terminal."""
+
+    columns: Sequence[Column]
+    _rows: list[tuple[tuple[str, ...], bool]] = field(default_factory=list[tuple[tuple[str, ...], bool]])
+
+    def add_row(self, *cells: str, bold: bool = False) -> None:
         """Add a row."""
-        super().add_row(*(escaped(cell) if isinstance(cell, str) else cell for cell in cells), **options)
+        self._rows.append((tuple(map(escaped, cells)), bold))
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return len(self._rows)
+
+    def lines(self, most: int | None) -> Iterator[tuple[str, bool]]:
+        """The lines, and whether they are bold.
+
+        Args:
+            most: the columns of a terminal; None in a pipe.
+        """
+        rows = [(tuple(escaped(each.title) for each in self.columns), True), *self._rows]
+        widths = [max(_width(cells[at]) for cells, _ in rows) for at in range(len(self.columns))]
+        limits = [min(each, _LONG) for each in widths] if most is None else self._shrunk(widths, most)
+        for cells, bold in rows:
+            folded = [_folded(cell, limit, most is not None) for cell, limit in zip(cells, limits, strict=True)]
+            for parts in zip_longest(*folded, fillvalue=""):
+                aligned = map(_aligned, parts, limits, self.columns)
+                yield _GAP.join(aligned).rstrip(), bold
+
+    def _shrunk(self, widths: Sequence[int], most: int) -> Sequence[int]:
+        """Take from the widest columns what is too much."""
+        found = list(widths)
+        yielding = [at for at, column in enumerate(self.columns) if not column.whole]
+        while sum(found) + len(_GAP) * (len(found) - 1) > most and yielding:
+            widest = max(yielding, key=found.__getitem__)
+            if found[widest] == 1:
+                break
+            found[widest] -= 1
+        return found
 
 
 def new_table(*titles: str) -> Table:
-    """An empty table without lines."""
-    table = PlainTable(box=None, header_style="bold", pad_edge=False)
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    return table
+    """An empty table."""
+    return Table([Column(title) for title in titles])
 
 
 def print_labelled(lines: Iterable[tuple[str, str]]) -> None:
     """Print lines behind their labels; on a terminal, one that is too long goes on below its text."""
-    if not sys.stdout.isatty():
-        for label, text in lines:
-            say(f"{label:<{_LABEL}}  {text}")
-        return
-    table = PlainTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(min_width=_LABEL, no_wrap=True)
-    table.add_column(overflow="fold")
     for label, text in lines:
-        table.add_row(label, text)
-    print_table(table)
+        head, room = f"{label:<{_LABEL}}{_GAP}", shutil.get_terminal_size().columns - _LABEL - len(_GAP)
+        for at, part in enumerate(_folded(escaped(text), room, whole=True) if sys.stdout.isatty() else [text]):
+            say((" " * len(head) if at else head) + part)
 
 
 def print_table(table: Table, out: TextIO | None = None) -> None:
     """Print a table that has rows."""
-    console = Console(file=out or sys.stdout, highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = _WIDE
-    if table.row_count:
-        console.print(table)
+    out = out or sys.stdout
+    if not table.row_count:
+        return
+    most = shutil.get_terminal_size().columns if out.isatty() else None
+    styled = most is not None and os.environ.get("TERM") not in _DUMB
+    for line, bold in table.lines(most):
+        click.echo(click.style(line, bold=True) if bold and styled else line, file=out)
+
+
+def _folded(text: str, limit: int, whole: bool) -> Sequence[str]:  # noqa: FBT001 words are broken, too
+    """The text in parts of at most so many columns."""
+    if _width(text) <= limit:
+        return [text]
+    narrow = limit if len(text) == _width(text) else max(limit // 2, 1)  # letters may be two columns wide
+    return wrap(text, max(narrow, 1), break_long_words=whole, break_on_hyphens=False) or [""]
+
+
+def _aligned(part: str, limit: int, column: Column) -> str:
+    blanks = " " * (limit - _width(part))
+    return blanks + part if column.right else part + blanks
+
+
+def _width(text: str) -> int:
+    """The columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if category(each) in {"Mn", "Me", "Cf"} else 2 if east_asian_width(each) in {"W", "F"} else 1 for each in text
+    )

@@ -516,5 +516,5 @@ def test_the_text_names_what_is_wrong_first(doctor: Doctor) -> None:
     doctor.sections = {"collectors": {"slurm": {"kind": "slurm", "sacct": "/nowhere/sacct"}}}
     ended = CliRunner().invoke(auditord, ("doctor", "--config", str(doctor.file())))
     lines: Mapping[int, str] = dict(enumerate(ended.stdout.splitlines()))
-    assert lines[1].startswith("failure")
+    assert lines[0].startswith("failure")
     assert ended.stdout.splitlines()[-1].startswith("CRITICAL: 1 failure,")
