@@ -61,6 +61,32 @@ class GuessingGroup(click.Group):
             raise click.NoSuchCommand(args[0], possibilities=self.list_commands(ctx), ctx=ctx) from error
 
 
+class LazyGroup(GuessingGroup):
+    """A group whose commands are in another module, which is imported when one of them is used.
+
+    Args:
+        module: of the commands.
+        names: what the user types; the module has each under this name, with ``_command`` after it.
+    """
+
+    def __init__(self, *args: Any, module: str, names: Sequence[str], **kwargs: Any) -> None:  # Any: click's own
+        super().__init__(*args, **kwargs)
+        self._module = module
+        self._names = names
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return sorted({*self._names, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in self._names:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(self._module), f"{cmd_name}_command")
+        _add_config_option(command)
+        return command
+
+
 class ExtensibleGroup(GuessingGroup):
     """A group of the host that also has the commands of a hook module's group of the same name."""
 

@@ -7,9 +7,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from auditord.cli.amending import close_command, correct_command, delete_command, history_command
 from auditord.cli.daemons import url_option
 from auditord.cli.exports import Export
+from auditord.cli.frame import LazyGroup
 from auditord.cli.installation import run_async
 from auditord.cli.record_filters import lake_records, opened_source, opened_store
 from auditord.cli.record_listing import export_of, listing_options, query_of, write_records
@@ -19,7 +19,13 @@ from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.terminal import say, write
 
 
-@click.group("records", invoke_without_command=True)
+@click.group(
+    "records",
+    cls=LazyGroup,
+    module="auditord.cli.amending",
+    names=("close", "correct", "delete", "history"),
+    invoke_without_command=True,
+)
 @listing_options
 @click.option("--include", type=click.Choice(["archive"]), help="Also the records of the archive.")
 @click.option(
@@ -59,10 +65,6 @@ def records_command(  # Any: click's values
         run_async(_print_differences, chosen["form"])
     else:
         run_async(_export_lake if source == "lake" else _export, query, export_of(**chosen), url)
-
-
-for _command in (close_command, correct_command, delete_command, history_command):
-    records_command.add_command(_command)
 
 
 def _refuse_options(ctx: click.Context) -> None:

@@ -15,7 +15,6 @@ from auditord.archive.opening import archive_of
 from auditord.cli.installation import load_configuration, run_async, utc_now
 from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE
 from auditord.cli.record_filters import opened_lake
-from auditord.client import AsyncClient
 from auditord.config.model import Configuration
 from auditord.reporting import LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
@@ -214,6 +213,8 @@ def _noted(found: Aggregates) -> Aggregates:
 
 
 async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregates:
+    from auditord.client import AsyncClient  # noqa: PLC0415 aiohttp, where a server is asked
+
     token = None if options.token_file is None else options.token_file.read_text().strip()
     async with AsyncClient(options.url or "", token=token) as client:
         return await client.aggregate(query, source=options.source)
