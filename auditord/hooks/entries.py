@@ -92,7 +92,7 @@ def _load_into(outcome: Future[object], load: Callable[[], object]) -> None:
 
 def installed_entries() -> Sequence[HookEntry]:
     """Every entry point of the group, in an order that does not depend on the file system."""
-    named = cache(_name_and_version)  # reading them parses the distribution's metadata, README included
+    named = cache(_name_and_version)  # without email.parser, which Distribution.metadata needs
     found = [
         HookEntry(HookModule(entry.name, entry.value, *named(entry.dist)), entry.load)
         for entry in entry_points(group=GROUP)
@@ -102,8 +102,9 @@ def installed_entries() -> Sequence[HookEntry]:
 
 
 def _name_and_version(distribution: Distribution) -> tuple[str, str]:
-    metadata = distribution.metadata
-    return metadata["Name"], metadata["Version"]
+    head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
+    fields = dict(line.partition(": ")[::2] for line in head.splitlines())
+    return fields["Name"], fields["Version"]
 
 
 def blame(error: BaseException) -> str:

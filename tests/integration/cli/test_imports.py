@@ -1,0 +1,94 @@
+"""Commands that only look start fast. Imports are most of their time, so what each may import is listed here."""
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import anyio
+import pytest
+
+from auditord.spool import Spool
+from auditord.store import Duplicates, Provenance
+from auditord.store.opening import open_store
+from auditord.testing import make_record
+
+NOW: Final = datetime.now(UTC)
+
+RUN: Final = """
+import sys
+from auditord.cli import main
+try:
+    main()
+except SystemExit as ended:
+    assert ended.code in (None, 0, 3), ended.code
+print(*sys.modules, file=sys.stderr)
+"""
+
+LIBRARIES: Final = {
+    "annotated_types", "anyio", "click", "msgspec", "pydantic", "pydantic_core", "typing_extensions",
+    "typing_inspection", "uvloop", "yaml",
+}  # fmt: skip
+"""All that may come from elsewhere: no rich, no aiohttp, no psycopg, no prometheus_client."""
+
+LOOKING: Final = {"cli", "config", "database", "duplicates", "errors"}
+STORE: Final = LOOKING | {"archive", "lake", "store"}
+OURS: Final = {
+    "records": STORE,
+    "top": STORE | {"reporting"},
+    "quarantine list": LOOKING | {"spool", "web"},
+    "status": LOOKING | {"actions", "audit", "backup", "hooks", "spool", "store"},
+}
+"""Parts of the daemon."""
+
+KINDS: Final = {"access", "commands", "contexts", "http", "kinds", "panels", "proposals", "sources", "transforms"}
+"""Parts of the contract that only instances need. The spool's types name some of them."""
+
+SLOW: Final = {"email.parser", "http.client", "urllib.request", "xml"}
+
+
+@pytest.fixture(scope="module")
+def configuration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("host")
+    (folder / "state").mkdir()
+    file = folder / "auditord.json"
+    files = {"kind": "files", "folder": str(folder / "dropped")}
+    file.write_text(json.dumps({"state_dir": str(folder / "state"), "collectors": {"files": files}}))
+
+    async def fill() -> None:
+        async with Spool.opened(folder / "state", lambda: NOW):
+            pass
+        async with open_store(f"sqlite://{folder}/state/records.db", counted_keys=()) as store:
+            await store.add(make_record("job-1", start=NOW), Provenance(NOW), Duplicates.SAME_RUN)
+
+    anyio.run(fill)
+    return file
+
+
+@pytest.mark.parametrize("command", OURS)
+def test_a_command_that_looks_imports_little(configuration: Path, command: str) -> None:
+    arguments = [sys.executable, "-c", RUN, "--config", str(configuration), *command.split()]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60)
+    modules = set(done.stderr.splitlines()[-1].split())
+    tops = {name.partition(".")[0] for name in modules}
+    assert {name for name in tops if name in LIBRARIES or _is_foreign(name)} <= LIBRARIES | _hooks(command)
+    assert {name.split(".")[1] for name in modules if name.startswith("auditord.")} <= OURS[command]
+    assert {name for name in modules if name.startswith("auditord.web.")} <= {
+        "auditord.web.api", "auditord.web.api.quarantine_entries", "auditord.web.api.shapes",
+        "auditord.web.problem_shapes",
+    }  # fmt: skip
+    contract = {name.split(".")[1] for name in modules if name.startswith("auditord_hookspecs.")}
+    assert command in {"status", "quarantine list"} or not contract & KINDS
+    assert not modules & SLOW
+
+
+def _hooks(command: str) -> set[str]:
+    """What a command has that asks the kinds for their remarks on the configuration."""
+    return {"auditord_builtin", "pluggy"} if command == "status" else set()
+
+
+def _is_foreign(name: str) -> bool:
+    of_python = name in sys.stdlib_module_names or name.startswith(("_", "cython_runtime"))
+    return not of_python and name not in {"auditord", "auditord_hookspecs"}
