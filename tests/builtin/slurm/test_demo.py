@@ -6,6 +6,7 @@ import pytest
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.demo import RECORDED, SACCT
 from auditord_builtin.slurm.kinds import SLURM
+from auditord_hookspecs.checks import Severity
 from tests.real_context import RealContext
 
 pytestmark = pytest.mark.anyio
@@ -30,6 +31,14 @@ async def test_the_recorded_accounting_is_replayed_through_the_collector() -> No
     assert sum(batch.skipped.get("never started", 0) for batch in context.kept) == 3
     assert not any(batch.quarantined for batch in context.kept)
     assert not await context.keep(SLURM.collect(demo_config(), context))
+
+
+async def test_doctor_finds_nothing_wrong_with_it() -> None:
+    assert SLURM.check is not None
+    context = RealContext(moment=RECORDED.stop)
+    findings = [each async for each in SLURM.check(demo_config(), context)]
+    assert {each.severity for each in findings} == {Severity.OK}, findings
+    assert {"columns", "accounting"} <= {each.subject for each in findings}
 
 
 async def test_the_player_needs_nothing_but_an_interpreter(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Plays sacct: prints what a real one (Slurm 22.05) printed, cut to the columns and the period that are asked for.
 
-A program of its own, run as ``python -IS sacct.py``; understands the options that the collector uses. The recorded
-texts are printed unchanged; only which rows and columns, and the text between them, follow the query. Times are seconds
-since 1970, as with ``SLURM_TIME_FORMAT=%s``.
+A program of its own, run as ``python -IS sacct.py``; understands the options that the collector and ``auditord doctor``
+use. The recorded texts are printed unchanged; only which rows and columns, and the text between them, follow the query.
+Times are seconds since 1970, as with ``SLURM_TIME_FORMAT=%s``.
 """
 
 import argparse
@@ -52,6 +52,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sacct", description=__doc__, allow_abbrev=False)
     for flag in ("allusers", "duplicates", "noheader", "noconvert", "parsable2", "allocations", "allclusters"):
         parser.add_argument(f"--{flag}", action="store_true")
+    parser.add_argument("--version", action="version", version="slurm 22.05")
+    parser.add_argument("--helpformat", action="store_true")
     for option in ("delimiter", "format", "starttime", "endtime", "state", "clusters"):
         parser.add_argument(f"--{option}", default="")
     return parser.parse_args()
@@ -60,6 +62,9 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     """Print the rows, or complain as sacct does."""
     options = parse_arguments()
+    if options.helpformat:
+        print(*next(read_recorded()))  # noqa: T201 its job
+        return
     columns = options.format.split(",")
     for row in choose_rows(options):
         if unknown := [column for column in columns if column not in row]:
