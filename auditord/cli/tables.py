@@ -1,6 +1,5 @@
 """Tables on the terminal, within its width. In a pipe, lines break at blanks alone, so that they can be searched."""
 
-import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,17 +9,12 @@ from textwrap import wrap
 from typing import Final, TextIO
 from unicodedata import category, east_asian_width
 
-import click
-
 from auditord_hookspecs.terminal import escaped, say
 
 _LABEL: Final = 10
 _GAP: Final = "  "
 _LONG: Final = 100
 """Columns of a cell in a pipe; a longer word stays whole."""
-
-_DUMB: Final = ("dumb", "unknown")
-"""Terminals (``TERM``) without bold letters."""
 
 
 @dataclass(slots=True)
@@ -100,9 +94,8 @@ def print_table(table: Table, out: TextIO | None = None) -> None:
     if not table.row_count:
         return
     most = shutil.get_terminal_size().columns if out.isatty() else None
-    styled = most is not None and os.environ.get("TERM") not in _DUMB
     for line, bold in table.lines(most):
-        click.echo(click.style(line, bold=True) if bold and styled else line, file=out)
+        say(line, bold=bold, out=out)
 
 
 def _folded(text: str, limit: int, whole: bool) -> Sequence[str]:  # noqa: FBT001 words are broken, too

@@ -10,6 +10,7 @@ escapes, in the notation of JSON. Commands print by these functions and by no ot
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from io import TextIOBase
@@ -35,6 +36,9 @@ json_option: Final = click.option(
     help="JSON is all there is.",
 )
 """The option of commands that print nothing but JSON, so that programs can give it to every command."""
+
+_DUMB: Final = ("dumb", "unknown")
+"""Terminals (``TERM``) without bold letters."""
 
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
@@ -71,9 +75,10 @@ def escaped_lines(text: str) -> str:
     return "\n".join("\t".join(map(escaped, line.split("\t"))) for line in text.split("\n"))
 
 
-def say(line: str = "", *, err: bool = False) -> None:
-    """Print one line, on standard output or standard error."""
-    click.echo(escaped(line), err=err)
+def say(line: str = "", *, err: bool = False, bold: bool = False, out: TextIO | None = None) -> None:
+    """Print one line, on standard output, on standard error or where ``out`` leads; bold on a terminal that can."""
+    styled = bold and (out or sys.stdout).isatty() and os.environ.get("TERM") not in _DUMB
+    click.echo(click.style(escaped(line), bold=True) if styled else escaped(line), file=out, err=err)
 
 
 def say_cells(cells: Iterable[str]) -> None:

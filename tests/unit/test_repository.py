@@ -31,6 +31,7 @@ def readme_commands() -> list[str]:
 def test_ci_calls_the_readmes_test_command() -> None:
     run_demo, run_tests = readme_commands()
     assert "auditord demo" in run_demo
+    assert "--quiet" not in run_demo, "who tries it for the first time would look at nothing for half a minute"
     assert run_tests in (ROOT / ".ci/run").read_text().splitlines()
 
 

@@ -84,8 +84,37 @@ def test_a_command_that_looks_imports_little(configuration: Path, command: str) 
     assert not modules & SLOW
 
 
+FIRST_LINE: Final = """
+import sys
+from auditord.cli import main
+
+class Screen:
+    def write(self, text):
+        if not text:
+            return
+        print(text.strip(), file=sys.stderr)
+        print(*sys.modules, file=sys.stderr)
+        raise SystemExit
+
+    def flush(self):
+        pass
+
+sys.stdout = Screen()
+main()
+"""
+
+
+def test_the_demo_says_something_before_it_imports_the_daemon() -> None:
+    arguments = [sys.executable, "-c", FIRST_LINE, "demo"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60)
+    line, modules = done.stderr.splitlines()
+    assert "starting a daemon in a temporary folder" in line
+    assert {name.split(".")[1] for name in modules.split() if name.startswith("auditord.")} <= {"cli", "config"}
+    assert "aiohttp" not in modules.split()
+
+
 def _hooks(command: str) -> set[str]:
-    """What a command has that asks the kinds for their remarks on the configuration."""
+    """Return the further libraries of a command that asks kinds for their remarks on the configuration."""
     return {"auditord_builtin", "pluggy"} if command == "status" else set()
 
 

@@ -18,7 +18,7 @@ PLURALS: Final = (
 )
 NOUNS: Final = re.compile(rf" (?:(?!had|has|more|of|sends|THEN)\w+ )?(?:{PLURALS})\b")
 EXEMPT: Final = {
-    "auditord/cli/demo.py": "has commands, `auditord records`",
+    "auditord/cli/demo_run.py": "has commands, `auditord records`",
     "builtin_plugins/auditord_builtin/waldur/history.py": "has the messages of the program that it replaces",
 }
 
