@@ -90,10 +90,9 @@ def print_labelled(lines: Iterable[tuple[str, str]]) -> None:
 
 def print_table(table: Table, out: TextIO | None = None) -> None:
     """Print a table that has rows."""
-    out = out or sys.stdout
     if not table.row_count:
         return
-    most = shutil.get_terminal_size().columns if out.isatty() else None
+    most = shutil.get_terminal_size().columns if (out or sys.stdout).isatty() else None
     for line, bold in table.lines(most):
         say(line, bold=bold, out=out)
 

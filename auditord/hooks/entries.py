@@ -103,8 +103,8 @@ def installed_entries() -> Sequence[HookEntry]:
 
 def _name_and_version(distribution: Distribution) -> tuple[str, str]:
     head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
-    fields = dict(line.partition(": ")[::2] for line in head.splitlines())
-    return fields["Name"], fields["Version"]
+    fields = {name: text for name, _, text in (line.partition(": ") for line in head.splitlines())}
+    return fields.get("Name", "(no name)"), fields.get("Version", "(no version)")
 
 
 def blame(error: BaseException) -> str:

@@ -136,8 +136,8 @@ def test_files_of_another_user(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) 
     doctor.state.mkdir(mode=0o750)
     foreign = doctor.state / "spool.db-wal"
     foreign.touch()
-    found = os.stat_result((*foreign.stat()[:4], 4711, *foreign.stat()[5:]))
-    monkeypatch.setattr("auditord.doctor.host._looked_at", always(found))
+    as_seen = os.stat_result((*foreign.stat()[:4], 4711, *foreign.stat()[5:]))
+    monkeypatch.setattr("auditord.doctor.host._looked_at", always(as_seen))
     found = doctor.about("state_dir", "owners")
     assert (found["severity"], "spool.db-wal" in found["text"]) == ("failure", True)
     assert "chown -R" in found["remedy"]
