@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from auditord.cli.report_output import largest, period, shown
+from auditord.cli.report_figures import largest, period, shown
 from auditord.reporting import Figure, Measure, Report
 from auditord.reporting.bins import parts_of
 from auditord_hookspecs.terminal import escaped

@@ -1,14 +1,15 @@
 """Reports on the terminal and in files: table, chart, CSV, JSON and Parquet."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import partial
 from typing import Final, TypeAlias
 
+from auditord.cli.report_figures import largest, period, shown
 from auditord.cli.report_options import Answered
 from auditord.cli.tables import Table, new_table, print_table
-from auditord.reporting import Figure, Measure, Report, Row
+from auditord.reporting import Report, Row
 from auditord.reporting.bins import parts_of
 from auditord.reporting.pledges import pledged
 from auditord.reporting.report import zero
@@ -18,9 +19,6 @@ from auditord_hookspecs.terminal import escaped, say, write
 
 ReportOutput: TypeAlias = Callable[[Answered, int | None], None]
 
-_NO_LABEL: Final = "(none)"
-_ALL: Final = "all"
-_WITHOUT_DIGITS: Final = 1_000
 _COLUMNS: Final = 5
 
 
@@ -39,13 +37,6 @@ def write_table(answered: Answered, most: int | None) -> None:
     unit = f"{measure.title} ({measure.unit})" if measure.unit else measure.title
     say(f"{unit if single else 'Totals are over all rows'}{period(report)}", err=True)
     _write_pledge(answered)
-
-
-def period(report: Report) -> str:
-    """The period of a report, behind a comma."""
-    window = report.question.window
-    span = "" if window is None else f", {window.start:%Y-%m-%d %H:%M} to {window.stop:%Y-%m-%d %H:%M}"
-    return f"{span} {report.question.zone}" if span else ""
 
 
 def _write_pledge(answered: Answered) -> None:
@@ -81,26 +72,6 @@ def _by_measures(report: Report, most: int | None) -> Table:
     if len(report.rows) > 1:
         table.add_row("total", *map(shown, report.total, measures), bold=True)
     return table
-
-
-def shown(figure: Figure, measure: Measure) -> str:
-    """A figure for people."""
-    value = figure.value
-    return "-" if value is None else text(value, _digits(value, measure))
-
-
-def _digits(value: Fraction, measure: Measure) -> int:
-    """Digits behind the point: what a glance takes in, and never a zero for something."""
-    if not measure.unit or abs(value) >= _WITHOUT_DIGITS or not value:
-        return 0
-    return 1 if abs(value) >= 1 else 3
-
-
-def largest(report: Report, most: int) -> Sequence[tuple[str, Row]]:
-    """The rows with their names; behind so many of them, the others as one."""
-    rows, rest, count = report.largest(most)
-    named = [(_ALL if report.question.by is None else row.label or _NO_LABEL, row) for row in rows]
-    return named if rest is None else [*named, (f"{count} more", rest)]
 
 
 def write_chart(answered: Answered, most: int | None) -> None:
