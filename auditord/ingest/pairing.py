@@ -3,18 +3,19 @@
 Collectors do not ask again for what their checkpoints in the spool lie behind. So a store that is older than the spool
 (a restored copy), or another one, would lack records for good without a word. Both keep a number that grows with every
 delivery, start and stop, and twice a minute while clients write records past the spool: in the store once all that it
-stands for is there, and then in the spool.
+stands for is there, and then in the spool. If the spool cannot write a number, the store gets no further one until it
+can: a start takes the store for the spool's if the store is ahead by one at most.
 """
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 
 from auditord.errors import StoreMismatch
-from auditord.spool import Generation
+from auditord.spool import Generation, Spool
 from auditord.store import RecordStore
 from auditord.store.daemons import follows, list_daemons, read_generation
 from auditord.store.protocol import KnownDaemon
@@ -33,26 +34,10 @@ _LOST_SPOOL_REMEDY: Final = (
 )
 
 
-class GenerationRecord(Protocol):
-    """The spool, as far as it has a generation."""
-
-    async def generation(self) -> Generation:
-        """The generation that it has reached with the record store."""
-        ...
-
-    def reach(self, generation: int) -> None:
-        """Note that the store has the next generation."""
-        ...
-
-    async def keep_generation(self) -> None:
-        """Keep the generation now."""
-        ...
-
-
 class Pairing:
     """A store and a spool that must know each other."""
 
-    def __init__(self, store: RecordStore, spool: GenerationRecord) -> None:
+    def __init__(self, store: RecordStore, spool: Spool) -> None:
         self._store = store
         self._spool = spool
         self._lock = anyio.Lock()
@@ -67,31 +52,26 @@ class Pairing:
         """
         async with self._lock:
             own = await self._spool.generation()
-            known = await self._store.generation(own.spool_id)
-            if not follows(known, own.number + 1):
-                raise StoreMismatch(_mismatch(own.number, known))
+            _require_pair(own.number, await self._store.generation(own.spool_id))
 
     async def advance(self) -> None:
-        """Reach the next generation in the store; the spool keeps it with what it settles next.
+        """Reach the next generation in the store; the spool writes it with what it settles next.
 
-        What is delivered before that is in every copy of the store that has the generation.
+        Every copy of the store that has the generation has what was delivered before.
 
         Raises:
             StoreMismatch: they do not belong together, or one of them is an older copy.
-            StoreUnavailable: the store cannot be asked.
+            StoreUnavailable: one of them cannot be used; the next call repeats the generation.
         """
         async with self._lock:
-            own, writes = await self._spool.generation(), self._store.writes
-            known = await self._store.advance(own.spool_id, own.number + 1)
-            if not follows(known, own.number + 1):
-                raise StoreMismatch(_mismatch(own.number, known))
-            self._spool.reach(own.number + 1)
-            self._writes = writes
+            await self._advance()
 
     async def advance_both(self) -> None:
-        """Advance the store's generation, and keep it in the spool at once."""
+        """Advance the store's generation, and write it to the spool at once."""
+        writes = self._store.writes
         await self.advance()
         await self._spool.keep_generation()
+        self._writes = writes
 
     async def follow_writes(self) -> None:
         """Advance both if records were written since; a copy of the store without them is older from then on."""
@@ -102,10 +82,29 @@ class Pairing:
         """Let them belong together whatever they know of each other."""
         async with self._lock:
             own = await self._spool.generation()
-            known = await self._store.advance(own.spool_id, own.number + 1, adopt=True)
-            self._spool.reach(max(own.number, known) + 1)
-            await self._store.advance(own.spool_id, max(own.number, known) + 1, adopt=True)
+            known = await self._store.generation(own.spool_id)
+            if follows(known, own.number + 1):
+                await self._advance()
+            else:
+                number = max(own.number, known) + 1  # which no copy of either has
+                await self._store.advance(own.spool_id, number, adopt=True)
+                self._spool.reach(number)
             await self._spool.keep_generation()
+
+    async def _advance(self) -> None:
+        """Advance the store to the generation after the one in the spool's file.
+
+        If the store has that number already, the spool has failed to write it, and a copy of the store may have it
+        without what was delivered since. So the spool writes it first, and the store gets the next one.
+        """
+        own = await self._spool.generation()
+        known = await self._store.advance(own.spool_id, own.number + 1)
+        _require_pair(own.number, known)
+        self._spool.reach(own.number + 1)
+        if known > own.number:
+            await self._spool.keep_generation()
+            await self._store.advance(own.spool_id, own.number + 2)
+            self._spool.reach(own.number + 2)
 
 
 def missing_store(lack: str) -> StoreMismatch:
@@ -120,9 +119,7 @@ def recognise(own: Generation, host: str, state_dir: Path, now: datetime) -> Wor
         StoreMismatch: they do not belong together, one is an older copy, or the spool is new and the store knows
             another one of this host and folder.
     """
-    known = yield from read_generation(own.spool_id)
-    if not follows(known, own.number + 1):
-        raise StoreMismatch(_mismatch(own.number, known))
+    _require_pair(own.number, (yield from read_generation(own.spool_id)))
     if own.number == 0:
         daemons = yield from list_daemons(now)
         refuse_lost_spool([each for each in daemons if each.state.spool_id != own.spool_id], host, state_dir)
@@ -159,6 +156,11 @@ def _namesake(daemon: KnownDaemon) -> str:
         "machine or in another container, give the two different host names; or let this one begin with a spool.db of "
         f"its own by `auditord database adopt`. If it was this one, whose spool.db is lost: {_LOST_SPOOL_REMEDY}"
     )
+
+
+def _require_pair(own: int, known: int) -> None:
+    if not follows(known, own + 1):
+        raise StoreMismatch(_mismatch(own, known))
 
 
 def _mismatch(own: int, known: int) -> str:

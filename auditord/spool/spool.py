@@ -62,7 +62,7 @@ class Spool:
         self._occupancy = queue.Occupancy(occupied)
         self.occupied: Final = self._occupancy.senders
         """The senders for which something may wait, now and later; asks no database."""
-        self._generation = generation
+        self._generation = self._reached = generation
 
     @classmethod
     @asynccontextmanager
@@ -103,7 +103,8 @@ class Spool:
         Raises:
             SchemaMismatch: it is of another version.
         """
-        _make(state_dir)
+        with suppress(OSError):  # opening a file in it says better what is wrong
+            await anyio.Path(state_dir).mkdir(mode=0o750, parents=True, exist_ok=True)
         if (state_dir / FILE).exists():
             await Database.open_read_only(state_dir / FILE, MIGRATIONS).close()
         async with cls.opened(state_dir, now) as spool:
@@ -208,14 +209,15 @@ class Spool:
 
     async def settle(self, sender: str, delivered: Sequence[int], refused: Mapping[int, str]) -> None:
         """Forget delivered entries; put refused ones into quarantine, each with its reason."""
-        now, mark = self._now(), self._occupancy.mark(sender)
+        now, mark, reached = self._now(), self._occupancy.mark(sender), self._reached
 
         def work(connection: sqlite3.Connection) -> bool:
-            queue.set_generation(connection, self._generation.number)
+            queue.set_generation(connection, reached.number)
             return queue.settle(connection, sender, delivered, refused, now)
 
         if not await self._database.write(work):
             self._occupancy.empty(sender, mark)
+        self._generation = reached
 
     async def postpone(self, until: Mapping[int, datetime]) -> None:
         """Count a failed attempt of each entry, which is not to be tried before the given instant."""
@@ -267,8 +269,7 @@ class Spool:
         thing = SetAside(
             Stage.BODY, "api", digest, body, printable(reason), provenance=provenance, route=printable(route)
         )
-        limits, now = (self._max_bodies, self._max_body_bytes), self._now()
-        await self._write(quarantine.keep_body, thing, now, *limits)
+        await self._write(quarantine.keep_body, thing, self._now(), self._max_bodies, self._max_body_bytes)
 
     async def quarantine_list(
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000
@@ -319,16 +320,18 @@ class Spool:
     # -- the record store -------------------------------------------------------------------------------------------
 
     async def generation(self) -> Generation:
-        """The generation that spool and record store have reached together."""
+        """Return the generation that the file has for certain."""
         return self._generation
 
-    def reach(self, generation: int) -> None:
-        """Note that the store has the next generation; it is kept here with the deliveries that are settled next."""
-        self._generation = replace(self._generation, number=generation)
+    def reach(self, number: int) -> None:
+        """Note that the store has a generation; :meth:`settle` or :meth:`keep_generation` writes it to the file."""
+        self._reached = replace(self._reached, number=number)
 
     async def keep_generation(self) -> None:
-        """Keep the generation now."""
-        await self._write(queue.set_generation, self._generation.number)
+        """Write the generation that the store has to the file."""
+        reached = self._reached
+        await self._write(queue.set_generation, reached.number)
+        self._generation = reached
 
     # -- health -----------------------------------------------------------------------------------------------------
 
@@ -343,8 +346,3 @@ class Spool:
     async def statistics(self) -> SpoolStatistics:
         """Count what the spool holds."""
         return await self._database.read(memory.statistics)
-
-
-def _make(folder: Path) -> None:
-    with suppress(OSError):  # opening a file in it says better what is wrong
-        folder.mkdir(mode=0o750, parents=True, exist_ok=True)

@@ -330,6 +330,26 @@ async def test_a_store_copied_in_the_middle_of_a_delivery_is_an_older_copy(tmp_p
     await require_refused(state, tmp_path)
 
 
+@pytest.mark.anyio
+async def test_deliveries_that_could_not_be_settled_are_no_reason_to_refuse_a_start(tmp_path: Path) -> None:
+    """As on a full disk, with a kill at its end."""
+    state = tmp_path / "state"
+    url = f"sqlite://{state / 'records.db'}"
+    async with storage(state, url) as opened:
+        sink = StoreSink(opened.store, lambda: datetime.now(UTC), pairing=opened.pairing)
+        await opened.spool.enqueue("slurm", Batch([make_record("job")]), ["local"])
+        [queued] = await opened.spool.claim("local", 10)
+        with patch.object(opened.spool, "keep_generation", side_effect=StoreUnavailable("full")):
+            for _ in range(3):
+                with suppress(StoreUnavailable):
+                    await sink.deliver([queued.entry])
+        await backup(state / "spool.db", tmp_path / "spool.db")
+        await backup(state / "records.db", tmp_path / "saved.db")
+    put_back(state, tmp_path)
+    async with storage(state, url) as opened:
+        assert len(await opened.spool.claim("local", 10)) == 1
+
+
 async def add_one(store: RecordStore) -> None:
     await store.add(make_record("later"), PROVENANCE, Duplicates.SAME_RUN)
 
