@@ -1,5 +1,6 @@
 """``auditord run``: the daemon, and the signals that end it."""
 
+import faulthandler
 import logging
 import os
 import resource
@@ -44,6 +45,7 @@ def run_command() -> None:
     installation = load_installation(lambda _: False)
     settings = installation.configuration.logging
     logs.set_up(settings.level, settings.format)
+    faulthandler.enable()  # names a fatal signal, such as SIGBUS after the disk of a mapped file failed
     _allow_connections()
 
     read = partial(load, config_paths(), installation.hooks.kinds, os.environ, installation.hooks.resolve_secret)
