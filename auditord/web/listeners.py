@@ -173,7 +173,7 @@ def _remove_stale(address: UnixListen) -> None:
 
 
 def _remove(path: Path, inode: int) -> None:
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # on a disk that turned read-only, say; the next start removes what stays
         if path.lstat().st_ino == inode:  # another daemon may have taken the path meanwhile
             path.unlink()
 
