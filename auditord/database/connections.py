@@ -29,7 +29,8 @@ _WRITING: Final[tuple[LiteralString, ...]] = (
     "PRAGMA page_size = 4096",
     # Of a new file (of an older one after a VACUUM): what is deleted can give its room back, some pages at a time.
     "PRAGMA auto_vacuum = INCREMENTAL",
-    # Readers never wait for the writer, nor it for them; a commit is one append and one fsync.
+    # Readers never wait for the writer, nor it for them; a commit is one append and one fsync. The index of the log is
+    # a mapped file: exclusive locking needs none, but locks out commands that read beside a daemon.
     "PRAGMA journal_mode = WAL",
     # The answer to a client goes out after the commit, so the commit must survive a power cut.
     "PRAGMA synchronous = FULL",

@@ -151,13 +151,27 @@ def test_entries_that_could_not_be_settled_on_a_full_disk_are_delivered_after_a_
         wait_until(lambda: site.stored() == sorted(site.acknowledged), site.last_words)
 
 
+def test_a_stop_on_a_disk_that_turned_read_only_is_in_order(tmp_path: Path, disk: Disk) -> None:
+    site = Site(tmp_path, disk, f"sqlite://{tmp_path / 'records.db'}")
+    with site.daemon() as process:
+        site.post()
+        disk.cut_off()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, site.last_words()
+    disk.unmount()
+    assert disk.mount() == 0
+    with site.daemon():
+        wait_until(lambda: site.stored() == ["job-1"], site.last_words)
+
+
 def test_a_fatal_signal_leaves_its_name_and_the_stacks_in_the_log(tmp_path: Path) -> None:
-    """As SIGBUS, which the kernel sends where it cannot write a page of SQLite's shared memory to its disk."""
+    """The kernel sends SIGBUS where a page of SQLite's shared memory cannot be had, here since its file was cut."""
     site = Site(tmp_path, Disk(tmp_path), f"sqlite://{tmp_path / 'records.db'}")
     site.disk.folder.mkdir()
     with site.daemon() as process:
-        process.send_signal(signal.SIGBUS)
-        assert process.wait(PATIENCE) == -signal.SIGBUS
+        os.truncate(site.disk.folder / "state" / "spool.db-shm", 0)
+        process.send_signal(signal.SIGTERM)  # the stop writes to the spool
+        assert process.wait(PATIENCE) == -signal.SIGBUS, site.last_words()
     assert "Fatal Python error: Bus error" in site.text()
     assert "writer.py" in site.text()
 
