@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 import pytest
 
@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 T = TypeVar("T")
 Fault: TypeAlias = Literal["", "fails", "loses its answer", "fails, but a crash leaves it on the disk"]
+Part: TypeAlias = Literal["store", "spool"]
 
 LOWEST: Final = -3
 """Of a copy beside the spool: whatever is as old is refused for ever."""
@@ -47,17 +48,14 @@ ENTRY_IDS: Final = {name: number for number, name in enumerate(JOBS, 1)}
 class Scenario:
     """The part that is copied, what may reach the store, and how a write may fail."""
 
-    copied: Literal["store", "spool"]
+    copied: Part
     jobs: int
     posts: bool
     fault: Fault
 
 
-SCENARIOS: Final[Sequence[Scenario]] = [
-    Scenario(copied, jobs, (copied, jobs) == ("store", 1), fault)
-    for copied, jobs in (("store", 2), ("store", 1), ("spool", 1))
-    for fault in ("loses its answer", "fails, but a crash leaves it on the disk")
-]
+CASES: Final[Sequence[tuple[Part, int, bool]]] = [("store", 2, False), ("store", 1, True), ("spool", 1, False)]
+SCENARIOS: Final = [Scenario(*case, fault) for case in CASES for fault in get_args(Fault)[2:]]
 
 
 class SpoolFile(NamedTuple):
