@@ -1,8 +1,10 @@
-"""Every sequence of steps and faults of a store and a spool that know each other, until no new state is found.
+"""A model of store and spool: all sequences of steps and faults, until the search finds no new state.
 
-The model drives the real :class:`Pairing`, :class:`StoreSink`, :class:`Spool` (on SQLite in memory) and
-:func:`recognise`. Each write may succeed, fail, lose its answer, or fail although a crash would leave it on the disk. A
-kill may follow any of them, so a kill between any two steps is among the sequences.
+It drives the real :class:`Pairing`, :class:`StoreSink`, :class:`Spool` (on SQLite in memory) and :func:`recognise`. A
+write may succeed, fail, lose its answer, or fail although a crash leaves it on the disk. A kill or power cut may follow
+each failure, so the sequences include one between any two steps. The model asks in every state: Would a start refuse
+the pair, though nobody exchanged a part? Is a record lost? Would a start accept an older copy of the store that lacks
+records, or one of the spool from two generations ago?
 """
 
 import sqlite3
@@ -36,7 +38,7 @@ Fault: TypeAlias = Literal["", "fails", "loses its answer", "fails, but a crash 
 Part: TypeAlias = Literal["store", "spool"]
 
 LOWEST: Final = -3
-"""Of a copy beside the spool: whatever is as old is refused for ever."""
+"""A copy so many generations older than the spool is like an older one, since it is refused for ever."""
 STATE: Final = Path("/state")
 NOW: Final = datetime(2026, 11, 27, tzinfo=UTC)
 SPOOL_ID: Final = "spool"
@@ -81,7 +83,7 @@ class Process(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A copy of one part, and how often the pair has reached a next generation since (2: twice or more often)."""
+    """A copy of one part, and the number of generations that the spool has written since (2: two or more)."""
 
     part: SpoolFile | StoredRecords
     exchanges: int = 0
@@ -103,16 +105,16 @@ class World(NamedTuple):
 
     @property
     def spools(self) -> Sequence[SpoolFile]:
-        """What a crash may leave of the spool."""
+        """Return the states of the spool that a crash may leave."""
         return [each for each in (self.spool, self.spool_left) if each is not None]
 
     @property
     def stores(self) -> Sequence[StoredRecords]:
-        """What a crash may leave of the store."""
+        """Return the states of the store that a crash may leave."""
         return [each for each in (self.store, self.store_left) if each is not None]
 
     def key(self) -> object:
-        """The state without the absolute height of the generations."""
+        """Return the state, with generations relative to the spool's: their height makes no difference."""
         base = self.spool.number
         process = self.process and (
             tuple((name, known.number - base) for name, known in self.process.spool),
@@ -141,13 +143,13 @@ class Choices:
         return options[self.script[len(self.asked) - 1]]
 
     def fault(self, what: str) -> Fault:
-        """How a write fails; "": not at all."""
+        """Choose how a write fails; "": not at all."""
         if self.calm:
             return ""
         return self.pick(what, ("", "fails", self.scenario.fault))
 
     def following(self) -> "Choices | None":
-        """The next script; None after the last one."""
+        """Return the choices of the next run; None after the last one."""
         script = self.script[: len(self.asked)]
         while script and script[-1] + 1 == len(self.asked[len(script) - 1][1]):
             script.pop()
@@ -259,7 +261,7 @@ class Run:
             self.sent = world.process.sent
 
     def after(self, **changes: Any) -> World:
-        """The world after it."""
+        """Return the world after the action."""
         kept = [(name, value) for name, value in vars(self.spool).items() if isinstance(value, Generation)]
         noted = [(name, value) for name, value in vars(self.pairing).items() if isinstance(value, int)]
         copy = self.world.copy
@@ -354,7 +356,7 @@ async def copy_spool(run: Run) -> World:
 
 
 def actions(world: World, scenario: Scenario) -> Iterator[tuple[str, Callable[[Run], Awaitable[World]]]]:
-    """The actions that are possible in a world."""
+    """Find the possible actions."""
     if world.copy is None:
         yield f"copy the {scenario.copied}", copy_store if scenario.copied == "store" else copy_spool
     if world.process is None:
@@ -391,7 +393,7 @@ def is_refused(spool: int, store: int) -> bool:
 
 
 def faults(world: World) -> Iterator[str]:
-    """What is wrong in a world, now or after a crash."""
+    """Find the faults of a world, now or after a crash."""
     for spool in world.spools:
         done = (world.collected - spool.queue) | world.noticed
         for store in world.stores:
