@@ -31,7 +31,7 @@ from auditord.store.work import Statement
 from auditord.testing import make_record
 from auditord_hookspecs import Insert, Record
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1800)]
 
 T = TypeVar("T")
 Fault: TypeAlias = Literal["", "fails", "loses its answer", "fails, but a crash leaves it on the disk"]
@@ -57,7 +57,11 @@ class Scenario:
 
 
 CASES: Final[Sequence[tuple[Part, int, bool]]] = [("store", 2, False), ("store", 1, True), ("spool", 1, False)]
-SCENARIOS: Final = [Scenario(*case, fault) for case in CASES for fault in get_args(Fault)[2:]]
+SCENARIOS: Final = [
+    pytest.param(Scenario(*case, fault), marks=[] if case[0] == "spool" else pytest.mark.slow)
+    for case in CASES
+    for fault in get_args(Fault)[2:]
+]
 
 
 class SpoolFile(NamedTuple):
@@ -116,11 +120,13 @@ class World(NamedTuple):
     def key(self) -> object:
         """Return the state, with generations relative to the spool's: their height makes no difference."""
         base = self.spool.number
-        process = self.process and (
-            tuple((name, known.number - base) for name, known in self.process.spool),
-            tuple((name, self.writes - count > 0) for name, count in self.process.pairing),
-            self.process.sent,
-        )
+        process: object = self.process
+        if self.process is not None:
+            process = (
+                tuple((name, known.number - base) for name, known in self.process.spool),
+                tuple((name, self.writes - count > 0) for name, count in self.process.pairing),
+                self.process.sent,
+            )
         parts = (self.spool, self.spool_left, self.store, self.store_left, self.copy and self.copy.part)
         numbered = tuple(part and (max(part.number - base, LOWEST), part[1]) for part in parts)
         names = (self.collected, self.acknowledged, self.noticed)
