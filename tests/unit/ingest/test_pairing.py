@@ -447,3 +447,19 @@ async def test_no_sequence_of_faults_parts_a_pair_or_hides_an_exchange(
                     known.add(key)
                     waiting.append((after, (*history, f"{name} ({choices})")))
                 choices = choices.following()
+
+
+@pytest.mark.parametrize("known", [0, 1, 7])
+async def test_adopting_an_exchanged_pair_may_fail_anywhere_and_be_repeated(
+    connection: sqlite3.Connection, known: int
+) -> None:
+    first = World(SpoolFile(3, frozenset()), store=StoredRecords(known, frozenset()))
+    choices: Choices | None = Choices(
+        Scenario("store", 1, posts=False, fault="fails, but a crash leaves it on the disk")
+    )
+    while choices is not None:
+        failed = await adopt(Run(first, connection, choices))
+        adopted = await adopt(Run(failed, connection, Choices(choices.scenario)))
+        assert not is_refused(adopted.spool.number, adopted.store.number)
+        assert adopted.spool.number > max(3, known)  # no copy of either part passes for the present one
+        choices = choices.following()
