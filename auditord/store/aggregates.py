@@ -33,6 +33,7 @@ from auditord_hookspecs import (
     Score,
     ScoreSums,
     ScoreValue,
+    TooManyGroups,
     UsageSums,
 )
 from auditord_hookspecs.aggregates import KeyValue, exact_score, in_order
@@ -173,6 +174,7 @@ class Folding:
     def _group(self, key: _Key) -> _Group:
         group = self._groups.get(key)
         if group is None:
+            _check_size(self._query, len(self._groups) + 1)
             group = self._groups[key] = _Group(tuple([_usage(each) for each in self._query.usage]))
         return group
 
@@ -198,7 +200,14 @@ def merged(query: AggregateQuery, answers: Iterable[Aggregates]) -> Aggregates:
         for group in answer.groups:
             known = groups.get(group.key)
             groups[group.key] = group if known is None else _joined(known, group)
+        _check_size(query, len(groups))
     return Aggregates(tuple([groups[key] for key in _ordered(groups)]), query.ticks_per_second)
+
+
+def _check_size(query: AggregateQuery, groups: int) -> None:
+    """Raise TooManyGroups if a query allows fewer groups."""
+    if query.most_groups is not None and groups > query.most_groups:
+        raise TooManyGroups(f"there are more than {query.most_groups:,} groups")
 
 
 def _joined(one: Group, other: Group) -> Group:

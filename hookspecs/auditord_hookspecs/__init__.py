@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from auditord_hookspecs.contract import CONTRACT, Contract
     from auditord_hookspecs.deferred import Deferred
     from auditord_hookspecs.entries import Close, Entry, Insert, Provenance, Replace
-    from auditord_hookspecs.errors import AuditordError, CommandFailed, InvalidRecord, RecordsRejected
+    from auditord_hookspecs.errors import AuditordError, CommandFailed, InvalidRecord, RecordsRejected, TooManyGroups
     from auditord_hookspecs.hookspec import hookimpl
     from auditord_hookspecs.http import (
         CertificateUntrusted,
@@ -181,6 +181,7 @@ __all__ = [
     "SenderKind",
     "Series",
     "Table",
+    "TooManyGroups",
     "Transform",
     "TransformKind",
     "UnixPeer",
@@ -260,6 +261,7 @@ _MODULES: Final = {
         "CommandFailed",
         "InvalidRecord",
         "RecordsRejected",
+        "TooManyGroups",
     ),
     "hookspec": ("hookimpl",),
     "http": (

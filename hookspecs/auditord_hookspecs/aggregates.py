@@ -183,6 +183,7 @@ class AggregateQuery:
         usage: components to be summed up.
         window: only the overlap of each record with it counts as its runtime.
         as_of: an aware instant at which open records count as stopped; without it they are left out.
+        most_groups: the store raises :class:`TooManyGroups` instead of an answer with more; None for no limit.
 
     Example::
 
@@ -195,6 +196,7 @@ class AggregateQuery:
     usage: tuple[ComponentUsage, ...] = ()
     window: Window | None = None
     as_of: datetime | None = None
+    most_groups: int | None = None
 
     def __post_init__(self) -> None:
         moments = [self.as_of] if self.window is None else [self.as_of, self.window.start, self.window.stop]

@@ -44,6 +44,14 @@ class RecordsRejected(AuditordError):
         self.reasons = reasons
 
 
+class TooManyGroups(AuditordError):
+    """An answer would have more groups than the question allows.
+
+    Remedy:
+        group by less, by longer periods, or ask for fewer records.
+    """
+
+
 class CommandFailed(AuditordError):
     """A child process could not start, ran out of time, printed too much or ended with a non-zero exit code.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
 from itertools import pairwise
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.reading import StoredRecords
-from auditord_hookspecs import Component, Record, RecordUpdate, Score, Window, aggregates
+from auditord_hookspecs import Component, Record, RecordUpdate, Score, TooManyGroups, Window, aggregates
 from auditord_hookspecs.query import (
     AllOf,
     AnyOf,
@@ -355,6 +356,17 @@ async def test_more_groups_than_a_page_has_come_in_order(stores: StoreFactory) -
         groups = (await StoredRecords(store).aggregate(query)).groups
     assert [group.key for group in groups] == [(f"u{number:04}",) for number in range(1_500)]
     assert {group.records for group in groups} == {2}
+
+
+async def test_an_answer_with_more_groups_than_allowed_is_refused(stores: StoreFactory) -> None:
+    records = [job(f"r{number}", scored("Cores", 1), user_id=f"u{number % 3}", other="x") for number in range(9)]
+    async with filled(stores, records) as store:
+        for key in ("user_id", "other"):  # roll-ups know one, the records the other
+            by = (aggregates.MetaValue("user_id"), aggregates.MetaValue(key))
+            allowed = aggregates.AggregateQuery(by=by, most_groups=3)
+            assert len((await store.aggregate(allowed)).groups) == 3
+            with pytest.raises(TooManyGroups, match="more than 2 groups"):
+                await store.aggregate(replace(allowed, most_groups=2))
 
 
 async def test_an_empty_store_has_no_groups(store: RecordStore) -> None:
