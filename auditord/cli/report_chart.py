@@ -35,7 +35,7 @@ def print_chart(report: Report, most: int | None) -> None:
 def _print_bins(console: Console, report: Report, measure: Measure) -> None:
     series = largest(report, _ROWS)
     sums = {begin: _value(report.totals, begin) for begin in report.bins}
-    parts = {begin: f" ({part.text()})" for begin, part in parts_of(report).items()}
+    parts = {begin: f" ({part.text()})" for begin, part in parts_of(report.question, report.bins).items()}
     width = console.width - 26 - max(map(len, parts.values()), default=0)
     longest = max(sums.values()) or Fraction(1)
     for begin in report.bins:

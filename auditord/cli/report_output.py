@@ -1,20 +1,22 @@
 """Reports on the terminal and in files: table, chart, CSV, JSON and Parquet."""
 
+import io
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import partial
-from typing import Final, TypeAlias
+from typing import BinaryIO, Final, TypeAlias
 
 from auditord.cli.report_figures import largest, period, shown
 from auditord.cli.report_options import Answered
 from auditord.cli.tables import Table, new_table, print_table
 from auditord.reporting import Report, Row
 from auditord.reporting.bins import parts_of
+from auditord.reporting.grid import Grid, grid_of
 from auditord.reporting.pledges import pledged
 from auditord.reporting.report import zero
-from auditord.reporting.workbook import as_xlsx
-from auditord.reporting.writing import as_csv, as_json, as_parquet, text
+from auditord.reporting.workbook import write_xlsx
+from auditord.reporting.writing import csv_pieces, json_pieces, text, write_parquet
 from auditord_hookspecs.terminal import escaped, say, write
 
 ReportOutput: TypeAlias = Callable[[Answered, int | None], None]
@@ -55,7 +57,7 @@ def _by_bins(report: Report) -> Table:
     unit = report.question.bin
     table = new_table(unit.value if unit else "", *(escaped(name) for name, _ in named), *("total" for _ in totals))
     columns = [row for _, row in named] + totals
-    nothing, parts = zero(report.question.measures), parts_of(report)
+    nothing, parts = zero(report.question.measures), parts_of(report.question, report.bins)
     for begin in report.bins:
         name = f"{begin}, {parts[begin].text()}" if begin in parts else begin.isoformat()
         table.add_row(name, *(shown(row.cells.get(begin, nothing)[0], measure) for row in columns))
@@ -85,19 +87,29 @@ def write_chart(answered: Answered, most: int | None) -> None:
     _write_pledge(answered)
 
 
-def _write_file(form: str, content: Callable[[Report], bytes], answered: Answered, _most: int | None) -> None:
+def _write_text(pieces: Callable[[Grid], Iterator[str]], answered: Answered, _most: int | None) -> None:
+    for piece in pieces(grid_of(answered.report)):
+        write(piece)
+
+
+def _write_file(
+    form: str, steps: Callable[[Grid, BinaryIO], Iterator[None]], answered: Answered, _most: int | None
+) -> None:
     """A file on standard output, unless that is a terminal."""
     if sys.stdout.isatty():
         say(f"{form} is not for a terminal: write > usage.{form}", err=True)
         raise SystemExit(2)
-    sys.stdout.buffer.write(content(answered.report))
+    out = io.BytesIO()
+    for _ in steps(grid_of(answered.report), out):
+        pass
+    sys.stdout.buffer.write(out.getbuffer())
 
 
 OUTPUTS: Final[Mapping[str, ReportOutput]] = {
     "table": write_table,
     "chart": write_chart,
-    "csv": lambda answered, _: write(as_csv(answered.report)),
-    "json": lambda answered, _: write(as_json(answered.report)),
-    "parquet": partial(_write_file, "parquet", as_parquet),
-    "xlsx": partial(_write_file, "xlsx", as_xlsx),
+    "csv": partial(_write_text, csv_pieces),
+    "json": partial(_write_text, json_pieces),
+    "parquet": partial(_write_file, "parquet", write_parquet),
+    "xlsx": partial(_write_file, "xlsx", write_xlsx),
 }

@@ -1,10 +1,11 @@
 """Bins of which a report has only a part: its period begins or ends within them, or they are not over yet."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
 from auditord.reporting.questions import Question
-from auditord.reporting.report import Report, following
+from auditord.reporting.report import following
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.zones import zone_named
 
@@ -53,9 +54,9 @@ def part_of(question: Question, begin: date) -> Part | None:
     return None if first is last is None else Part(first, last)
 
 
-def parts_of(report: Report) -> dict[date, Part]:
-    """Return the bins of a report of which it has only a part."""
-    found = ((begin, part_of(report.question, begin)) for begin in report.bins)
+def parts_of(question: Question, bins: Iterable[date]) -> dict[date, Part]:
+    """Return those of a report's bins of which it has only a part."""
+    found = ((begin, part_of(question, begin)) for begin in bins)
     return {begin: part for begin, part in found if part is not None}
 
 

@@ -19,7 +19,7 @@ Cell: TypeAlias = tuple[Figure, ...]
 """One figure for each measure of the question."""
 
 Vector: TypeAlias = Sequence[Exact]
-"""The sums that figures are made of, so that they can be added up; see :class:`_Vectors`."""
+"""The sums that figures are made of, so that they can be added up; see :class:`Vectors`."""
 
 _NOTHING: Final = Figure()
 _NO_RATIO: Final = Figure(base=Fraction(0))
@@ -37,7 +37,7 @@ _LONGER_THAN: Final[Mapping[CalendarUnit, int]] = {
 
 
 @dataclass(frozen=True)
-class _Vectors:
+class Vectors:
     """Sums of one question as vectors, and figures of them.
 
     A vector has the number of records, their runtime, and of each component the amount, amount times runtime and amount
@@ -91,7 +91,7 @@ class _Vectors:
 class Cells(Mapping[date | None, Cell]):
     """Cells by bin, made of their sums when somebody looks at them: of a long report, most are never shown."""
 
-    def __init__(self, vectors: _Vectors, sums: Mapping[date | None, Vector]) -> None:
+    def __init__(self, vectors: Vectors, sums: Mapping[date | None, Vector]) -> None:
         self._vectors = vectors
         self._sums = sums
         self._known: dict[date | None, Cell] = {}
@@ -112,16 +112,20 @@ class Cells(Mapping[date | None, Cell]):
 
     def total(self) -> Cell:
         """The figures over all bins."""
-        return self._vectors.cell(_added([self._vectors.nothing, *self._sums.values()]))
+        return self._vectors.cell(self.summed())
+
+    def summed(self) -> Vector:
+        """The sums over all bins."""
+        return added([self._vectors.nothing, *self._sums.values()])
 
     @staticmethod
-    def joined(vectors: _Vectors, several: Iterable["Cells"]) -> "Cells":
+    def joined(vectors: Vectors, several: Iterable["Cells"]) -> "Cells":
         """The sums of the cells of several rows."""
         by_bin: defaultdict[date | None, list[Vector]] = defaultdict(list)
         for each in several:
             for begin, sums in each._sums.items():  # noqa: SLF001 of its own class
                 by_bin[begin].append(sums)
-        return Cells(vectors, {begin: _added(sums) for begin, sums in by_bin.items()})
+        return Cells(vectors, {begin: added(sums) for begin, sums in by_bin.items()})
 
     def without(self, several: Iterable["Cells"]) -> "Cells":
         """The sums that are left beside the cells of several rows."""
@@ -168,7 +172,7 @@ class Report:
     rows: tuple[Row, ...]
     totals: Cells
     total: Cell
-    vectors: _Vectors
+    vectors: Vectors
     others: tuple[Row, int] | None = None
     snapshot: LakeSnapshot | None = None
 
@@ -181,23 +185,30 @@ class Report:
         cells = Cells.joined(self.vectors, [row.cells for row in rest])
         return self.rows[:most], Row(None, cells, cells.total()), len(self.rows[most:]) + count
 
+    @property
+    def row_count(self) -> int:
+        """The number of rows, those included that are not there one by one."""
+        return len(self.rows) + (0 if self.others is None else self.others[1])
+
+    def shortened(self, most: int) -> "Report":
+        """The same with its largest rows one by one, and all others as one."""
+        rows, rest, count = self.largest(most)
+        return replace(self, rows=rows, others=None if rest is None else (rest, count))
+
 
 def make_report(question: Question, answer: Aggregates) -> Report:
     """Put the store's sums together."""
-    vectors = _Vectors(question, answer.ticks_per_second)
+    vectors = Vectors(question, answer.ticks_per_second)
     sums: defaultdict[Label, dict[date | None, Vector]] = defaultdict(dict)
     for group in answer.groups:
         begin, label, has_cpu_time = _key(question, group, has_presence=vectors.are_double)
         vector, by_bin = vectors.of(group, has_cpu_time=has_cpu_time), sums[label]
-        by_bin[begin] = _added([by_bin[begin], vector]) if begin in by_bin else vector
+        by_bin[begin] = added([by_bin[begin], vector]) if begin in by_bin else vector
     every = [(label, Cells(vectors, by_bin)) for label, by_bin in sums.items()]
     rows = [Row(label, cells, cells.total()) for label, cells in every]
-    if question.by == SIZE:
-        rows.sort(key=lambda row: _smallest(row.label))
-    else:
-        rows.sort(key=lambda row: (-(row.total[0].value or 0), row.label or ""))
+    rows.sort(key=lambda row: place_of(question, row.label, row.total))
     totals = Cells.joined(vectors, [cells for _, cells in every])
-    bins, total = _bins(question, totals), totals.total()
+    bins, total = bins_between(question, totals), totals.total()
     return Report(question, bins, tuple(rows), totals, total, vectors, snapshot=answer.snapshot)
 
 
@@ -213,7 +224,7 @@ def condensed(rows: Report, named: Report, totals: Report, most: int) -> Report:
     found = {row.label: row for row in named.rows}
     kept = [found[row.label] for row in rows.rows[:most] if row.label in found]
     rest = totals.totals.without([row.cells for row in kept])
-    others = (Row(None, rest, rest.total()), len(rows.rows) - len(kept))
+    others = (Row(None, rest, rest.total()), rows.row_count - len(kept))
     return replace(named, bins=totals.bins, rows=tuple(kept), totals=totals.totals, total=totals.total, others=others)
 
 
@@ -221,6 +232,13 @@ def has_implausible(report: Report) -> bool:
     """Tell whether a row has an efficiency that cannot be, since CPU times are wrong."""
     at = next((at for at, measure in enumerate(report.question.measures) if measure.name == EFFICIENCY), None)
     return at is not None and any((row.total[at].value or 0) > MOST_EFFICIENT for row in report.rows)
+
+
+def place_of(question: Question, label: Label, total: Cell) -> tuple[Fraction | int, str]:
+    """What the rows of a report are sorted by: the largest first, but job sizes in their order."""
+    if question.by == SIZE:
+        return _smallest(label), ""
+    return -(total[0].value or 0), label or ""
 
 
 def zero(measures: Sequence[Measure]) -> Cell:
@@ -247,12 +265,13 @@ def _key(question: Question, group: Group, *, has_presence: bool) -> tuple[date 
     return (begin if isinstance(begin, date) else None), (None if value is None else str(value)), counts
 
 
-def _added(vectors: Sequence[Vector]) -> Vector:
+def added(vectors: Sequence[Vector]) -> Vector:
+    """The sum of vectors."""
     return vectors[0] if len(vectors) == 1 else [sum(column) for column in zip(*vectors, strict=True)]
 
 
-def _bins(question: Question, cells: Iterable[date | None]) -> tuple[date, ...]:
-    """From the first bin that has records to the last, those without any included."""
+def bins_between(question: Question, cells: Iterable[date | None]) -> tuple[date, ...]:
+    """Return the bins from the first that has records to the last, those without any included."""
     if question.bin is None:
         return ()
     known = sorted(begin for begin in cells if begin is not None)

@@ -3,10 +3,11 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
+from itertools import pairwise
 from xml.etree.ElementTree import fromstring
 from zipfile import ZipFile
 from zoneinfo import ZoneInfo
@@ -15,12 +16,13 @@ import pytest
 
 from auditord.reporting import MEASURES, Question, Report
 from auditord.reporting.bins import part_of
+from auditord.reporting.grid import Gathering, Grid, grid_of
 from auditord.reporting.periods import PERIODS, as_far_as, before, month_of, year_before, year_of
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.questions import UnknownIntensity
 from auditord.reporting.report import condensed, following, make_report
-from auditord.reporting.workbook import as_xlsx
-from auditord.reporting.writing import as_csv, as_json, as_parquet
+from auditord.reporting.workbook import write_xlsx
+from auditord.reporting.writing import csv_pieces, json_pieces, write_parquet
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window
@@ -228,38 +230,66 @@ def test_co2_is_measured_energy_times_the_intensity_of_the_grid() -> None:
 
 def test_a_workbook_has_numbers_and_no_formulas() -> None:
     made = report("core-hours", unit=CalendarUnit.MONTH)
-    with ZipFile(io.BytesIO(as_xlsx(made))) as file:
-        sheet, texts = (file.read(f"xl/{name}.xml") for name in ("worksheets/sheet1", "sharedStrings"))
+    with ZipFile(written(write_xlsx, grid_of(made))) as file:
+        sheet, about = (file.read(f"xl/worksheets/sheet{number}.xml") for number in (1, 2))
     assert b"<f>" not in sheet
-    known = ["".join(each.itertext()) for each in fromstring(texts)]  # noqa: S314 our own
-    assert {"group", "total", "atlas", "belle", "2026-01-01", "Core hours", "core h"} <= set(known)
+    known = {text for part in (sheet, about) for text in fromstring(part).itertext()}  # noqa: S314 our own
+    assert {"group", "total", "atlas", "belle", "2026-01-01", "Core hours", "core h"} <= known
     found = cells(sheet)
     totals = [float(line[1]) for line in found[1:]]
     assert len(found) == 1 + len(made.rows) + 1
     assert sum(totals[:-1]) == pytest.approx(totals[-1])
     assert totals[-1] == pytest.approx(float(made.total[0].value or 0))
-    with ZipFile(io.BytesIO(as_xlsx(report("core-hours", "jobs")))) as file:
+    with ZipFile(written(write_xlsx, grid_of(report("core-hours", "jobs")))) as file:
         assert {len(line) for line in cells(file.read("xl/worksheets/sheet1.xml"))} == {3}
+
+
+@pytest.mark.parametrize(
+    ("names", "by"),
+    [
+        (("core-hours",), "group"),
+        (("cpu-efficiency",), "group"),
+        (("jobs", "cpu-efficiency"), "size"),
+        (("jobs",), None),
+    ],
+)
+def test_a_report_gathered_by_parts_of_its_period_is_the_whole_one(names: Sequence[str], by: str | None) -> None:
+    measures = tuple(MEASURES[name] for name in names)
+    question = Question(measures, by, CalendarUnit.MONTH, Window(YEAR.start, datetime(2027, 5, 1, tzinfo=UTC)))
+    gathering, ends = Gathering(question), [date(2026, 1, 1), date(2026, 3, 1), date(2027, 1, 1), date(2027, 5, 1)]
+    for first, end in pairwise(datetime.combine(day, time.min, UTC) for day in ends):
+        part = replace(question, window=Window(first, end))
+        gathering.add(aggregate_records(JOBS, part.query()))
+    assert gathering.size == ({"group": 3, "size": 2, None: 1}[by], 14)
+    for form in (csv_pieces, json_pieces):
+        whole = grid_of(make_report(question, aggregate_records(JOBS, question.query())))
+        assert "".join(form(gathering.grid())) == "".join(form(whole))
+
+
+def written(steps: Callable[[Grid, io.BytesIO], Iterator[None]], grid: Grid) -> io.BytesIO:
+    out = io.BytesIO()
+    assert len(list(steps(grid, out))) <= 1  # of few cells
+    return out
 
 
 def test_every_form_says_the_same() -> None:
     made = report("core-hours", "cpu-efficiency", unit=CalendarUnit.MONTH)
-    rows = list(csv.reader(io.StringIO(as_csv(made))))
+    rows = list(csv.reader(csv_pieces(grid_of(made))))
     assert rows[0] == ["month", "group", "core-hours", "cpu-efficiency", "partial"]
     assert ["2026-01-01", "atlas", "40", "50", ""] in rows
     assert ["2026-03-01", "", "1", "", ""] in rows
-    document = json.loads(as_json(made))
+    document = json.loads("".join(json_pieces(grid_of(made))))
     assert document["total"] == {"core-hours": 48, "cpu-efficiency": 45.652174}
     assert document["rows"][0]["bins"]["2026-02-01"] == {"core-hours": 1, "cpu-efficiency": None}
     assert document["units"]["cpu-efficiency"] == "%"
-    parquet = pytest.importorskip("pyarrow.parquet").read_table(io.BytesIO(as_parquet(made)))
+    parquet = pytest.importorskip("pyarrow.parquet").read_table(written(write_parquet, grid_of(made)))
     assert sum(parquet.column("core-hours").to_pylist()) == 48
 
 
 def test_a_label_that_looks_like_a_formula_is_escaped_in_csv() -> None:
     question = Question((MEASURES["jobs"],), "group")
     made = make_report(question, aggregate_records([job("x", 0, 1, 1, "=1+1")], question.query()))
-    assert as_csv(made).splitlines()[1] == "'=1+1,1"
+    assert list(csv_pieces(grid_of(made)))[1] == "'=1+1,1\n"
 
 
 @pytest.mark.parametrize(
@@ -301,14 +331,14 @@ def test_files_name_the_days_of_partial_bins() -> None:
         (MEASURES["jobs"],), None, CalendarUnit.WEEK, Window(BEGIN + timedelta(days=1), BEGIN + timedelta(days=10))
     )
     made = make_report(question, aggregate_records(jobs, question.query()))
-    assert list(csv.reader(io.StringIO(as_csv(made))))[1:] == [
+    assert list(csv.reader(csv_pieces(grid_of(made))))[1:] == [
         ["2026-01-05", "1", "from 2026-01-11"],
         ["2026-01-12", "7", ""],
         ["2026-01-19", "1", "to 2026-01-19"],
     ]
-    assert json.loads(as_json(made))["partial"] == {
+    assert json.loads("".join(json_pieces(grid_of(made))))["partial"] == {
         "2026-01-05": {"from": "2026-01-11"},
         "2026-01-19": {"to": "2026-01-19"},
     }
-    with ZipFile(io.BytesIO(as_xlsx(made))) as book:
-        assert "2026-01-05 (from 2026-01-11)" in book.read("xl/sharedStrings.xml").decode()
+    with ZipFile(written(write_xlsx, grid_of(made))) as book:
+        assert "2026-01-05 (from 2026-01-11)" in book.read("xl/worksheets/sheet1.xml").decode()
