@@ -21,7 +21,6 @@ from auditord.reporting.report import (
     Vectors,
     added,
     bins_between,
-    make_report,
     place_of,
 )
 from auditord_hookspecs.aggregates import Aggregates
@@ -30,7 +29,7 @@ Number: TypeAlias = int | float | None
 Numbers: TypeAlias = Sequence[Number]
 """One number for each measure."""
 
-_DIGITS: Final = 6
+_MILLION: Final = 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,8 @@ def number(figure: Figure) -> Number:
     value = figure.value
     if value is None:
         return None
-    rounded = round(value, _DIGITS)
-    return int(rounded) if rounded.denominator == 1 else float(rounded)
+    rounded = round(value * _MILLION)  # a whole number of millionths
+    return rounded // _MILLION if rounded % _MILLION == 0 else rounded / _MILLION
 
 
 def grid_of(report: Report) -> Grid:
@@ -117,12 +116,13 @@ class Gathering:
 
     def add(self, answer: Aggregates) -> None:
         """Take up the sums of some bins, of which no other answer has any."""
-        report = make_report(self._question, answer)
-        for begin in report.totals:
+        by_label = self._vectors.by_label(answer)
+        totals = Cells.joined(self._vectors, by_label.values())
+        for begin in totals:
             self._places[begin] = len(self._places)
-        self._totals.add(report.totals, self._places)
-        for row in report.rows:
-            self._lines.setdefault(row.label, _Line()).add(row.cells, self._places)
+        self._totals.add(totals, self._places)
+        for label, cells in by_label.items():
+            self._lines.setdefault(label, _Line()).add(cells, self._places)
 
     def grid(self) -> Grid:
         """Return all that came in."""

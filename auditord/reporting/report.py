@@ -62,6 +62,15 @@ class Vectors:
         """The sums over no records."""
         return [0] * ((2 + 3 * len(self.names)) * (2 if self.are_double else 1))
 
+    def by_label(self, answer: Aggregates) -> "Mapping[Label, Cells]":
+        """The cells of an answer by row, in no order."""
+        sums: defaultdict[Label, dict[date | None, Vector]] = defaultdict(dict)
+        for group in answer.groups:
+            begin, label, has_cpu_time = _key(self.question, group, has_presence=self.are_double)
+            vector, by_bin = self.of(group, has_cpu_time=has_cpu_time), sums[label]
+            by_bin[begin] = added([by_bin[begin], vector]) if begin in by_bin else vector
+        return {label: Cells(self, by_bin) for label, by_bin in sums.items()}
+
     def of(self, group: Group, *, has_cpu_time: bool) -> Vector:
         """The sums of a group of the answer."""
         found: list[Exact] = [group.records, group.runtime]
@@ -199,15 +208,10 @@ class Report:
 def make_report(question: Question, answer: Aggregates) -> Report:
     """Put the store's sums together."""
     vectors = Vectors(question, answer.ticks_per_second)
-    sums: defaultdict[Label, dict[date | None, Vector]] = defaultdict(dict)
-    for group in answer.groups:
-        begin, label, has_cpu_time = _key(question, group, has_presence=vectors.are_double)
-        vector, by_bin = vectors.of(group, has_cpu_time=has_cpu_time), sums[label]
-        by_bin[begin] = added([by_bin[begin], vector]) if begin in by_bin else vector
-    every = [(label, Cells(vectors, by_bin)) for label, by_bin in sums.items()]
-    rows = [Row(label, cells, cells.total()) for label, cells in every]
+    every = vectors.by_label(answer)
+    rows = [Row(label, cells, cells.total()) for label, cells in every.items()]
     rows.sort(key=lambda row: place_of(question, row.label, row.total))
-    totals = Cells.joined(vectors, [cells for _, cells in every])
+    totals = Cells.joined(vectors, every.values())
     bins, total = bins_between(question, totals), totals.total()
     return Report(question, bins, tuple(rows), totals, total, vectors, snapshot=answer.snapshot)
 
@@ -234,11 +238,11 @@ def has_implausible(report: Report) -> bool:
     return at is not None and any((row.total[at].value or 0) > MOST_EFFICIENT for row in report.rows)
 
 
-def place_of(question: Question, label: Label, total: Cell) -> tuple[Fraction | int, str]:
+def place_of(question: Question, label: Label, total: Cell) -> tuple[float, str]:
     """What the rows of a report are sorted by: the largest first, but job sizes in their order."""
     if question.by == SIZE:
         return _smallest(label), ""
-    return -(total[0].value or 0), label or ""
+    return -float(total[0].value or 0), label or ""  # to compare fractions takes ten times as long
 
 
 def zero(measures: Sequence[Measure]) -> Cell:

@@ -1,7 +1,8 @@
 """Reports as workbooks for spreadsheets (XLSX): numbers are numbers, texts are never formulas."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Final, TypeAlias
 
@@ -21,7 +22,7 @@ _USUAL: Final = 14
 _CELLS_AT_ONCE: Final = 2_000
 
 
-def write_xlsx(grid: Grid, out: BinaryIO, folder: str | None = None) -> Iterator[None]:
+def write_xlsx(grid: Grid, out: BinaryIO, folder: Path | None = None) -> Generator[None, None, None]:
     """Write a sheet of the figures, and one that says of what they are; some thousand cells with each step.
 
     The sheet has a column for each bin where there is one measure. No more than a line is in memory: the lines go into

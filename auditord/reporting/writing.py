@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -115,7 +115,7 @@ def csv_pieces(grid: Grid, shown: Callable[[Any], Any] = no_formula) -> Iterator
         yield out.getvalue()
 
 
-def write_parquet(grid: Grid, out: BinaryIO) -> Iterator[None]:
+def write_parquet(grid: Grid, out: BinaryIO) -> Generator[None, None, None]:
     """Write the columns of the CSV as Parquet, some thousand lines with each step.
 
     Raises:

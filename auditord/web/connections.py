@@ -263,11 +263,14 @@ class LimitedConnection(web.RequestHandler):
         self._stop_stall_timer()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop the timers."""
+        """Stop the timers, and what is being read for the client; what it writes is finished."""
         self._stop_head_timer()
         self._stop_stall_timer()
         self._limit.leave(self)
+        request, task = self._current_request, self._task_handler
         super().connection_lost(exc)
+        if task is not None and request is not None and request.method == "GET":
+            task.cancel()
 
     def handle_error(
         self,

@@ -8,14 +8,13 @@ connection's own windows hold the client back.
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
 from aiohttp import web
 
-from auditord.errors import StoreUnavailable
 from auditord.web.bodies import DEMAND, Demand, most_unpacked
 from auditord.web.dispatch import Abort, Handler
 from auditord.web.requests import holder
@@ -23,9 +22,6 @@ from auditord_hookspecs import AuditordError
 
 PATIENCE: Final = 300.0
 """Seconds that a request waits for its turn before it is cut off."""
-
-READING_PATIENCE: Final = 60.0
-"""Seconds that a long answer waits for its turn."""
 
 _REMEMBERED: Final = 10_000
 
@@ -210,13 +206,3 @@ async def held_in_time(
         except TimeoutError as error:
             raise late from error
         yield
-
-
-def reading_slot(slots: Shares, who: str) -> AbstractAsyncContextManager[None]:
-    """Hold one of the slots for long answers, in turn.
-
-    Raises:
-        StoreUnavailable: others held them for too long.
-    """
-    late = StoreUnavailable("api.max_long_reads other answers have been under way for too long")
-    return held_in_time(slots, who, 1, READING_PATIENCE, late)

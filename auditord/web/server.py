@@ -48,6 +48,7 @@ from auditord.web.monitoring import MonitoringHandlers
 from auditord.web.page import Parts, page_routes
 from auditord.web.problems import refuse
 from auditord.web.proxies import Proxies
+from auditord.web.reading import ReadingPlaces
 from auditord.web.requests import visible_records
 from auditord.web.streams import StreamedAnswers
 from auditord.web.wire import ReadHandlers, WriteHandlers
@@ -113,9 +114,10 @@ async def serve(
     """
     records = visible_records(reads or ingest.store)
     metrics = HttpMetrics(lambda: ingest.spooled)
-    answers = StreamedAnswers(Shares(api.max_long_reads), Shares(api.max_unread), control and control.parent)
+    places = ReadingPlaces(api.max_long_reads)
+    answers = StreamedAnswers(places, Shares(api.max_unread), control and control.parent)
     source = lake_source(lake)
-    listings, sums = RecordHandlers(records, answers, source), SumsHandler(records, answers.slots, source)
+    listings, sums = RecordHandlers(records, answers, source), SumsHandler(records, answers, source)
     adding = AddHandler(ingest, api.duplicates, api.max_body, now, metrics)
     described = [each for made in (listings, sums, adding) for each in operations_of(made)]
     described = [*(described if lake is not None else map(without_lake, described)), *operations]
@@ -124,7 +126,7 @@ async def serve(
     document = Route("GET", DOCUMENT_PATH, answering(described), Permission.READ)
     paged = _no_page
     if page is not None:
-        paged = partial(page_routes, page, records, ingest.store, answers.slots, lake=source, now=now)
+        paged = partial(page_routes, page, records, ingest.store, answers, lake=source, now=now)
     plain = [*_wire_routes(writing, reading, monitoring), document]
     registry.register(metrics)
     try:
@@ -151,6 +153,7 @@ async def serve(
             )
     finally:
         registry.unregister(metrics)
+        places.close()
 
 
 def _no_page(*, authorisation: Authorisation | None = None) -> Sequence[Route]:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from errno import ENOSPC
@@ -26,7 +26,8 @@ from aiohttp.http import StreamWriter
 from auditord.errors import StoreUnavailable
 from auditord.web.answers import SERVER
 from auditord.web.dispatch import Abort
-from auditord.web.limits import Shares, reading_slot
+from auditord.web.limits import Shares
+from auditord.web.reading import ReadingPlaces
 from auditord.web.requests import holder
 
 log = logging.getLogger(__name__)
@@ -55,12 +56,12 @@ class StreamedAnswers:
     """Sends long answers, which share places and room on the disk.
 
     Args:
-        slots: for those that read the store now.
+        places: for those that read the store now.
         room: bytes on the disk, for what is left of stalled ones.
         folder: where files without a name are made; None for the system's temporary folder.
     """
 
-    slots: Shares
+    places: ReadingPlaces
     room: Shares
     folder: Path | None = None
 
@@ -82,23 +83,38 @@ class StreamedAnswers:
             Abort: the store failed later, or there is no room for what the client does not read.
         """
         async with AsyncExitStack() as stack:
-            who = holder(request)
-            await stack.enter_async_context(reading_slot(self.slots, who))
-            pages = await stack.enter_async_context(opened)
-            first, is_all = await _beginning(pages)
-            response = web.StreamResponse(headers={"Content-Type": content_type, "Server": SERVER})
-            writer = await response.prepare(request)
-            if is_all and request.transport is not None and not request.transport.get_write_buffer_size():
-                await response.write_eof(b"".join(first))  # with the head, in one piece
-                return response
-            client = _Client(request, who, writer, self)
-            try:
-                await self._relay(client, first, pages, stack)
-                await response.write_eof()
-            except StoreUnavailable as error:
-                text = f"the record store failed in the middle of an answer ({error}); the client must ask again"
-                raise Abort("store_failed", text) from error
+            await stack.enter_async_context(self.places.one(holder(request)))
+            return await self._sent(request, stack, opened, {"Content-Type": content_type})
+
+    async def send_held(
+        self, request: web.BaseRequest, opened: AbstractAsyncContextManager[Pages], headers: Mapping[str, str]
+    ) -> web.StreamResponse:
+        """The same with pages that hold a place of their own as long as they are open."""
+        async with AsyncExitStack() as stack:
+            return await self._sent(request, stack, opened, headers)
+
+    async def _sent(
+        self,
+        request: web.BaseRequest,
+        stack: AsyncExitStack,
+        opened: AbstractAsyncContextManager[Pages],
+        headers: Mapping[str, str],
+    ) -> web.StreamResponse:
+        pages = await stack.enter_async_context(opened)
+        first, is_all = await _beginning(pages)
+        response = web.StreamResponse(headers={**headers, "Server": SERVER})
+        writer = await response.prepare(request)
+        if is_all and request.transport is not None and not request.transport.get_write_buffer_size():
+            await response.write_eof(b"".join(first))  # with the head, in one piece
             return response
+        client = _Client(request, writer, self.places)
+        try:
+            await self._relay(client, first, pages, stack)
+            await response.write_eof()
+        except StoreUnavailable as error:
+            text = f"the record store failed in the middle of an answer ({error}); the client must ask again"
+            raise Abort("store_failed", text) from error
+        return response
 
     async def _relay(self, client: "_Client", first: Sequence[bytes], pages: Pages, stack: AsyncExitStack) -> None:
         page = first
@@ -141,13 +157,11 @@ async def _next(pages: Pages) -> Sequence[bytes]:
 class _Client:
     """The reader of an answer."""
 
-    def __init__(
-        self, request: web.BaseRequest, who: str, writer: AbstractStreamWriter | None, answers: StreamedAnswers
-    ) -> None:
-        self.who = who
+    def __init__(self, request: web.BaseRequest, writer: AbstractStreamWriter | None, places: ReadingPlaces) -> None:
+        self.who = holder(request)
         self._writer = writer if isinstance(writer, StreamWriter) else None
         self._protocol = request.protocol
-        self._answers = answers
+        self._places = places
         self._clock = asyncio.get_running_loop().time
         self._waited = 0.0
         self._draining: asyncio.Task[None] | None = None
@@ -161,7 +175,7 @@ class _Client:
         if not await self._has_read():
             return False
         self._waited += self._clock() - begun
-        return self._waited < WANTED_SECONDS or not self._answers.slots.is_wanted(self.who)
+        return self._waited < WANTED_SECONDS or not self._places.is_wanted(self.who)
 
     async def take_in_time(self, data: bytes, *, holding: bool) -> None:
         """Write, and wait until the client has read most of it; its connection is cut if it never does.
@@ -171,7 +185,7 @@ class _Client:
         """
         await self._write(data)
         while not await self._has_read():
-            if holding and self._answers.slots.is_wanted(self.who):
+            if holding and self._places.is_wanted(self.who):
                 raise Abort("stalled", "a client does not read, there is no room for its answer, and others wait")
 
     async def _write(self, data: bytes) -> None:

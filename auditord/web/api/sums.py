@@ -4,17 +4,20 @@
 it is percent-encoded once more than the query string asks for, so that ``a:b`` is written ``a%253Ab``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Final
 from urllib.parse import unquote
 from zoneinfo import available_timezones
 
+import msgspec
 from aiohttp import web
 
-from auditord.web.answers import JSON, json_answer
+from auditord.web.answers import JSON
 from auditord.web.api.lake_source import SOURCE, LakeSource, is_lake, source_parameter
 from auditord.web.api.listing import FILTERS
 from auditord.web.api.operation import Operation, Parameter
@@ -29,10 +32,18 @@ from auditord.web.api.shapes import (
     UsedComponent,
 )
 from auditord.web.api.values import INSTANT, WHITE_SPACE, Texts, read_given
-from auditord.web.limits import Shares, reading_slot
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
 from auditord.web.requests import RecordsFor, holder, read_target
-from auditord_hookspecs import AggregateQuery, ComponentUsage, Permission, Window, aggregates
+from auditord.web.streams import Pages, StreamedAnswers
+from auditord_hookspecs import (
+    AggregateQuery,
+    Aggregates,
+    ComponentUsage,
+    Permission,
+    TooManyGroups,
+    Window,
+    aggregates,
+)
 from auditord_hookspecs.aggregates import LakeSnapshot
 from auditord_hookspecs.query import AllOf, TimeField
 from auditord_hookspecs.records import check_name
@@ -41,6 +52,8 @@ from auditord_hookspecs.zones import UTC_NAME
 
 MOST: Final = 20
 """Dimensions, and components, of one query."""
+
+_GROUPS_AT_ONCE: Final = 500
 
 FORMS: Final = (
     "meta:key or meta:key|otherkey, amount:component, has:component, exceeds:component:factor or "
@@ -219,7 +232,7 @@ class SumsHandler:
     """Sums records up."""
 
     records: RecordsFor
-    slots: Shares
+    answers: StreamedAnswers
     lake: LakeSource
 
     @Operation(
@@ -235,16 +248,33 @@ class SumsHandler:
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """The sums over each group."""
         asked = read_sums_query(read_target(request.raw_path).query)
-        async with reading_slot(self.slots, holder(request)):
-            if asked.of_lake:
-                records = self.lake.records(request)
-                with self.lake.faults():
-                    found = await records.aggregate(asked.query)
-            else:
-                found = await self.records(request).aggregate(asked.query)
-        groups = [_group(asked, group) for group in found.groups]
-        sums = Sums(found.ticks_per_second, groups, _snapshot(found.snapshot))
-        return json_answer(sums)
+        return await self.answers.send_held(request, self._opened(request, asked), {"Content-Type": JSON})
+
+    @asynccontextmanager
+    async def _opened(self, request: web.BaseRequest, asked: SumsQuery) -> AsyncGenerator[Pages, None]:
+        source = self.lake.records(request) if asked.of_lake else self.records(request)
+        async with AsyncExitStack() as stack:
+            opened = self.answers.places.summed(holder(request), source.aggregate, asked.query)
+            try:
+                with self.lake.faults() if asked.of_lake else nullcontext():
+                    found = await stack.enter_async_context(opened)
+            except TooManyGroups as error:
+                text = f"{error}: group by less or by longer periods, or ask for fewer records"
+                raise InvalidQuery(text, "by") from error
+            yield self._pages(asked, found)
+
+    async def _pages(self, asked: SumsQuery, found: Aggregates) -> AsyncIterator[Sequence[bytes]]:
+        """The answer as :class:`Sums` is written, some groups at a time."""
+        begin, groups = b'{"ticks_per_second":%d,"groups":[' % found.ticks_per_second, found.groups
+        for first in range(0, len(groups), _GROUPS_AT_ONCE):
+            part = groups[first : first + _GROUPS_AT_ONCE]
+            yield [begin, await self.answers.places.run(partial(_written_groups, asked, part))]
+            begin = b","
+        yield [b"" if groups else begin, b'],"snapshot":', msgspec.json.encode(_snapshot(found.snapshot)), b"}"]
+
+
+def _written_groups(asked: SumsQuery, groups: Sequence[aggregates.Group]) -> bytes:
+    return b",".join([msgspec.json.encode(_group(asked, each)) for each in groups])
 
 
 def _snapshot(snapshot: LakeSnapshot | None) -> SummedSnapshot | None:

@@ -1,26 +1,31 @@
 """Reports over the records that a visitor may see, made of the same questions as the API's and the command line's."""
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from fractions import Fraction
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
 from auditord.reporting.bins import part_of
+from auditord.reporting.grid import Gathering, Grid
 from auditord.reporting.periods import as_far_as, before, year_before
 from auditord.reporting.pledges import Pledge, pledged
+from auditord.reporting.questions import SIZE
 from auditord.reporting.report import condensed, following, make_report
 from auditord.web.api.lake_source import LAKE, LakeSource
-from auditord.web.limits import Shares, reading_slot
 from auditord.web.page.charts import Series
 from auditord.web.page.drawing import Mark
 from auditord.web.page.numbers import begin_of_bin, shown, signed, with_unit
+from auditord.web.page.query_string import MOST_ROWS
+from auditord.web.reading import FEW_GROUPS, MANY_GROUPS, Aggregate, ReadingPlaces
+from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, holder
-from auditord_hookspecs.aggregates import AggregateQuery, Aggregates
+from auditord_hookspecs import AggregateQuery, Aggregates, TooManyGroups
 from auditord_hookspecs.query import Window
 from auditord_hookspecs.zones import zone_named
 
@@ -28,6 +33,13 @@ OTHERS: Final = 8
 """The colour of all that is not among the largest rows."""
 
 MOST_COLOURS: Final = 8
+
+MOST_CELLS: Final = 1_000_000
+"""Rows by bins of a file."""
+
+_TOO_MANY_ROWS: Final = (
+    f"there are more than {MANY_GROUPS:,} rows: choose rows of another label, a shorter period, or a filter"
+)
 
 _GAP: Final = Mark(None, "")
 
@@ -38,7 +50,7 @@ class Figures:
 
     Args:
         records: those that a visitor may see.
-        slots: for long work of the store.
+        places: for answers that read the store.
         keys: the meta keys of sites, groups and users.
         pledges: of the configuration.
         clock: the present.
@@ -49,7 +61,7 @@ class Figures:
     """
 
     records: RecordsFor
-    slots: Shares
+    places: ReadingPlaces
     keys: LabelKeys
     pledges: Sequence[Pledge]
     clock: Callable[[], datetime]
@@ -66,35 +78,117 @@ class Figures:
         """The present in a time zone, else in that of the page."""
         return self.clock().astimezone(zone_named(zone or self.zone))
 
-    async def report(self, request: web.BaseRequest, question: Question) -> Report:
-        """The report for the sender of a request."""
-        asked = replace(question, co2_per_kwh=self.co2_per_kwh)
-        async with reading_slot(self.slots, holder(request)):
-            found = await self._sums(request, asked.query())
-            return await asyncio.to_thread(make_report, asked, found)  # of thousands of groups it takes its time
+    async def report(self, request: web.BaseRequest, question: Question, most: int = MOST_COLOURS) -> Report:
+        """The report for the sender of a request.
 
-    async def _sums(self, request: web.BaseRequest, query: AggregateQuery) -> Aggregates:
-        if not self.of_lake:
-            return await self.records(request).aggregate(query)
-        with self.lake.faults():
-            return await self.lake.records(request).aggregate(query)
+        Where there are very many cells, all rows but the largest are one row: so many remain of a report with bins, and
+        :data:`MOST_ROWS` of one without.
+
+        Raises:
+            InvalidQuery: there are too many rows even so.
+        """
+        if question.bin is None or question.by in {None, SIZE}:
+            return await self._whole(request, question)
+        asked = self._complete(question)
+        try:
+            async with self.places.few(holder(request), self._sums(request), asked.query()) as found:
+                return await self.places.run(lambda: make_report(asked, found))
+        except TooManyGroups:
+            return (await self.rows_and_bins(request, question, most))[1]
+
+    async def _whole(self, request: web.BaseRequest, question: Question) -> Report:
+        asked = self._complete(question)
+
+        def made(found: Aggregates) -> Report:
+            report = make_report(asked, found)
+            return report.shortened(MOST_ROWS) if asked.bin is None else report
+
+        async with self._summed(request, asked) as found:
+            return await self.places.run(lambda: made(found))
+
+    @asynccontextmanager
+    async def _summed(self, request: web.BaseRequest, asked: Question) -> AsyncGenerator[Aggregates, None]:
+        opened = self.places.summed(holder(request), self._sums(request), asked.query())
+        async with AsyncExitStack() as stack:
+            try:
+                found = await stack.enter_async_context(opened)
+            except TooManyGroups as error:
+                raise InvalidQuery(_TOO_MANY_ROWS, "by") from error
+            yield found
+
+    def _complete(self, question: Question) -> Question:
+        return replace(question, co2_per_kwh=self.co2_per_kwh)
+
+    def _sums(self, request: web.BaseRequest) -> Aggregate:
+        return self._sums_of_lake(request) if self.of_lake else self.records(request).aggregate
+
+    def _sums_of_lake(self, request: web.BaseRequest) -> Aggregate:
+        records = self.lake.records(request)
+
+        async def aggregate(query: AggregateQuery) -> Aggregates:
+            with self.lake.faults():
+                return await records.aggregate(query)
+
+        return aggregate
+
+    @asynccontextmanager
+    async def gathered(self, request: web.BaseRequest, question: Question) -> AsyncGenerator[Grid, None]:
+        """All numbers of a report, for a file, with the place that they take.
+
+        Long reports are asked for by parts of their period, none of which has many cells: so a record that is changed
+        meanwhile may be counted as it was or as it is. The totals are those of the numbers in the file.
+
+        Raises:
+            InvalidQuery: the file would have more than :data:`MOST_CELLS`.
+        """
+        asked, who = self._complete(question), holder(request)
+        gathering, bins = Gathering(asked), bins_of(asked, self.now(asked.zone))
+        async with self._summed(request, replace(asked, bin=None)) as found:
+            rows = len({group.key[:1] for group in found.groups}) or 1
+            if asked.bin is None:
+                await self.places.run(lambda: gathering.add(found))
+                yield await self.places.run(gathering.grid)
+                return
+        _check_cells(rows, len(bins))
+        async with (self.places.one if rows * len(bins) <= FEW_GROUPS else self.places.large)(who):
+            await self._gather(gathering, asked, bins, max(1, FEW_GROUPS // rows), self._sums(request))
+            _check_cells(*gathering.size)
+            yield await self.places.run(gathering.grid)
+
+    async def _gather(
+        self, gathering: Gathering, asked: Question, bins: Sequence[date], count: int, aggregate: Aggregate
+    ) -> None:
+        """Ask for the cells of some bins after the other: of so many, then of as many as there is room for."""
+        first = 0
+        while first < len(bins):
+            part = _part(asked, bins, first, first + count)
+            most = MANY_GROUPS if count > 1 else 2 * MANY_GROUPS  # each row with and without a CPU time
+            try:
+                found = await aggregate(replace(part.query(), most_groups=most))
+            except TooManyGroups as error:
+                if count == 1:
+                    raise InvalidQuery(_TOO_MANY_ROWS, "by") from error
+                count //= 2
+                continue
+            await self.places.run(partial(gathering.add, found))
+            first += count
+            count = max(1, min(2 * count, count * MANY_GROUPS // max(1, 2 * len(found.groups))))
 
     async def rows_and_bins(
-        self, request: web.BaseRequest, question: Question, most: int | None = None
+        self, request: web.BaseRequest, question: Question, most: int = MOST_COLOURS
     ) -> tuple[Report, Report]:
         """The report without bins, and that of the bins, in which all rows but the largest ones are one.
 
         The axis of a year has hundreds of bins for each row, and a picture or a table shows but a few rows: so many, or
         those with a colour.
         """
-        most = MOST_COLOURS if most is None else most
-        rows = await self.report(request, replace(question, bin=None))
+        rows = await self._whole(request, replace(question, bin=None))
         labels = [row.label for row in rows.rows[:most]]
         named = tuple([label for label in labels if label is not None])
-        if len(rows.rows) <= most or len(named) < len(labels):
-            return rows, await self.report(request, question)
-        chosen = await self.report(request, replace(question, labels=named))
-        totals = await self.report(request, replace(question, by=None))  # last: it has all that the others have
+        if rows.row_count <= most or (len(named) < len(labels) and rows.others is None):
+            return rows, await self._whole(request, question)
+        chosen = await self._whole(request, replace(question, labels=named))
+        totals = await self._whole(request, replace(question, by=None))  # last: it has all that the others have
         return rows, condensed(rows, chosen, totals, most)
 
     async def former(self, request: web.BaseRequest, question: Question) -> Sequence[tuple[str, Report]]:
@@ -161,6 +255,26 @@ def name_of_bin(begin: date, question: Question) -> str:
     name = begin.isoformat() if question.bin is None else begin_of_bin(begin, question.bin)
     part = part_of(question, begin)
     return name if part is None else f"{name}, {part.text()}"
+
+
+def _part(question: Question, bins: Sequence[date], first: int, end: int) -> Question:
+    """A question about some of the bins of its window."""
+    if (window := question.window) is None:
+        return question
+    begin, stop = [
+        datetime.combine(bins[at], time.min, window.start.tzinfo) if 0 < at < len(bins) else edge
+        for at, edge in ((first, window.start), (end, window.stop))
+    ]
+    return replace(question, window=Window(begin, stop))
+
+
+def _check_cells(rows: int, bins: int) -> None:
+    if rows * bins > MOST_CELLS:
+        raise InvalidQuery(
+            f"{rows:,} rows by {bins:,} bins are {rows * bins:,} cells, and a file has at most {MOST_CELLS:,}: choose "
+            "longer bins or a shorter period, rows of another label, or a filter",
+            "bin",
+        )
 
 
 def series(

@@ -39,7 +39,7 @@ from auditord.web.page.rendering import Renderer
 from auditord.web.page.visitors import Visitors, may
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
-from auditord.web.requests import RecordsFor, principal_of, read_target
+from auditord.web.requests import RecordsFor, holder, principal_of, read_target
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.aggregates import amount_of, meta_value
 from auditord_hookspecs.query import AllOf, Condition, ImplausibleCpuTime, Order, SortField
@@ -95,12 +95,13 @@ class JobsPages:
         zone = now.tzinfo or UTC
         listing = read_filters(pieces, zone)
         query = replace(listing.query, where=AllOf((self._where(view, now), listing.query.where)))
-        async with self.records(request).stream(query) as pages:
-            found = [decode_record(document) async for page in pages for document in page]
+        places = self.figures.places
+        async with places.one(holder(request)), self.records(request).stream(query) as pages:
+            documents = [document async for page in pages for document in page]
+        found = await places.run(lambda: list(map(decode_record, documents)))
         rows, keys = found[: listing.page], self.figures.keys
         values = {
             "view": view,
-            "rows": [{**job_row(record, keys), "labels": _labels(record, columns, keys)} for record in rows],
             "columns": columns,
             "offered": _COLUMNS,
             "first": _url(changed(pieces, "cursor", None)) if "cursor" in map(name_of, pieces) else None,
@@ -119,7 +120,13 @@ class JobsPages:
             "periods": PERIODS,
             "usage": view.url("/usage"),
         }
-        return self.renderer.answer("jobs.html", values, self.visitors.navigation(request, PATH))
+        navigation = self.visitors.navigation(request, PATH)
+
+        def made() -> web.Response:
+            shown = [{**job_row(record, keys), "labels": _labels(record, columns, keys)} for record in rows]
+            return self.renderer.answer("jobs.html", {**values, "rows": shown}, navigation)
+
+        return await places.run(made)
 
     def _more(self, pieces: Sequence[str], listing: Listing, found: Sequence[Record]) -> dict[str, str | None]:
         """The pages beside this one, if there are any: in the order of start times, the next; else a longer one."""

@@ -19,7 +19,7 @@ from auditord.web.page.query_string import View, read_view
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.usage_charts import Charts, partial_places
 from auditord.web.page.visitors import Visitors
-from auditord.web.requests import principal_of, read_target
+from auditord.web.requests import holder, principal_of, read_target
 from auditord_hookspecs import Record
 from auditord_hookspecs.aggregates import amount_of
 from auditord_hookspecs.query import Condition, Order, RecordQuery, SortField
@@ -80,8 +80,10 @@ class MyPage:
 
     async def _latest(self, request: web.BaseRequest, where: Condition) -> Sequence[Record]:
         query = RecordQuery(where, Order(SortField.STOP, descending=True), LOOKED_AT)
-        async with self.figures.records(request).stream(query) as pages:
-            return [decode_record(document) async for page in pages for document in page]
+        places = self.figures.places
+        async with places.one(holder(request)), self.figures.records(request).stream(query) as pages:
+            documents = [document async for page in pages for document in page]
+        return await places.run(lambda: list(map(decode_record, documents)))
 
     def _chart(self, report: Report, view: View) -> Picture | None:
         unit = report.question.bin

@@ -14,7 +14,6 @@ from auditord.spool import QuarantineReason, Spool
 from auditord.store import RecordStore
 from auditord.web.api.shapes import Instance
 from auditord.web.api.status import StatusHandlers
-from auditord.web.limits import reading_slot
 from auditord.web.page.figures import Figures
 from auditord.web.page.jobs import job_link
 from auditord.web.page.rendering import Renderer
@@ -102,8 +101,9 @@ class OperationsPage:
         return site_rows(groups, {site: parse_time(last) for site, last in gaps.items()}, now)
 
     async def _groups(self, request: web.BaseRequest, query: AggregateQuery) -> Sequence[Group]:
-        async with reading_slot(self.figures.slots, holder(request)):
-            return (await self.figures.records(request).aggregate(query)).groups
+        aggregate = self.figures.records(request).aggregate
+        async with self.figures.places.summed(holder(request), aggregate, query) as found:
+            return found.groups
 
     async def _differing(self, request: web.BaseRequest) -> Sequence[dict[str, Any]]:  # Any: see above
         """The newest differences, for those who see them on the pages of records."""

@@ -58,7 +58,11 @@ class OverviewPage:
         both = Window(last.start, this.stop)
         whole = await ask(_SUMMED, None, both, CalendarUnit.DAY)
         users, groups = [await ask(("core-hours", "jobs"), name, this) for name in ("user", "group")]
-        efficiency = await ask(("cpu-efficiency",), "group", both, CalendarUnit.MONTH)
+        efficiency = await ask(("cpu-efficiency",), None, both, CalendarUnit.MONTH)
+        largest = [row.label for row in groups.rows[:_TOP]]
+        named = tuple([each for each in largest if each is not None])
+        chosen = named if named and len(named) == len(largest) else None
+        of_groups = await ask(("cpu-efficiency",), "group", this, labels=chosen)
         elapsed = now.date() - this.start.date()
         health = await self.status.health_report() if may(request, Permission.METRICS) else None
         return self.renderer.answer(
@@ -71,8 +75,8 @@ class OverviewPage:
                 ],
                 "chart": self._chart(by_day),
                 "legend": self.charts.rows(by_day),
-                "implausible": has_implausible(efficiency),
-                "groups": _top(groups, {row.label: row.cells.get(this.start.date()) for row in efficiency.rows}),
+                "implausible": has_implausible(efficiency) or has_implausible(of_groups),
+                "groups": _top(groups, {row.label: row.total for row in of_groups.rows}),
                 "users": _top(users, None),
                 "health": health,
                 "view": View({"period": "this-month"}),
@@ -87,9 +91,11 @@ class OverviewPage:
         by: str | None,
         window: Window,
         unit: CalendarUnit | None = None,
+        *,
+        labels: tuple[str, ...] | None = None,
     ) -> Report:
-        measures = tuple(MEASURES[name] for name in names)
-        question = Question(measures, by, unit, window, keys=self.figures.keys, zone=self.figures.zone)
+        measures, keys = tuple(MEASURES[name] for name in names), self.figures.keys
+        question = Question(measures, by, unit, window, keys=keys, zone=self.figures.zone, labels=labels)
         return await self.figures.report(request, question)
 
     def _efficiency(self, report: Report, this: date, last: date) -> dict[str, Any]:  # Any: shown

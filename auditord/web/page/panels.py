@@ -10,7 +10,6 @@ from typing import Final
 from aiohttp import web
 
 from auditord.contexts.panels import HostPanelContext, PanelInstance, Panels
-from auditord.web.limits import reading_slot
 from auditord.web.page.figures import Figures
 from auditord.web.page.panel_parts import DrawnPart, drawn
 from auditord.web.page.rendering import Renderer
@@ -105,8 +104,8 @@ class PanelsPage:
         records = self.figures.records(request)
 
         async def aggregate(query: AggregateQuery) -> Aggregates:
-            async with reading_slot(self.figures.slots, holder(request)):
-                return await records.aggregate(query)
+            async with self.figures.places.summed(holder(request), records.aggregate, query) as found:
+                return found
 
         return HostPanelContext(panel, instance, aggregate, self.figures.now, self.panels.memories)
 

@@ -29,7 +29,6 @@ from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.lake_source import LakeSource
 from auditord.web.api.status import StatusHandlers
 from auditord.web.dispatch import Handler, Route
-from auditord.web.limits import Shares
 from auditord.web.page.assets import FOLDER, Assets
 from auditord.web.page.background_runs import BackgroundRuns, StartSoon
 from auditord.web.page.daemon_actions import INSTANCE_ACT, QUARANTINE, QUARANTINE_ACT, RUN, OperatingPages
@@ -62,6 +61,7 @@ from auditord.web.page.visitors import Visitors
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor
+from auditord.web.streams import StreamedAnswers
 from auditord_hookspecs import Permission
 
 log: Final = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def page_routes(
     parts: Parts,
     records: RecordsFor,
     store: RecordStore,
-    slots: Shares,
+    answers: StreamedAnswers,
     *,
     lake: LakeSource,
     now: Callable[[], datetime],
@@ -110,7 +110,7 @@ def page_routes(
         parts: of the daemon.
         records: those that a visitor may see.
         store: the record store, for what is known of one of them.
-        slots: for long work of the store.
+        answers: sends long ones; has the places for all that reads the store.
         lake: the records there that a visitor may see.
         now: the clock.
         authorisation: of visitors; None where nobody is asked who they are.
@@ -120,10 +120,10 @@ def page_routes(
     forms = Forms(None if authorisation is None else authorisation.sessions)
     visitors = Visitors(renderer.text, forms, lambda: bool(list(parts.panels.shown())))
     intensity = None if parts.ui.co2_per_kwh is None else Fraction(parts.ui.co2_per_kwh)
-    figures = Figures(records, slots, parts.keys, parts.pledges, now, parts.ui.timezone, intensity, lake)
+    figures = Figures(records, answers.places, parts.keys, parts.pledges, now, parts.ui.timezone, intensity, lake)
     guard = _Guard(renderer, visitors)
     charts = Charts(renderer.text, renderer.path)
-    files = UsageFiles(figures, renderer, charts)
+    files = UsageFiles(figures, renderer, charts, answers)
     usage = UsagePage(figures, renderer, visitors, files, parts.ui.labels)
     jobs = JobsPages(figures, records, store, renderer, visitors)
     overview = OverviewPage(figures, renderer, visitors, parts.status, charts)

@@ -30,6 +30,8 @@ from auditord_hookspecs.zones import UTC_NAME, clock_changes, zone_name
 PATH: Final = "/usage"
 _ROWS: Final = 50
 _MOST_COLUMNS: Final = 62
+_MOST_CELLS: Final = 5_000
+"""Rows by bins of a table."""
 _MANY_COLUMNS: Final = 31
 """Bins from which on figures are only asked of the users that the table shows one by one; so are bins of time zones."""
 
@@ -75,27 +77,31 @@ class UsagePage:
         request[FRAME] = Frame(lambda: self.renderer.answer("usage.html", {**form, "is_frame": True}, navigation))
         report, drawn = await self._reports(request, view, figures, question)
         former = await figures.former(request, question)
-        return self.renderer.answer(
-            "usage.html",
-            {
-                **form,
-                "total": shown(report.total[0], view.measure.unit),
-                "compared": compared(report, former, self.renderer.text),
-                "implausible": has_implausible(report),
-                "pledge": self.files.pledged(report),
-                "chart": self.files.chart(drawn, view),
-                "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
-                "partial": self.files.partial(drawn),
-                "has_bins": view.chart != DAYS and drawn.question.bin is not None,
-                "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
-                "table": self._table(report, view),
-                "forms": [(self.renderer.text(f"usage.form.{form}"), view.url(f"{PATH}.{form}")) for form in OFFERED],
-                "picture": view.url(f"{PATH}.svg"),
-                "snapshot": None if report.snapshot is None else _state(report.snapshot),
-                "curl": f"curl -g {quote(self.renderer.url(request, target(question.query(), view.source)))}",
-                "command": command(view, now, self.figures.zone),
-            },
-            navigation,
+        return await self.figures.places.run(
+            lambda: self.renderer.answer(
+                "usage.html",
+                {
+                    **form,
+                    "total": shown(report.total[0], view.measure.unit),
+                    "compared": compared(report, former, self.renderer.text),
+                    "implausible": has_implausible(report),
+                    "pledge": self.files.pledged(report),
+                    "chart": self.files.chart(drawn, view),
+                    "legend": [] if view.chart == DAYS else self.files.charts.rows(drawn),
+                    "partial": self.files.partial(drawn),
+                    "has_bins": view.chart != DAYS and drawn.question.bin is not None,
+                    "moves": moves(view, window.start.date(), window.stop.date(), now.date()),
+                    "table": self._table(report, view),
+                    "forms": [
+                        (self.renderer.text(f"usage.form.{form}"), view.url(f"{PATH}.{form}")) for form in OFFERED
+                    ],
+                    "picture": view.url(f"{PATH}.svg"),
+                    "snapshot": None if report.snapshot is None else _state(report.snapshot),
+                    "curl": f"curl -g {quote(self.renderer.url(request, target(question.query(), view.source)))}",
+                    "command": command(view, now, self.figures.zone),
+                },
+                navigation,
+            )
         )
 
     async def _reports(
@@ -106,19 +112,20 @@ class UsagePage:
             rows = await figures.report(request, replace(question, bin=None))
             return rows, await figures.report(request, replace(question, by=None))
         bins = bins_of(question, figures.now(view.zone))
-        if len(bins) > _MOST_COLUMNS and question.by not in {None, SIZE}:
+        most = max(_top(view), _ROWS)
+        if len(bins) > _most_columns(view) and question.by not in {None, SIZE}:
             return await figures.rows_and_bins(request, question)
         if view.by == "user" and (len(bins) > _MANY_COLUMNS or (bins and clock_changes(question.zone))):
-            _, report = await figures.rows_and_bins(request, question, max(int(view.given.get("top", _ROWS)), _ROWS))
+            _, report = await figures.rows_and_bins(request, question, most)
             return report, report
-        report = await figures.report(request, question)
+        report = await figures.report(request, question, most)
         return report, report
 
     def _table(self, report: Report, view: View) -> Mapping[str, Any]:  # Any: shown by the template
         unit, measure = report.question.bin, report.question.measures[0]
         every_bin = self.figures.axis(report)
-        bins = every_bin if len(every_bin) <= _MOST_COLUMNS else ()
-        rows, rest, count = report.largest(int(view.given.get("top", _ROWS)))
+        bins = every_bin if len(every_bin) <= _most_columns(view) else ()
+        rows, rest, count = report.largest(_top(view))
         named = [(self.files.charts.name(row, report), row, _link(row, view)) for row in rows]
         named += (
             []
@@ -144,6 +151,16 @@ class UsagePage:
             "total": line(self.renderer.text("usage.total"), Row(None, report.totals, report.total), None),
             "has_shares": not measure.ratio,
         }
+
+
+def _top(view: View) -> int:
+    """Return the number of rows that are shown one by one."""
+    return int(view.given.get("top", _ROWS))
+
+
+def _most_columns(view: View) -> int:
+    """Return the most bins that the table has columns for."""
+    return min(_MOST_COLUMNS, _MOST_CELLS // _top(view))
 
 
 def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:

@@ -1,19 +1,22 @@
 """A view of usage as a file: its figures in several forms, and its chart on a sheet of its own."""
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 from importlib.util import find_spec
+from tempfile import TemporaryFile
 from typing import Final
 
 from aiohttp import web
 
-from auditord.reporting import Figure, Report, writing
+from auditord.reporting import Figure, Question, Report
 from auditord.reporting.bins import part_of
+from auditord.reporting.grid import Grid
 from auditord.reporting.pledges import pledged
-from auditord.reporting.workbook import as_xlsx
+from auditord.reporting.workbook import write_xlsx
+from auditord.reporting.writing import csv_pieces, json_pieces, write_parquet
 from auditord.web.page.drawing import Picture
 from auditord.web.page.figures import Figures, name_of_bin
 from auditord.web.page.numbers import percent, shown, with_unit
@@ -21,6 +24,7 @@ from auditord.web.page.query_string import DAYS, GROUPS, View, read_view
 from auditord.web.page.rendering import Renderer
 from auditord.web.page.usage_charts import Charts
 from auditord.web.requests import read_target
+from auditord.web.streams import Pages, StreamedAnswers
 from auditord_hookspecs.query import Window
 
 FORMS: Final = ("csv", "xlsx", "json", "parquet", "svg")
@@ -36,6 +40,11 @@ _TYPES: Final = {
     "svg": "image/svg+xml",
 }
 
+_TEXTS: Final[Mapping[str, Callable[[Grid], Iterator[str]]]] = {"csv": csv_pieces, "json": json_pieces}
+
+_PIECE: Final = 1 << 16
+_LAST: Final = object()
+
 
 @dataclass(frozen=True, slots=True)
 class UsageFiles:
@@ -45,11 +54,13 @@ class UsageFiles:
         figures: answers questions.
         renderer: has the texts and the style of sheets.
         charts: draws reports.
+        answers: sends files as they are written.
     """
 
     figures: Figures
     renderer: Renderer
     charts: Charts
+    answers: StreamedAnswers
 
     async def export(self, request: web.BaseRequest) -> web.StreamResponse:
         """The figures of a view as a file, or its chart as a picture."""
@@ -57,22 +68,45 @@ class UsageFiles:
         form = asked.path.rpartition(".")[2]
         view = read_view(asked.query)
         question = view.question(self.figures.now(view.zone), self.figures.keys)
-        report = await self.figures.of(view.source).report(request, question)
-        written: Callable[[], bytes] = {
-            "csv": lambda: writing.as_csv(report).encode(),
-            "json": lambda: writing.as_json(report).encode(),
-            "parquet": lambda: writing.as_parquet(report),
-            "xlsx": lambda: as_xlsx(report),
-            "svg": lambda: self._sheet(report, view).encode(),
-        }[form]
-        body = await asyncio.to_thread(written)  # of thousands of groups it takes seconds
+        figures = self.figures.of(view.source)
         headers = {
             "Content-Type": _TYPES[form],
             "Content-Disposition": f'attachment; filename="usage.{form}"',
             "X-Content-Type-Options": "nosniff",
             "Cache-Control": "no-store",
         }
-        return web.Response(body=body, headers=headers)
+        if form != "svg":
+            return await self.answers.send_held(request, self._opened(request, figures, question, form), headers)
+        report = await figures.report(request, question)
+        sheet = await figures.places.run(lambda: self._sheet(report, view).encode())
+        return web.Response(body=sheet, headers=headers)
+
+    @asynccontextmanager
+    async def _opened(
+        self, request: web.BaseRequest, figures: Figures, question: Question, form: str
+    ) -> AsyncGenerator[Pages, None]:
+        async with figures.gathered(request, question) as grid:
+            pages = self._text(_TEXTS[form](grid)) if form in _TEXTS else self._file(form, grid)
+            async with aclosing(pages):
+                yield pages
+
+    async def _text(self, pieces: Iterator[str]) -> AsyncGenerator[Sequence[bytes], None]:
+        while page := await self.figures.places.run(lambda: _joined_pieces(pieces)):
+            yield [page]
+
+    async def _file(self, form: str, grid: Grid) -> AsyncGenerator[Sequence[bytes], None]:
+        """The pages of a file whose beginning is written last."""
+        folder, run = self.answers.folder, self.figures.places.run
+        with TemporaryFile(dir=folder) as file:
+            steps = write_xlsx(grid, file, folder) if form == "xlsx" else write_parquet(grid, file)
+            try:
+                while await run(lambda: next(steps, _LAST)) is not _LAST:
+                    pass
+            finally:
+                await run(steps.close)
+            file.seek(0)
+            while page := await run(lambda: file.read(_PIECE)):
+                yield [page]
 
     def chart(self, report: Report, view: View) -> Picture | None:
         """The chart of a report."""
@@ -130,6 +164,15 @@ class UsageFiles:
         total = with_unit(shown(report.total[0], unit), unit)
         filters = [f"{name}: {value}" for name, value in view.filters]
         return _joined([total, *filters, *([] if pledged is None else [pledged])])
+
+
+def _joined_pieces(pieces: Iterator[str]) -> bytes:
+    """Return the next pieces of a text, together large enough to be sent."""
+    taken, size = list[str](), 0
+    while size < _PIECE and (piece := next(pieces, None)) is not None:
+        taken.append(piece)
+        size += len(piece)
+    return "".join(taken).encode()
 
 
 def _joined(parts: Sequence[str]) -> str:
