@@ -3,7 +3,7 @@
 import asyncio
 import io
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -45,6 +45,8 @@ class Faults:
     """An answer's first page comes again and again."""
     pages_given: int = 0
     streams_left: int = 0
+    held: Callable[[], Awaitable[None]] | None = None
+    """Whoever reads waits for it first."""
 
 
 class FaultyStore:
@@ -63,6 +65,7 @@ class FaultyStore:
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         self._fail()
+        await self._hold()
         return await self._store.aggregate(query)
 
     async def check(self) -> None:
@@ -96,6 +99,7 @@ class FaultyStore:
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[Pages, None]:
         self._fail()
+        await self._hold()
         try:
             async with self._store.stream(query) as pages:
                 yield self._some(pages)
@@ -116,6 +120,10 @@ class FaultyStore:
     def _fail(self) -> None:
         if self._faults.store is not None:
             raise self._faults.store
+
+    async def _hold(self) -> None:
+        if self._faults.held is not None:
+            await self._faults.held()
 
 
 class FaultySpool:

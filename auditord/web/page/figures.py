@@ -37,10 +37,6 @@ MOST_COLOURS: Final = 8
 MOST_CELLS: Final = 1_000_000
 """Rows by bins of a file."""
 
-_TOO_MANY_ROWS: Final = (
-    f"there are more than {MANY_GROUPS:,} rows: choose rows of another label, a shorter period, or a filter"
-)
-
 _GAP: Final = Mark(None, "")
 
 
@@ -113,7 +109,7 @@ class Figures:
             try:
                 found = await stack.enter_async_context(opened)
             except TooManyGroups as error:
-                raise InvalidQuery(_TOO_MANY_ROWS, "by") from error
+                raise _too_many_rows() from error
             yield found
 
     def _complete(self, question: Question) -> Question:
@@ -167,7 +163,7 @@ class Figures:
                 found = await aggregate(replace(part.query(), most_groups=most))
             except TooManyGroups as error:
                 if count == 1:
-                    raise InvalidQuery(_TOO_MANY_ROWS, "by") from error
+                    raise _too_many_rows() from error
                 count //= 2
                 continue
             await self.places.run(partial(gathering.add, found))
@@ -266,6 +262,11 @@ def _part(question: Question, bins: Sequence[date], first: int, end: int) -> Que
         for at, edge in ((first, window.start), (end, window.stop))
     ]
     return replace(question, window=Window(begin, stop))
+
+
+def _too_many_rows() -> InvalidQuery:
+    narrower = "choose rows of another label, a shorter period, or a filter"
+    return InvalidQuery(f"there are more than {MANY_GROUPS:,} rows: {narrower}", "by")
 
 
 def _check_cells(rows: int, bins: int) -> None:

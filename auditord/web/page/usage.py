@@ -15,7 +15,7 @@ from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import has_implausible
 from auditord.web.api.lake_source import LAKE
-from auditord.web.page.figures import Figures, bins_of, compared, name_of_bin
+from auditord.web.page.figures import MOST_COLOURS, Figures, bins_of, compared, name_of_bin
 from auditord.web.page.late import FRAME, Frame
 from auditord.web.page.numbers import percent, shown
 from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
@@ -112,7 +112,7 @@ class UsagePage:
             rows = await figures.report(request, replace(question, bin=None))
             return rows, await figures.report(request, replace(question, by=None))
         bins = bins_of(question, figures.now(view.zone))
-        most = max(_top(view), _ROWS)
+        most = max(_top(view), MOST_COLOURS)
         if len(bins) > _most_columns(view) and question.by not in {None, SIZE}:
             return await figures.rows_and_bins(request, question)
         if view.by == "user" and (len(bins) > _MANY_COLUMNS or (bins and clock_changes(question.zone))):

@@ -174,6 +174,7 @@ def test_what_the_timer_looks_at_is_there() -> None:
         "_reading_paused",
         "_msg_queue_resume_size",
         "_request_count",
+        "_task_handler",
         "writing_paused",
     )
     for name in names:

@@ -77,6 +77,7 @@ def comparable(page: str) -> list[str]:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_late_page_is_the_same_page(daemon: TestDaemon, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auditord.web.page.late._PATIENCE_SECONDS", 60)
     _, headers, expected = ask(daemon, path)
     monkeypatch.setattr("auditord.web.page.late._PATIENCE_SECONDS", 0)
     status, of_late, page = ask(daemon, path)
