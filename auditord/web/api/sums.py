@@ -32,6 +32,7 @@ from auditord.web.api.shapes import (
     UsedComponent,
 )
 from auditord.web.api.values import INSTANT, WHITE_SPACE, Texts, read_given
+from auditord.web.reading import MANY_GROUPS
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
 from auditord.web.requests import RecordsFor, holder, read_target
 from auditord.web.streams import Pages, StreamedAnswers
@@ -239,7 +240,7 @@ class SumsHandler:
         "GET",
         "/api/v1/aggregates",
         "sumUpRecords",
-        "Sum records up, grouped by whatever they have.",
+        f"Sum records up, grouped by whatever they have; at most {MANY_GROUPS:,} groups.",
         Permission.READ,
         {200: {JSON: Sums}},
         problems=(400, 503),
