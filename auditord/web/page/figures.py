@@ -1,7 +1,7 @@
 """Reports over the records that a visitor may see, made of the same questions as the API's and the command line's."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from fractions import Fraction
@@ -86,11 +86,10 @@ class Figures:
         if question.bin is None or question.by in {None, SIZE}:
             return await self._whole(request, question)
         asked = self._complete(question)
-        try:
+        with suppress(TooManyGroups):
             async with self.places.few(holder(request), self._sums(request), asked.query()) as found:
                 return await self.places.run(lambda: make_report(asked, found))
-        except TooManyGroups:
-            return (await self.rows_and_bins(request, question, most))[1]
+        return (await self.rows_and_bins(request, question, most))[1]
 
     async def _whole(self, request: web.BaseRequest, question: Question) -> Report:
         asked = self._complete(question)

@@ -24,7 +24,7 @@ from auditord.web import reading
 from auditord.web.api import sums
 from auditord.web.page import figures, usage_files
 from auditord.web.page.rendering import Renderer
-from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, Score
+from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, Score, TooManyGroups
 from tests.api_server import Api, api_server, record
 from tests.costly_requests import COSTLIEST, WHOLE
 from tests.page_browser import HTML
@@ -240,7 +240,7 @@ async def test_large_sums_of_one_principal_wait_for_each_other_and_for_nobody_el
 
     async def aggregate(who: str, query: AggregateQuery) -> Aggregates:
         if query.most_groups != reading.MANY_GROUPS:
-            raise reading.TooManyGroups("many")
+            raise TooManyGroups("many")
         under_way[who] = under_way.get(who, 0) + 1
         most[who] = max(most.get(who, 0), under_way[who])
         await together.wait()  # another principal is at work at the same time
