@@ -239,7 +239,7 @@ def has_implausible(report: Report) -> bool:
 
 
 def place_of(question: Question, label: Label, total: Cell) -> tuple[float, str]:
-    """What the rows of a report are sorted by: the largest first, but job sizes in their order."""
+    """Return the sort key of a row: the largest comes first, but job sizes in their order."""
     if question.by == SIZE:
         return _smallest(label), ""
     return -float(total[0].value or 0), label or ""  # to compare fractions takes ten times as long

@@ -27,6 +27,7 @@ from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, holder
 from auditord_hookspecs import AggregateQuery, Aggregates, TooManyGroups
 from auditord_hookspecs.query import Window
+from auditord_hookspecs.wording import counted
 from auditord_hookspecs.zones import zone_named
 
 OTHERS: Final = 8
@@ -270,11 +271,9 @@ def _too_many_rows() -> InvalidQuery:
 
 def _check_cells(rows: int, bins: int) -> None:
     if rows * bins > MOST_CELLS:
-        raise InvalidQuery(
-            f"{rows:,} rows by {bins:,} bins are {rows * bins:,} cells, and a file has at most {MOST_CELLS:,}: choose "
-            "longer bins or a shorter period, rows of another label, or a filter",
-            "bin",
-        )
+        sides = f"{counted(rows, 'row')} by {counted(bins, 'bin')} are {counted(rows * bins, 'cell')}"
+        narrower = "choose longer bins or a shorter period, rows of another label, or a filter"
+        raise InvalidQuery(f"{sides}, and a file has at most {MOST_CELLS:,}: {narrower}", "bin")
 
 
 def series(
