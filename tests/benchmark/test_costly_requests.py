@@ -41,7 +41,7 @@ _MIB: Final = 1 << 20
 
 
 class Held(NamedTuple):
-    """What a request of eight readers costs others.
+    """The price of a request of eight readers for others.
 
     Args:
         memory: the daemon's largest resident memory meanwhile, in MiB.

@@ -169,7 +169,7 @@ def test_a_table_of_many_cells_shows_the_largest_rows_and_the_same_totals(
 
 
 def without_notices(page: bytes) -> Sequence[str]:
-    """What a page has behind its frame."""
+    """The words of a page behind its frame."""
     return page.decode().partition('class="summary"')[2].split()
 
 
