@@ -46,7 +46,7 @@ class Faults:
     pages_given: int = 0
     streams_left: int = 0
     held: Callable[[], Awaitable[None]] | None = None
-    """Whoever reads waits for it first."""
+    """All reading waits for it first."""
 
 
 class FaultyStore:
