@@ -24,8 +24,6 @@ from auditord_hookspecs.zones import UTC_NAME, clock_changes
 # Between the largest and the smallest score lie 632 decimal digits: every sum of products with integers is exact.
 _EXACT: Final = Context(prec=1_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 
-_MOST_FACTOR: Final = 10**9
-
 
 class CalendarUnit(Enum):
     """Days, weeks (ISO 8601: from Monday on), months, quarters and years."""
@@ -108,7 +106,7 @@ class ExceedsRuntime:
     per: str | None = None
 
     def __post_init__(self) -> None:
-        if not (self.factor.is_finite() and 0 <= self.factor < _MOST_FACTOR and self.factor == round(self.factor, 9)):
+        if not (self.factor.is_finite() and 0 <= self.factor < 10**9 and self.factor == round(self.factor, 9)):
             raise ValueError(f"a factor is below 10^9, with at most nine decimals, and not {self.factor}")
 
     def holds(self, amount: int | None, runtime: int | None, per: int | None) -> bool:
