@@ -12,7 +12,7 @@ import anyio
 import click
 
 from auditord.actions import CONTROL_FILE
-from auditord.cli.daemon_client import connected
+from auditord.cli.daemons import connected
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.tables import new_table, print_table
 from auditord.doctor import Examined, examine
