@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from auditord.reporting.periods import checked_day
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.config import parse_duration
 from auditord_hookspecs.wire import parse_time
@@ -29,8 +28,12 @@ class Instant(click.ParamType[datetime]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:  # Any: click's
         """Read an instant, or fail with what is allowed."""
         moment = value if isinstance(value, datetime) else self._read(value, param, ctx)
+        if not self._of_period:
+            return moment
+        from auditord.reporting.periods import checked_day  # noqa: PLC0415 with reports
+
         try:
-            return checked_day(moment) if self._of_period else moment
+            return checked_day(moment)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
