@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from urllib.parse import quote, quote_plus
 
 from auditord.client.errors import UnsupportedQuery
-from auditord_hookspecs import Record, RecordQuery, query
+from auditord_hookspecs import ExceedsRuntime, Record, RecordQuery, query
 from auditord_hookspecs import query as queries
 from auditord_hookspecs.records import MAX_AMOUNT
 from auditord_hookspecs.wire import format_time
@@ -34,6 +34,8 @@ _FLAGS: Final[Mapping[type[queries.Condition], str]] = {
     queries.ImplausibleCpuTime: "implausible=true",
 }
 """Conditions that auditord has words for, and AUDITOR has not."""
+
+_EXCESS: Final = ExceedsRuntime("TotalCPU", queries.MOST_CPU_TIME, "Cores")
 
 
 def encode_query(query: RecordQuery) -> str:
@@ -257,7 +259,7 @@ def _is_implausible(record: Record) -> bool:
     runtime, names = record.runtime, {each.name for each in record.components}
     if runtime is None or runtime < 0 or not {"Cores", "TotalCPU"} <= names:
         return False
-    return 2 * _amount(record, "TotalCPU") > 3 * _amount(record, "Cores") * (runtime + 1)
+    return _EXCESS.holds(_amount(record, "TotalCPU"), runtime, _amount(record, "Cores"))
 
 
 def _amount(record: Record, name: str) -> int:

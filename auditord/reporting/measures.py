@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Final, TypeAlias
 
 from auditord_hookspecs.aggregates import ComponentUsage
+from auditord_hookspecs.query import MOST_CPU_TIME
 
 DEFAULT_SCORE: Final = "HEPscore23"
 """The benchmark by which core hours are weighted if none is named."""
@@ -27,7 +28,7 @@ _HOUR: Final = 3_600
 EFFICIENCY: Final = "cpu-efficiency"
 """The name of a measure."""
 
-MOST_EFFICIENT: Final = 150
+MOST_EFFICIENT: Final = 100 * Fraction(MOST_CPU_TIME)
 """Percent. More means that a CPU time is wrong: no job uses so much more than the cores that it has."""
 
 MIB_PER_GIB: Final = 1_024

@@ -10,9 +10,10 @@ from typing import Final, LiteralString, TypeAlias
 
 from auditord.store.dialects import Dialect
 from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS
-from auditord.store.sql import FALSE, OPERATORS, TRUE, Columns, Sql, all_of, any_of, column_or_document
+from auditord.store.sql import FALSE, OPERATORS, TRUE, Columns, Sql, all_of, any_of, column_or_document, literal
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
+    MOST_CPU_TIME,
     Comparison,
     ComponentCompares,
     Condition,
@@ -105,9 +106,9 @@ class _Conditions:
                 return Sql("record_id = %s", (record_id,)) if can_be_there(record_id) else FALSE
             case IsOpen():
                 return Sql("stop_time IS NULL")
-            case ImplausibleCpuTime():  # 1.5e0: products of whole numbers overflow, which PostgreSQL refuses
+            case ImplausibleCpuTime():  # with an exponent: products of whole numbers overflow, which PostgreSQL refuses
                 ran: LiteralString = f"({self.dialect.runtime_in_index or 'runtime'})"
-                return Sql(f"({ran} >= 0 AND total_cpu > 1.5e0 * cores * ({ran} + 1))")
+                return Sql(f"({ran} >= 0 AND total_cpu > {literal(f'{MOST_CPU_TIME}E0')} * cores * ({ran} + 1))")
             case TimeCompares(field, comparison, moment):
                 column = self.dialect.time_column(field, self.order)
                 return Sql(f"{column} {OPERATORS[comparison]} %s", (self.dialect.moment(moment),))

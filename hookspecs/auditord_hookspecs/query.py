@@ -6,10 +6,14 @@ A condition is data, so that a restriction (of a reader to one site, say) is and
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from enum import Enum
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 T = TypeVar("T")
+
+MOST_CPU_TIME: Final = Decimal("1.5")
+"""Seconds of CPU time for each second of a core; more than that is implausible."""
 
 
 class Comparison(Enum):
@@ -130,7 +134,7 @@ class IsOpen:
 
 @dataclass(frozen=True, slots=True)
 class ImplausibleCpuTime:
-    """The CPU time (``TotalCPU``) is more than 1.5 times what the record's ``Cores`` can have given in its runtime.
+    """The CPU time (``TotalCPU``) is more than :data:`MOST_CPU_TIME` of the record's ``Cores`` in its runtime.
 
     The runtime counts a second more, since batch systems cut times to whole seconds. Never true of an open record, or
     of one that lacks either component.

@@ -6,20 +6,17 @@ APEL's column would cost the whole message. Zero would be as wrong, and a job th
 job is reported with its wall time, and with the most that is possible as its CPU time.
 """
 
-from decimal import Decimal
 from fractions import Fraction
 from typing import Final, TypeAlias
 
 from auditord_builtin.apel.fields import AmountField, ComponentField, ConstantField, KeyField
 from auditord_hookspecs import ExceedsRuntime
+from auditord_hookspecs.query import MOST_CPU_TIME
 
 Number: TypeAlias = int | Fraction
 """An exact number; whole ones are added up much faster."""
 
-MOST: Final = Decimal("1.5")
-"""Seconds of CPU time for each second of a processor, above which they are implausible."""
-
-_MOST: Final = Fraction(MOST)
+_MOST: Final = Fraction(MOST_CPU_TIME)
 _DECIMALS: Final = 9
 _MILLISECONDS: Final = 100
 """So many times what is possible may be milliseconds that were taken for seconds."""
@@ -29,10 +26,10 @@ def implausible(cpu: AmountField, processors: KeyField) -> ExceedsRuntime | None
     """Return the dimension that keeps implausible jobs apart from others; None where the store cannot tell them."""
     match cpu, processors:
         case ComponentField(), ComponentField():
-            factor = MOST * cpu.divide_by / processors.divide_by
+            factor = MOST_CPU_TIME * cpu.divide_by / processors.divide_by
             return ExceedsRuntime(cpu.name, round(factor, _DECIMALS), processors.name)
         case ComponentField(), ConstantField() if str(processors.value).isdecimal() and int(processors.value):
-            return ExceedsRuntime(cpu.name, MOST * cpu.divide_by * int(processors.value))
+            return ExceedsRuntime(cpu.name, MOST_CPU_TIME * cpu.divide_by * int(processors.value))
         case _:
             return None
 
