@@ -75,7 +75,7 @@ class OverviewPage:
                 ],
                 "chart": self._chart(by_day),
                 "legend": self.charts.rows(by_day),
-                "implausible": has_implausible(efficiency) or has_implausible(of_groups),
+                "implausible": has_implausible(of_groups),
                 "groups": _top(groups, {row.label: row.total for row in of_groups.rows}),
                 "users": _top(users, None),
                 "health": health,
