@@ -138,17 +138,17 @@ def _is_present(component: str, dialect: Dialect) -> Key:
 
 def _exceeds(dimension: ExceedsRuntime, dialect: Dialect, columns: Columns) -> Key:
     """Return 1 where an amount exceeds the runtime; for incomplete records, the numbers with semicolons between."""
-    runtime = Sql(dialect.runtime_in_index or "runtime")
+    ran: LiteralString = f"({dialect.runtime_in_index or 'runtime'})"
     names = [dimension.component] if dimension.per is None else [dimension.component, dimension.per]
     if columns is not Columns.COMPLETE:
-        numbers = [dialect.amounts_of(names[0]), runtime, *map(dialect.amounts_of, names[1:])]
+        numbers = [dialect.amounts_of(names[0]), Sql(ran), *map(dialect.amounts_of, names[1:])]
         texts = [Sql(dialect.text_of.format(number.sql), number.parameters) for number in numbers]
         return Key(join(" || ';' || ", texts), dialect.text_of, costly=True)
     amount, *per = [
         Sql(AMOUNT_COLUMNS[name]) if name in AMOUNT_COLUMNS else dialect.amount_of_one(name) for name in names
     ]
     # A number with an exponent: the product of three whole ones may not fit 64 bits.
-    most = join(" * ", [Sql(literal(f"{dimension.factor:f}E0")), Sql(f"({runtime.sql} + 1)"), *per])
+    most = join(" * ", [Sql(literal(f"{dimension.factor:f}E0")), Sql(f"({ran} + 1)"), *per])
     exceeds = join(" > ", [amount, most])
     return Key(case(exceeds, Sql("1"), Sql("0")), dialect.text_of, costly=not AMOUNT_COLUMNS.keys() >= set(names))
 

@@ -347,6 +347,21 @@ async def test_changes_are_counted_as_they_are_now(stores: StoreFactory) -> None
         await check(store, [job("a", *started.components), changed], query)
 
 
+@pytest.mark.parametrize("per", [None, "Cores"])
+async def test_amounts_exceed_the_runtime_however_many_components_they_are_of(
+    stores: StoreFactory, per: str | None
+) -> None:
+    cores = {"one": [scored("Cores", 2)], "two": [scored("Cores", 1), scored("Cores", 1)]}
+    records = [
+        job(f"{cpu}-{name}", scored("TotalCPU", cpu), *components)
+        for cpu in (5_401, 5_402, 10_803, 10_804)  # 1.5 x 3,601 s, for one core and for two
+        for name, components in cores.items()
+    ]
+    by = (aggregates.ExceedsRuntime("TotalCPU", Decimal("1.5"), per),)
+    async with filled(stores, records) as store:
+        await check(store, records, aggregates.AggregateQuery(by=by))
+
+
 async def test_more_groups_than_a_page_has_come_in_order(stores: StoreFactory) -> None:
     records = [job(f"r{number}", scored("Cores", 1), user_id=f"u{number % 1_500:04}") for number in range(3_000)]
     query = aggregates.AggregateQuery(
