@@ -117,8 +117,12 @@ def test_file_and_folder_are_on_the_disk_before_it_ends(tmp_path: Path, monkeypa
         path = Path(f"/proc/self/fd/{number}").readlink()
         synced.append((str(path), path.stat().st_size))
 
+    def umask(mask: int) -> int:
+        return mask  # that of this process stays as it is for other tests
+
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "environb", {b"SLURM_JOB_ID": b"12"})
+    monkeypatch.setattr(os, "umask", umask)
     loaded().note(str(tmp_path), "12")
     [file] = tmp_path.iterdir()
     assert synced == [(str(file), len(b"SLURM_JOB_ID=12\0\0")), (str(tmp_path), tmp_path.stat().st_size)]
