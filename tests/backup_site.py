@@ -127,3 +127,7 @@ def ids(path: Path, query: str) -> set[str]:
 
 QUEUED: Final = "SELECT record_id FROM queue"
 STORED: Final = "SELECT record_id FROM records"
+WAITING: Final = (
+    "SELECT record_id FROM records WHERE position > (SELECT position FROM consumers WHERE name = 'senders')"
+)
+"""Those that senders have not taken over."""

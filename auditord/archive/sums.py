@@ -6,6 +6,7 @@ So the archive needs no arithmetic of its own, and its integers are those that t
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,11 +15,12 @@ from auditord.database.migrations import load_migrations, migrate
 from auditord.store.aggregates import Folding, merged
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.archived import Removal
-from auditord.store.rollups.scope import Scope
+from auditord.store.feed import BEHIND_ALL
+from auditord.store.rollups.scope import Rolled, Scope
 from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS
 from auditord.store.sources import scores_text
-from auditord.store.sqlite.counting import QUERIES
 from auditord.store.sqlite.dialect import SqliteDialect, marked, take_rows
+from auditord.store.sqlite.driver import QUERIES
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow
 from auditord_hookspecs import (
@@ -117,10 +119,10 @@ def _rows(
         if place in removed:
             continue
         if (copy := records.get(place)) is None:
-            yield *row, *_UNREAD, None, 0, 0
+            yield *row[:7], None, *row[7:], *_UNREAD, None, 0, 0
             continue
         score_set = _score_set(connection, score_sets, scores_text(copy.record.components))
-        yield *row, 0, copy.document, score_set, 0, 0
+        yield *row[:7], None, *row[7:], 0, copy.document, score_set, 0, 0
 
 
 def _score_set(connection: sqlite3.Connection, known: dict[str, int], text: str | None) -> int | None:
@@ -172,7 +174,8 @@ def _scores(query: AggregateQuery) -> Sequence[str]:
 def _asked(
     connection: sqlite3.Connection, query: AggregateQuery, scope: Scope | None, arithmetic: Arithmetic
 ) -> Aggregates:
-    compiled = compile_aggregate(query, SqliteDialect(arithmetic, windowed=query.window is not None), scope)
+    rolled = None if scope is None else Rolled(replace(scope, cells=replace(scope.cells, position=BEHIND_ALL)))
+    compiled = compile_aggregate(query, SqliteDialect(arithmetic, windowed=query.window is not None), rolled)
     folding = Folding(query, compiled.parts)
     cursor = connection.execute(*marked(compiled.statement))
     is_last = False

@@ -19,6 +19,9 @@ from auditord.errors import SchemaMismatch
 
 _log: Final = logging.getLogger(__name__)
 
+BEFORE_1_0: Final = 0x61756472
+"""The application id of record stores that were made before version 1.0: "audr"."""
+
 _APPLICATION_ID = re.compile(r"^PRAGMA application_id = (0x[0-9a-fA-F]+|\d+);", re.MULTILINE)
 
 
@@ -55,6 +58,11 @@ def refuse_foreign(connection: sqlite3.Connection, migrations: Migrations, path:
     tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if (mark, version, tables) == (0, 0, 0):
         return
+    if mark == BEFORE_1_0 != migrations.application_id:
+        raise SchemaMismatch(
+            f"{path} was made by a version of auditord before 1.0: `auditord database copy` takes over what version "
+            "0.1.0 has made; nothing else was ever released."
+        )
     if mark != migrations.application_id:
         raise SchemaMismatch(f"{path} is another program's database: name another file, auditord leaves it alone.")
     if version > len(migrations.scripts):
@@ -62,6 +70,12 @@ def refuse_foreign(connection: sqlite3.Connection, migrations: Migrations, path:
             f"{path} has schema {version}, this version of auditord knows up to {len(migrations.scripts)}: "
             "install the newer version again, or restore the backup from before it."
         )
+
+
+def is_of_first_release(connection: sqlite3.Connection) -> bool:
+    """Return whether the file is a record store as version 0.1.0 made it."""
+    mark: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    return (mark, _version(connection)) == (BEFORE_1_0, 1)
 
 
 def require_current(connection: sqlite3.Connection, migrations: Migrations, path: Path) -> None:

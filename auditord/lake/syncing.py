@@ -57,7 +57,7 @@ async def _begin(store: RecordStore, table: LakeTable, daemon: str, lake_id: str
     state = await store.begin_lake()
     await asyncio.to_thread(table.forget, daemon, state.store_id)
     await store.fill_lake(lake_id)
-    return LakeState(state.store_id, lake_id, state.batch)
+    return LakeState(state.store_id, lake_id, state.given)
 
 
 async def _sync(store: RecordStore, table: LakeTable, daemon: str, state: LakeState) -> Synced:

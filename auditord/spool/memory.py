@@ -139,13 +139,13 @@ def release(
     quarantine.discard(connection, [quarantine_id])
 
 
-def take_over(connection: sqlite3.Connection, rows: Mapping[int, Row], destinations: Sequence[str]) -> None:
-    """Queue the rows of the store's outbox, by their numbers there, that have not been queued yet.
+def take_over(connection: sqlite3.Connection, rows: Sequence[tuple[int, Row]], destinations: Sequence[str]) -> None:
+    """Queue the rows of the store's outbox, with their numbers there, that have not been queued yet.
 
     The outbox is in another database: a number that was taken over is kept until :func:`forget_taken`.
     """
     mark = "INSERT OR IGNORE INTO taken_over VALUES (?, ?)"
-    fresh = [row for number, row in rows.items() if connection.execute(mark, (number, row.record_id)).rowcount > 0]
+    fresh = [row for number, row in rows if connection.execute(mark, (number, row.record_id)).rowcount > 0]
     queue.put(connection, fresh, destinations)
 
 

@@ -148,13 +148,13 @@ class Spool:
         rows = await anyio.to_thread.run_sync(lambda: [entry_row(entry, now) for entry in named])
         await self._queue(destinations, queue.put, rows, destinations)
 
-    async def take_over(self, entries: Mapping[int, Entry], destinations: Sequence[str]) -> None:
-        """Queue entries of the record store's outbox, by number, in order; what was taken over before is left out.
+    async def take_over(self, entries: Sequence[tuple[int, Entry]], destinations: Sequence[str]) -> None:
+        """Queue numbered entries of the record store's outbox, in order; leave out what was taken over before.
 
         Call :meth:`forget_taken` when they are not in the outbox any more.
         """
         now = self._now()
-        rows = {number: entry_row(entry, now) for number, entry in entries.items()}
+        rows = [(number, entry_row(entry, now)) for number, entry in entries]
         await self._queue(destinations, memory.take_over, rows, destinations)
 
     async def forget_taken(self, numbers: Collection[int]) -> None:

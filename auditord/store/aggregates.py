@@ -8,35 +8,25 @@ Their columns are: the number of the part; one for each dimension; the scores of
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from decimal import Decimal
-from functools import partial
+from enum import Enum
 from typing import Any, Final, TypeAlias
 
-import msgspec
-
 from auditord.database.instants import from_micros
+from auditord.store.key_values import Scores, component_scores, reader, set_of_scores
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
     AmountSums,
-    CalendarPeriod,
-    ComponentAmount,
-    ComponentPresent,
     ComponentUsage,
-    Dimension,
-    ExceedsRuntime,
     Group,
-    MetaValue,
-    Score,
     ScoreSums,
-    ScoreValue,
     TooManyGroups,
     UsageSums,
 )
-from auditord_hookspecs.aggregates import KeyValue, exact_score, in_order
+from auditord_hookspecs.aggregates import KeyValue, in_order
 
 Row: TypeAlias = Sequence[Any]  # Any: columns as the database's driver gives them
 Limbs: TypeAlias = tuple[int, ...]
@@ -48,11 +38,20 @@ _NEVER: Final = 1 << 63
 """Later than any time."""
 
 _Key: TypeAlias = tuple[KeyValue, ...]
-_Scores: TypeAlias = Mapping[tuple[str, str], Decimal]
 
 
 class NotRolledUp(Exception):
     """A sum needs more than the roll-ups know: stop times of cells from which records are gone, or huge amounts."""
+
+
+class Kind(Enum):
+    """The records or cells that the rows of a part sum up."""
+
+    RECORDS = "records"
+    CELLS = "cells"
+    """Behind the stop times are those of the first and last record that is gone, and the number that is left out."""
+    REMOVED = "removed"
+    """Versions that are in the cells, but not stored any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +61,29 @@ class Part:
     Args:
         runtime: the limbs of the sum of runtimes, after the columns for the number of records and for the first and
             the last stop time in microseconds; None if these four are not there.
-        is_rolled: whether it reads roll-ups: behind the stop times are those of the first and the last of the records
-            that are gone, and the number of records that are left out.
         usage: then, for each of these positions in the query's ``usage``, the limbs of amount and amount times runtime.
+        kind: of what the sums are.
+        has_numbers: whether behind these is the number of records that have the component.
     """
 
     runtime: Limbs | None
     usage: tuple[tuple[int, Limbs, Limbs], ...]
-    is_rolled: bool = False
+    kind: Kind = Kind.RECORDS
+    has_numbers: bool = False
+
+    @property
+    def sign(self) -> int:
+        """1 where its sums are added, -1 where they are taken off."""
+        return -1 if self.kind is Kind.REMOVED else 1
+
+
+@dataclass(slots=True, eq=False)
+class _ScoreSum:
+    """The sums over components with one score, and the number of records that have them."""
+
+    records: int = 0
+    amount: int = 0
+    amount_runtime: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -77,26 +91,42 @@ class _Usage:
     """The sums for the components of one name, as they grow."""
 
     query: ComponentUsage
-    by_score: Mapping[str, defaultdict[Decimal | None, AmountSums]]
+    by_score: Mapping[str, defaultdict[Decimal | None, _ScoreSum]]
     amount: int = 0
     amount_runtime: int = 0
 
-    def add(self, amount: int, amount_runtime: int, scores: _Scores) -> None:
+    def add(self, records: int, amount: int, amount_runtime: int, scores: Scores) -> None:
         self.amount += amount
         self.amount_runtime += amount_runtime
-        if self.by_score:
-            sums = AmountSums(amount, amount_runtime)
-            for score, by_value in self.by_score.items():
-                by_value[scores.get((self.query.component, score))] += sums
+        for score, by_value in self.by_score.items():
+            found = by_value[scores.get((self.query.component, score))]
+            found.records += records
+            found.amount += amount
+            found.amount_runtime += amount_runtime
 
     def result(self) -> UsageSums:
-        scores = {score: ScoreSums(by_value) for score, by_value in self.by_score.items()}
+        scores = {
+            score: ScoreSums(
+                {
+                    value: AmountSums(each.amount, each.amount_runtime)
+                    for value, each in by_value.items()
+                    if each.records
+                }
+            )
+            for score, by_value in self.by_score.items()
+        }
         return UsageSums(AmountSums(self.amount, self.amount_runtime), scores)
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """One group, as it grows; times in microseconds since 1970."""
+    """One group, as it grows; times in microseconds since 1970.
+
+    Args:
+        usage: of the query.
+        there_first: the first stop time of records that are known to be there; the cells may have lost theirs.
+        there_last: the last one.
+    """
 
     usage: tuple[_Usage, ...]
     records: int = 0
@@ -105,17 +135,32 @@ class _Group:
     last: int = -_NEVER
     first_gone: int = _NEVER
     last_gone: int = -_NEVER
+    there_first: int = _NEVER
+    there_last: int = -_NEVER
 
-    def count(self, counted: Sequence[Any], runtime: int) -> None:  # Any: see Row
-        """Add records: how many, their first and their last stop time, and the sum of their runtimes."""
-        records, first, last = counted
-        self.records += int(records)
+    def count(self, kind: Kind, counted: Sequence[Any], runtime: int) -> None:  # Any: see Row
+        """Add records, or take them off: how many, their first and last stop time, and the sum of their runtimes."""
+        records, first, last = map(int, counted)
+        if kind is Kind.REMOVED:
+            self.records -= records
+            self.runtime -= runtime
+            self.lose(first, last)
+            return
+        self.records += records
         self.runtime += runtime
-        self.first = min(self.first, int(first))
-        self.last = max(self.last, int(last))
+        self.first, self.last = min(self.first, first), max(self.last, last)
+        if kind is Kind.RECORDS:
+            self.there_first, self.there_last = min(self.there_first, first), max(self.there_last, last)
+
+    def lose(self, first: int | None, last: int | None) -> None:
+        """Note the first and last stop time of records that are gone from cells."""
+        self.first_gone = self.first_gone if first is None else min(self.first_gone, first)
+        self.last_gone = self.last_gone if last is None else max(self.last_gone, last)
 
     def result(self, key: _Key) -> Group:
-        if self.first_gone <= self.first or self.last_gone >= self.last:
+        if self.first_gone <= self.first and self.there_first > self.first_gone:
+            raise NotRolledUp
+        if self.last_gone >= self.last and self.there_last < self.last_gone:
             raise NotRolledUp
         usage = tuple([usage.result() for usage in self.usage])
         return Group(key, self.records, self.runtime, from_micros(self.first), from_micros(self.last), usage)
@@ -130,9 +175,9 @@ class Folding:
     def __init__(self, query: AggregateQuery, parts: Sequence[Part]) -> None:
         self._query = query
         self._parts = parts
-        self._readers = [_reader(dimension) for dimension in query.by]
+        self._readers = [reader(dimension) for dimension in query.by]
         self._groups: dict[_Key, _Group] = {}
-        self._known_scores: dict[str, _Scores] = {}
+        self._known_scores: dict[str, Scores] = {}
 
     def add(self, rows: Iterable[Row]) -> None:
         """Take rows up, in any order."""
@@ -142,34 +187,37 @@ class Folding:
 
     def result(self) -> Aggregates:
         """The answer, once all rows have been taken up."""
-        keys = _ordered(self._groups)
-        return Aggregates(tuple([self._groups[key].result(key) for key in keys]), self._query.ticks_per_second)
+        groups = {key: group for key, group in self._groups.items() if group.records}
+        keys = _ordered(groups)
+        return Aggregates(tuple([groups[key].result(key) for key in keys]), self._query.ticks_per_second)
 
     def _add(self, part: Part, row: Row) -> None:
         behind = 1 + len(self._readers)
         scores = self._scores(row[behind])
         numbers: Iterator[Any] = iter(row[behind + 2 :])  # Any: see Row
         counted = None if part.runtime is None else (next(numbers), next(numbers), next(numbers))
-        gone = _gone(numbers) if part.is_rolled else None
+        gone = (next(numbers), next(numbers), next(numbers)) if part.kind is Kind.CELLS and counted else (None, None, 0)
+        if gone[2]:
+            raise NotRolledUp
         if counted is not None and not counted[0]:
             return  # sums over nothing
         values = zip(self._readers, row[1:behind], strict=True)
         group = self._group(tuple([value if read is None else read(value, scores) for read, value in values]))
         if counted is not None and part.runtime is not None:
-            group.count(counted, _number(numbers, part.runtime) or 0)
-        if gone is not None:
-            group.first_gone, group.last_gone = min(group.first_gone, gone[0]), max(group.last_gone, gone[1])
+            group.count(part.kind, counted, _number(numbers, part.runtime) or 0)
+            group.lose(*[None if each is None else int(each) for each in gone[:2]])
         self._add_usage(group, part, numbers, scores, row[behind + 1])
 
     def _add_usage(
-        self, group: _Group, part: Part, numbers: Iterator[int | None], scores: _Scores, component: str | None
+        self, group: _Group, part: Part, numbers: Iterator[int | None], scores: Scores, component: str | None
     ) -> None:
         for position, of_amount, of_product in part.usage:
             amount, product = _number(numbers, of_amount), _number(numbers, of_product)
-            usage = group.usage[position]
+            records = (next(numbers) or 0) if part.has_numbers else 1
+            usage, sign = group.usage[position], part.sign
             if amount is not None and product is not None:
-                found = scores if component is None else _component_scores(usage.query.component, component)
-                usage.add(amount, product, found)
+                found = scores if component is None else component_scores(usage.query.component, component)
+                usage.add(sign * int(records), sign * amount, sign * product, found)
 
     def _group(self, key: _Key) -> _Group:
         group = self._groups.get(key)
@@ -178,11 +226,11 @@ class Folding:
             group = self._groups[key] = _Group(tuple([_usage(each) for each in self._query.usage]))
         return group
 
-    def _scores(self, text: str | None) -> _Scores:
+    def _scores(self, text: str | None) -> Scores:
         if text is None:
             return {}
         if text not in self._known_scores:
-            self._known_scores[text] = _set_of_scores(text)
+            self._known_scores[text] = set_of_scores(text)
         return self._known_scores[text]
 
 
@@ -234,13 +282,6 @@ def _joined_usage(one: UsageSums, other: UsageSums) -> UsageSums:
     return UsageSums(one.sums + other.sums, scores)
 
 
-def _gone(numbers: Iterator[int | None]) -> tuple[int, int] | None:
-    first, last, left_out = next(numbers), next(numbers), next(numbers)
-    if left_out:
-        raise NotRolledUp
-    return None if first is None or last is None else (int(first), int(last))
-
-
 def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:  # Any: as the database's driver gives them
     if limbs is WHOLE:  # as nearly always
         part = next(columns)
@@ -253,54 +294,8 @@ def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:  # Any: as the 
     return number
 
 
-def _set_of_scores(text: str) -> _Scores:
-    components = msgspec.json.decode(text, type=list[tuple[str, tuple[Score, ...]]])
-    return {
-        (component, score.name): exact_score(score.value)
-        for component, scores in components
-        for score in reversed(scores)  # the first of one name stays
-    }
-
-
-def _component_scores(component: str, text: str) -> _Scores:
-    scores = msgspec.json.decode(text, type=tuple[Score, ...])
-    return {(component, score.name): exact_score(score.value) for score in reversed(scores)}
-
-
 def _usage(query: ComponentUsage) -> _Usage:
-    return _Usage(query, {score: defaultdict(AmountSums) for score in query.scores})
-
-
-def _reader(dimension: Dimension) -> Callable[[Any, _Scores], KeyValue] | None:  # Any: see Row
-    """A function that makes the value of a key from its column and the scores of its record; None: it is its column."""
-    match dimension:
-        case ScoreValue(component, score):
-            return lambda value, scores: (scores if value is None else _component_scores(component, value)).get(
-                (component, score)
-            )
-        case ComponentAmount():
-            return _amount
-        case ComponentPresent():
-            return lambda value, _: bool(int(value or 0))  # SQL NULL: no record can have it
-        case ExceedsRuntime():
-            return partial(_exceeds, dimension)
-        case CalendarPeriod():
-            return lambda value, _: date.fromisoformat(value)
-        case MetaValue():
-            return None
-
-
-def _amount(value: int | str | None, _: _Scores) -> int | None:
-    """A number, or the numbers with commas of components with one name."""
-    return sum(map(int, value.split(","))) if isinstance(value, str) else value
-
-
-def _exceeds(dimension: ExceedsRuntime, value: int | str | None, _: _Scores) -> bool:
-    """Return whether it holds for a flag or for numbers with semicolons; SQL NULL: one of them is not known."""
-    if not (isinstance(value, str) and ";" in value):
-        return bool(int(value or 0))
-    amount, runtime, *per = [_amount(number, {}) for number in value.split(";")]
-    return dimension.holds(amount, runtime, per[0] if per else None)
+    return _Usage(query, {score: defaultdict(_ScoreSum) for score in query.scores})
 
 
 def _ordered(keys: Collection[_Key]) -> list[_Key]:

@@ -10,22 +10,18 @@ Each part is a query in three steps. The innermost names what is read of a recor
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, LiteralString
+from dataclasses import dataclass, replace
+from typing import LiteralString
 
-from auditord.store.aggregates import Limbs, Part
+from auditord.store.aggregates import Kind, Limbs, Part
 from auditord.store.conditions import can_be_there, compile_condition
-from auditord.store.dialects import Dialect, Key, State
+from auditord.store.dialects import Dialect, Key, State, StoreDialect
 from auditord.store.dimensions import compile_dimension, key_of_amount
-from auditord.store.rollups.cells import OF_A_KEY, WITHOUT_CPU_TIME, Level
-from auditord.store.rollups.deltas import CORES_KEY, LOW_BITS, RECORD
-from auditord.store.rollups.scope import Scope
-from auditord.store.rollups.segments import Segment
-from auditord.store.rollups.split_days import first_moment
-from auditord.store.rollups.zone_keys import zone_of_key
+from auditord.store.rollups.cells import CORES_KEY, first_moment
+from auditord.store.rollups.reading import cells_of, local_dates, on_days
+from auditord.store.rollups.scope import Rolled, Scope
 from auditord.store.rows import AMOUNT_COLUMNS
-from auditord.store.sql import Columns, Sql, join, literal, repeated
-from auditord.store.work import as_json
+from auditord.store.sql import Columns, Sql, join, literal
 from auditord_hookspecs import AggregateQuery, CalendarPeriod, ComponentAmount, ComponentPresent, Dimension, ScoreValue
 
 
@@ -47,7 +43,9 @@ class _Source:
         columns: whether they are complete.
         amounts: columns, by their positions in the query's ``usage``.
         scores: of the one component that is listed from documents; None for a part that reads records.
-        is_rolled: whether it reads roll-ups; the amounts then tell the components apart.
+        kind: of what the rows are.
+        sums: the columns of cells.
+        has_records: whether records are counted; no for other components in cells.
         local: the zone whose days the roll-ups tell apart, and an instant of its day as if it were one of UTC.
     """
 
@@ -56,7 +54,9 @@ class _Source:
     columns: Columns
     amounts: Mapping[int, Sql]
     scores: LiteralString | None = None
-    is_rolled: bool = False
+    kind: Kind = Kind.RECORDS
+    sums: Sql | None = None
+    has_records: bool = True
     local: tuple[str, Sql] | None = None
 
 
@@ -69,20 +69,11 @@ class _Shown:
     width: int
 
 
-_DAYS: Final = {Level.DAY_AND_USER, Level.DAY}
-
-_MOST_DAYS: Final = 1_000
-"""Days up to which the cells of some users are looked up one by one, instead of passing over those of all users."""
-
-_ROLLED: Final = (
-    "component, records, amount, runtime_high, runtime_low, first_stop, last_stop, gone_first, gone_last, left_out"
-)
-
-
-def compile_aggregate(query: AggregateQuery, dialect: Dialect, scope: Scope | None = None) -> CompiledAggregate:
-    """One statement for the whole query; what is in the scope is read from roll-ups."""
-    sources = list(_sources(query, dialect, scope))
-    sums = [_sums(query, source, dialect) for source in sources]
+def compile_aggregate(query: AggregateQuery, dialect: Dialect, rolled: Rolled | None = None) -> CompiledAggregate:
+    """One statement for the whole query; what roll-ups answer is read from there."""
+    has_numbers = rolled is not None and rolled.has_removals
+    sources = list(_sources(query, dialect, rolled))
+    sums = [_sums(query, source, dialect, has_numbers=has_numbers) for source in sources]
     width = max(len(columns) for _, columns in sums)
     statements = [
         _shown(query, source, dialect, _Shown(number, columns, width))
@@ -91,12 +82,17 @@ def compile_aggregate(query: AggregateQuery, dialect: Dialect, scope: Scope | No
     return CompiledAggregate(join(" UNION ALL ", statements), tuple([part for part, _ in sums]))
 
 
-def _sources(query: AggregateQuery, dialect: Dialect, scope: Scope | None) -> Iterator[_Source]:
-    if scope is not None:
-        yield _rolled_source(scope, dialect)
-    for state in _complete_states(query, dialect, scope):
-        rows = _rows(dialect.records, [state.condition, Sql(dialect.no_more)])
-        yield _Source(rows, state, Columns.COMPLETE, dict(_amounts(query, dialect)))
+def _sources(query: AggregateQuery, dialect: Dialect, rolled: Rolled | None) -> Iterator[_Source]:
+    finished, *opened = _states(query, dialect, Columns.COMPLETE)
+    if rolled is None or not isinstance(dialect, StoreDialect):
+        yield _complete_source(query, finished, dialect)
+    else:
+        yield from _rolled_sources(rolled.scope, dialect)
+        yield from _unread_sources(rolled, dialect)
+        for edge in rolled.scope.edges():
+            yield _complete_source(query, _states(edge, dialect, Columns.COMPLETE)[0], dialect)
+    for state in opened:
+        yield _complete_source(query, state, dialect)
     states = _states(query, dialect, Columns.INCOMPLETE)
     for state in states:
         rows = _rows(dialect.records, [state.condition, Sql(dialect.more)])
@@ -112,76 +108,69 @@ def _sources(query: AggregateQuery, dialect: Dialect, scope: Scope | None) -> It
                 yield _Source(rows, state, Columns.INCOMPLETE, {at: Sql(dialect.amount)}, scores)
 
 
-def _complete_states(query: AggregateQuery, dialect: Dialect, scope: Scope | None) -> Iterator[State]:
-    """The records whose columns are complete, as far as roll-ups do not answer for them."""
-    finished, *opened = _states(query, dialect, Columns.COMPLETE)
-    if scope is None:
-        yield finished
+def _complete_source(query: AggregateQuery, state: State, dialect: Dialect) -> _Source:
+    """The records of a state whose columns are complete."""
+    rows = _rows(dialect.records, [state.condition, Sql(dialect.no_more)])
+    return _Source(rows, state, Columns.COMPLETE, dict(_amounts(query, dialect)))
+
+
+def _unread_sources(rolled: Rolled, dialect: StoreDialect) -> Iterator[_Source]:
+    """The versions of the days of a scope by which the present state differs from that of the cells."""
+    scope = rolled.scope
+    query = replace(scope.query, where=scope.rest, as_of=None)
+    (state,) = _states(query, dialect, Columns.COMPLETE)
+    position: LiteralString = literal(str(scope.cells.position))
+    conditions = [state.condition, Sql(dialect.no_more), *on_days(scope, dialect)]
+    amounts = dict(_amounts(query, dialect))
+    behind: LiteralString = f"position > {position}"
+    if rolled.is_far_behind:
+        rows = _rows(dialect.records, [Sql(dialect.by_no_position.format(behind)), *conditions])
     else:
-        for edge in scope.edges():
-            yield _states(edge, dialect, Columns.COMPLETE)[0]
-    yield from opened
+        rows = _rows(dialect.feed, [Sql(behind), *conditions])
+    yield _Source(rows, state, Columns.COMPLETE, amounts)
+    if rolled.has_removals:
+        removed = Sql(f"{behind} AND former <= {position}")
+        rows = _rows(dialect.removals, [removed, *conditions])
+        yield _Source(rows, state, Columns.COMPLETE, amounts, kind=Kind.REMOVED)
 
 
-def _rolled_source(scope: Scope, dialect: Dialect) -> _Source:
+def _rolled_sources(scope: Scope, dialect: StoreDialect) -> Iterator[_Source]:
+    """The cells, and of each component that is in none of their columns the cells that it has."""
     query = scope.query
-    cells = [_of_dates(_cells(each, scope.users(), dialect), each, scope, dialect) for each in scope.segments()]
-    changes = dialect.rolled_changes if scope.key is None else dialect.rolled_changes_of_key
-    tables = join(" UNION ALL ", [*cells, Sql(changes, (scope.begin, scope.end))])
-    components = (RECORD, *[usage.component for usage in query.usage if can_be_there(usage.component)])
-    named = Sql(f"component IN ({repeated('%s', ', ', len(components))})", components)
-    conditions = [named, compile_condition(scope.rest, dialect, Columns.COMPLETE)]
+    columns = {
+        at: Sql(AMOUNT_COLUMNS[usage.component])
+        for at, usage in enumerate(query.usage)
+        if usage.component in AMOUNT_COLUMNS
+    }
+    yield _rolled_source(scope, dialect, columns)
+    for at, usage in enumerate(query.usage):
+        if usage.component not in AMOUNT_COLUMNS and can_be_there(usage.component):
+            yield _rolled_source(scope, dialect, {at: Sql("amount")}, usage.component)
+
+
+def _rolled_source(
+    scope: Scope,
+    dialect: StoreDialect,
+    amounts: Mapping[int, Sql],
+    component: str | None = None,
+) -> _Source:
+    """The cells of records, or those of a component that has no columns in these."""
+    is_whole = component is None
+    table: LiteralString = "rollups" if is_whole else "rollup_components"
+    sums = dialect.rolled_columns if is_whole else dialect.rolled_components
+    cells = [cells_of(each, scope, dialect, sums, table) for each in scope.segments()]
+    tables = join(" UNION ALL ", cells)
+    conditions = [compile_condition(scope.rest, dialect.for_cells(), Columns.COMPLETE)]
+    if component is not None:
+        conditions.append(Sql("component = %s", (component,)))
     split: list[LiteralString] = [dialect.literal_moment(first_moment(day)) for day in scope.split_days()]
     if split:
         conditions.append(Sql(f"stop_time NOT IN ({', '.join(split)})"))
     where = join(" AND ", conditions)
     rows = Sql(f"({tables.sql}) AS rolled WHERE {where.sql}", (*tables.parameters, *where.parameters))
     state = State(Sql("stop_time"), Sql("NULL"), where, costly=False)
-    is_of = {
-        at: Sql("component = %s", (usage.component,))
-        for at, usage in enumerate(query.usage)
-        if can_be_there(usage.component)
-    }
-    return _Source(rows, state, Columns.COMPLETE, is_of, is_rolled=True, local=_local(scope, dialect))
-
-
-def _local(scope: Scope, dialect: Dialect) -> tuple[str, Sql] | None:
-    if scope.key is None or (zone := zone_of_key(scope.key.key)) is None:
-        return None
-    return zone, _date(scope.key.parts[0], dialect)
-
-
-def _date(of_zone: str, dialect: Dialect) -> Sql:
-    """The begin of the date of a cell as if it were one of UTC."""
-    days = dialect.first_value(of_zone)
-    return Sql(dialect.rolled_day.format(days.sql), days.parameters)
-
-
-def _of_dates(cells: Sql, segment: Segment, scope: Scope, dialect: Dialect) -> Sql:
-    """The cells of the dates of a segment."""
-    if scope.key is None or scope.key.of_zone is None:
-        return cells
-    date, conditions = _date(scope.key.of_zone, dialect), list[Sql]()
-    if segment.first_date is not None:
-        first = dialect.literal_moment(first_moment(segment.first_date))
-        conditions.append(Sql(f"{date.sql} >= {first}", date.parameters))
-    if segment.end_date is not None:
-        end = dialect.literal_moment(first_moment(segment.end_date))
-        conditions.append(Sql(f"{date.sql} < {end}", date.parameters))
-    if not conditions:
-        return cells
-    where = join(" AND ", conditions)
-    return Sql(f"SELECT * FROM ({cells.sql}) AS dated WHERE {where.sql}", (*cells.parameters, *where.parameters))  # noqa: S608 literals
-
-
-def _cells(segment: Segment, users: Sequence[str] | None, dialect: Dialect) -> Sql:
-    without = segment.level + WITHOUT_CPU_TIME
-    # The date of a zone, if one is told apart, may be a day before or behind the time: all are in the period.
-    levels = (0 if segment.level % OF_A_KEY in _DAYS else 1, without, segment.level, without)
-    if users is None or segment.level != Level.DAY_AND_USER or segment.end - segment.begin > _MOST_DAYS:
-        return Sql(dialect.rolled_cells, (*levels, segment.begin, segment.end))
-    days = as_json(list(range(segment.begin, segment.end)))
-    return Sql(dialect.rolled_cells_of_users, (*levels, days, as_json([each for each in users if can_be_there(each)])))
+    local = local_dates(scope, dialect)
+    return _Source(rows, state, Columns.COMPLETE, amounts, None, Kind.CELLS, Sql(sums), is_whole, local)
 
 
 def _states(query: AggregateQuery, dialect: Dialect, columns: Columns) -> Sequence[State]:
@@ -201,43 +190,32 @@ def _amounts(query: AggregateQuery, dialect: Dialect) -> Iterator[tuple[int, Sql
             yield at, dialect.amount_of_one(usage.component)
 
 
-def _sums(query: AggregateQuery, source: _Source, dialect: Dialect) -> tuple[Part, list[LiteralString]]:
-    if source.is_rolled:
-        return _rolled_sums(source, dialect)
+def _sums(
+    query: AggregateQuery, source: _Source, dialect: Dialect, *, has_numbers: bool
+) -> tuple[Part, list[LiteralString]]:
     columns: list[LiteralString] = []
     runtime: Limbs | None = None
-    if source.scores is None:
-        counts, runtime = dialect.counts()
+    if source.scores is None and source.has_records:
+        counts, runtime = _counts(source, dialect)
         columns.extend(counts)
     usage: list[tuple[int, Limbs, Limbs]] = []
-    for at in source.amounts:
-        sums, amount, product = dialect.usage(_name("amount", at), query.usage[at].component)
-        columns.extend(sums)
+    for at, read in source.amounts.items():
+        name = _name("amount", at)
+        if source.kind is Kind.CELLS and isinstance(dialect, StoreDialect):
+            sums, amount, product = dialect.rolled_usage(read.sql)
+            number: LiteralString = f"sum(CASE WHEN {read.sql} IS NOT NULL THEN records END)"
+        else:
+            sums, amount, product = dialect.usage(name, query.usage[at].component)
+            number = f"count({name})"
+        columns.extend([*sums, number] if has_numbers else sums)
         usage.append((at, amount, product))
-    return Part(runtime, tuple(usage)), columns
+    return Part(runtime, tuple(usage), source.kind, has_numbers), columns
 
 
-def _rolled_sums(source: _Source, dialect: Dialect) -> tuple[Part, list[LiteralString]]:
-    of_records: LiteralString = "component = ''"
-    products, runtime = _rolled_products(of_records, dialect)
-    stops: list[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(gone_first)", "max(gone_last)"]
-    records: LiteralString = f"sum(CASE WHEN {of_records} THEN records END)"
-    columns: list[LiteralString] = [records, *stops, "sum(left_out)", *products]
-    usage: list[tuple[int, Limbs, Limbs]] = []
-    for at in source.amounts:
-        is_of = _name("amount", at)
-        amounts, limbs = dialect.rolled_sum(f"CASE WHEN {is_of} THEN amount END")
-        products, product_limbs = _rolled_products(is_of, dialect)
-        is_there = f"sum(CASE WHEN {is_of} THEN records END) > 0"
-        columns.extend([f"CASE WHEN {is_there} THEN {column} END" for column in (*amounts, *products)])
-        usage.append((at, limbs, product_limbs))
-    return Part(runtime, tuple(usage), is_rolled=True), columns
-
-
-def _rolled_products(of: LiteralString, dialect: Dialect) -> tuple[Sequence[LiteralString], Limbs]:
-    highs, limbs = dialect.rolled_sum(f"CASE WHEN {of} THEN runtime_high END")
-    lows, low_limbs = dialect.rolled_sum(f"CASE WHEN {of} THEN runtime_low END")
-    return [*highs, *lows], (*[LOW_BITS + limb for limb in limbs], *low_limbs)
+def _counts(source: _Source, dialect: Dialect) -> tuple[Sequence[LiteralString], Limbs]:
+    if source.kind is Kind.CELLS and isinstance(dialect, StoreDialect):
+        return dialect.rolled_counts()
+    return dialect.counts()
 
 
 def _shown(query: AggregateQuery, source: _Source, dialect: Dialect, shown: _Shown) -> Sql:
@@ -283,22 +261,26 @@ def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: boo
         *[_named(key.column, _name("key", at)) for at, key in enumerate(keys) if not key.over_amounts],
         *([Sql("score_set")] if by_set else []),
         *([] if source.scores is None else [Sql(f"{source.scores} AS scores")]),
-        *([Sql(_ROLLED)] if source.is_rolled else measured),
-        *[_named(amount, _name("amount", at)) for at, amount in source.amounts.items()],
+        *([source.sums] if source.sums is not None else measured),
+        *(
+            []
+            if source.sums is not None
+            else [_named(amount, _name("amount", at)) for at, amount in source.amounts.items()]
+        ),
     ]
     selected = join(" FROM ", [join(", ", columns), source.rows])
     looked_up = source.scores is not None or any(amount.parameters for amount in source.amounts.values())
-    looked_up = looked_up and not source.is_rolled
+    looked_up = looked_up and source.sums is None
     costly = looked_up or source.state.costly or any(key.costly for key in keys)
     return Sql(f"SELECT {selected.sql}{dialect.sealed if costly else ''}", selected.parameters)
 
 
 def _key(dimension: Dimension, query: AggregateQuery, source: _Source, dialect: Dialect) -> Key:
-    if isinstance(dimension, ComponentPresent) and source.is_rolled:
+    if isinstance(dimension, ComponentPresent) and source.kind is Kind.CELLS:
         return Key(Sql("has_cpu_time"), dialect.text_of)
     if isinstance(dimension, CalendarPeriod) and source.local is not None and source.local[0] == dimension.zone:
         return dialect.first_day(source.local[1], dimension.unit)
-    if isinstance(dimension, ComponentAmount) and source.is_rolled:
+    if isinstance(dimension, ComponentAmount) and source.kind is Kind.CELLS:
         return Key(dialect.first_value(CORES_KEY), costly=dialect.meta_is_long)
     if isinstance(dimension, ComponentAmount | ComponentPresent) and source.columns is Columns.COMPLETE:
         for at in source.amounts:

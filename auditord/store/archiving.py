@@ -15,11 +15,9 @@ import msgspec
 from auditord.database.instants import from_micros, to_micros
 from auditord.errors import StoreUnavailable
 from auditord.store.archived import ArchivedRecord, ArchiveOvertaken, ArchiveState, Counted, Removal
-from auditord.store.changes import stored_rows
-from auditord.store.rollups.cells import END, FIRST_DAY
-from auditord.store.rollups.folding import filled_to
+from auditord.store.feed import passed_by_all
 from auditord.store.rows import PendingRecord, make_row
-from auditord.store.work import Count, Rows, Work, as_json, ask, for_each, records
+from auditord.store.work import Rows, Work, as_json, ask, for_each, records
 
 Pair: TypeAlias = tuple[ArchivedRecord, PendingRecord]
 """An archived record, and what is stored when it comes back."""
@@ -36,11 +34,13 @@ class Identified(msgspec.Struct, frozen=True, gc=False):
     stop_time: datetime
     content: int
     chunk: int
+    position: int
 
 
-class _Updated(msgspec.Struct, frozen=True, gc=False):
+class _Restored(msgspec.Struct, frozen=True, gc=False):
     record_id: str
-    updated_at: datetime
+    position: int
+    updated_at: datetime | None
 
 
 def read_state(statement: str = "archive_state") -> Work[ArchiveState]:
@@ -85,25 +85,22 @@ def publish(chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, se
 
     Raises:
         ArchiveOvertaken: another process has gone on with the archive.
-        StoreUnavailable: records must stay until the roll-ups, which keep them in sums, are complete. Where they were
-            dropped beside an archive, all sums are made from the records and from the archive.
+        StoreUnavailable: a consumer of the feed has yet to read one of the records.
     """
     state = yield from read_state("lock_archive")
-    filled = yield from filled_to()
-    if filled < END and not (filled == FIRST_DAY and state.records):
-        raise StoreUnavailable("the roll-ups are still being filled from the records: archive later")
+    yield from ask("hold_records")  # behind it: those who bring records back take the locks in this order
     number = chunk[0].chunk
     if state.chunk != previous:
         raise ArchiveOvertaken(f"chunk {number} of the archive does not follow chunk {state.chunk}: try again")
     copies = {each.record.record_id: each for each in chunk}
     rows = yield from ask("lock_archivable", ids=as_json(sorted(copies)))
-    yield from ask("hold_counts")
-    equal = [row for row in rows if _is_equal(copies[row[0]], document=row[4], updated_at=row[6])]
-    gone = stored_rows(row[:6] for row in equal)
+    gone = {row[0]: row for row in rows if _is_equal(copies[row[0]], document=row[4], updated_at=row[6])}
+    passed = yield from passed_by_all()
+    if any(row[5] > passed for row in gone.values()):
+        raise StoreUnavailable("the records are still being read by a consumer of the feed: archive later")
     if gone:
         yield from ask("delete_records", ids=as_json(sorted(gone)))
-        yield Count(removed=list(gone.values()))
-    moved = [_identified(copies[record_id], row.identity.content) for record_id, row in sorted(gone.items())]
+    moved = [_identified(copies[record_id], row[3], row[5]) for record_id, row in sorted(gone.items())]
     yield from for_each("put_archived", moved)
     yield from for_each("put_removals", [Removal(each, number) for each in sorted(copies.keys() - gone.keys())])
     stops = [each.stop_time for each in chunk]
@@ -121,27 +118,30 @@ def forget_removals(removals: Sequence[Removal], snapshot_id: int, sequence: int
     yield from ask("note_snapshot", snapshot_id=snapshot_id, sequence=sequence)
 
 
-def find_archived(record_ids: Collection[str], statement: str = "find_archived") -> Work[Sequence[Removal]]:
+def find_archived(record_ids: Collection[str]) -> Work[Sequence[Removal]]:
     """Those of the records that are in the archive, with their chunks."""
-    rows = yield from ask(statement, ids=as_json(sorted(record_ids)))
+    rows = yield from ask("find_archived", ids=as_json(sorted(record_ids)))
     return [Removal(*row) for row in rows]
 
 
 def restore(copies: Sequence[Pair]) -> Work[int]:
     """Put records back that are still in the archive as they were read there; returns how many."""
     yield from read_state("lock_archive")
-    there = set((yield from find_archived([copy.record.record_id for copy, _ in copies], "lock_archived")))
+    rows = yield from ask("lock_archived", ids=as_json(sorted(copy.record.record_id for copy, _ in copies)))
+    there = {Removal(record_id, chunk): position for record_id, chunk, position in rows}
     back = [(copy, pending) for copy, pending in copies if Removal(pending.record_id, copy.chunk) in there]
     ids = sorted(pending.record_id for _, pending in back)
     yield from ask("forget_archived", ids=as_json(ids))
     beside = sum(pending.row.more is not None for _, pending in back)
     yield from ask("note_fewer_archived", records=len(ids), beside_rollups=beside)
-    pending = sorted((pending for _, pending in back), key=lambda each: each.record_id)
-    yield from records("insert_records", pending)
-    updated = [_Updated(copy.record.record_id, copy.updated_at) for copy, _ in back if copy.updated_at is not None]
-    yield from for_each("restore_updates", updated)
-    yield from for_each("put_removals", [Removal(copy.record.record_id, copy.chunk) for copy, _ in back])
-    yield Count(added=pending)
+    yield from records("insert_records", sorted((pending for _, pending in back), key=lambda each: each.record_id))
+    gone = [Removal(copy.record.record_id, copy.chunk) for copy, _ in back]
+    # Under the former positions: consumers have had these records.
+    restored = [
+        _Restored(each.record_id, there[each], copy.updated_at) for each, (copy, _) in zip(gone, back, strict=True)
+    ]
+    yield from for_each("restore_records", restored)
+    yield from for_each("put_removals", gone)
     return len(back)
 
 
@@ -149,6 +149,6 @@ def _is_equal(copy: ArchivedRecord, *, document: str, updated_at: int | None) ->
     return copy.document == document and updated_at == (None if copy.updated_at is None else to_micros(copy.updated_at))
 
 
-def _identified(copy: ArchivedRecord, content: int) -> Identified:
+def _identified(copy: ArchivedRecord, content: int, position: int) -> Identified:
     record = copy.record
-    return Identified(record.record_id, record.start_time, copy.stop_time, content, copy.chunk)
+    return Identified(record.record_id, record.start_time, copy.stop_time, content, copy.chunk, position)

@@ -15,7 +15,6 @@ from auditord.errors import StoreUnavailable
 from auditord.store.aggregates import merged
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveOvertaken, ArchiveState, Counted, Removal
 from auditord.store.archiving import (
-    EARLIEST,
     Pair,
     begin,
     find_archived,
@@ -31,15 +30,12 @@ from auditord.store.merging import archived_pages, merged_pages
 from auditord.store.periods import may_be_between
 from auditord.store.protocol import Provenance
 from auditord.store.redacting import has_any, redact
-from auditord.store.rollups.deltas import MICROS_PER_DAY
-from auditord.store.rollups.folding import Days
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Upkeep
 from auditord.store.rows import make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Rows, Work, atomic
-from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
-from auditord_hookspecs.query import AllOf, Comparison, TimeCompares, TimeField
+from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.wire import decode_record
 from auditord_hookspecs.wording import counted
 
@@ -47,7 +43,6 @@ T = TypeVar("T")
 
 _AT_ONCE: Final = 1_000
 """Records that one transaction takes back."""
-_NOBODY: Final = Provenance(EARLIEST)
 _ALL_ALIKE: Final[Mapping[str, datetime]] = {}
 
 
@@ -68,8 +63,6 @@ class ArchivingStore(ABC):
     @archive.setter
     def archive(self, archive: Archive | None) -> None:
         self._archive = archive
-        if archive is not None:
-            self.rollups.wake()  # they may wait for its records
 
     @abstractmethod
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
@@ -188,20 +181,6 @@ class ArchivingStore(ABC):
             return stored
         return merged(query, [stored, await self._opened(state).aggregate(counted, query, days)])
 
-    async def read_archived(self, days: Days) -> bool:
-        """Let days of the roll-ups take up their archived records; False if the configuration has no archive."""
-        counted = await self.archive_counted()
-        if self.archive is None:
-            return not counted.state.records
-        begin, end = (from_micros(day * MICROS_PER_DAY) for day in (days.begin, days.end))
-        bounds = ((Comparison.GTE, begin), (Comparison.LT, end))
-        where = AllOf(tuple(TimeCompares(TimeField.STOP, comparison, moment) for comparison, moment in bounds))
-        async with aclosing(archived_pages(self.archive, counted, RecordQuery(where))) as pages:
-            async for page in pages:
-                records = await asyncio.to_thread(_decoded, page)
-                days.add(records, (await self._sources.numbers(_NOBODY, records))[1])
-        return True
-
     def _opened(self, state: ArchiveState) -> Archive:
         if self.archive is None:
             raise StoreUnavailable(
@@ -217,10 +196,6 @@ class ArchivingStore(ABC):
         pending = make_pending(copy.record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
         row = msgspec.structs.replace(pending.row, document=copy.document)
         return copy, msgspec.structs.replace(pending, row=row)
-
-
-def _decoded(page: Sequence[bytes]) -> Sequence[Record]:
-    return [decode_record(text) for text in page]
 
 
 def copies_of(rows: Rows) -> Sequence[ArchivedRecord]:

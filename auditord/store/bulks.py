@@ -22,7 +22,6 @@ class Bulk:
         score_sets: the number of what the components of each score, if any.
         provenance: who sent them, and when.
         duplicates: what it means if an id is known.
-        forwarded: whether what becomes of them is put into the outbox.
         source: the number of the principal and the agent.
         atomic: whether a single EXISTS undoes all of them.
     """
@@ -34,16 +33,14 @@ class Bulk:
         provenance: Provenance,
         duplicates: Duplicates,
         *,
-        forwarded: bool,
         source: int,
         atomic: bool,
     ) -> None:
         self.records = records
         self.ids: Sequence[str] = [each.record_id for each in records]
-        self.forwarded = forwarded
         self.atomic = atomic
         self._score_sets = {id(each.components): score_set for each, score_set in zip(records, score_sets, strict=True)}
-        self._shared = (provenance, duplicates, forwarded, source)
+        self._shared = (provenance, duplicates, source)
         self._maker = RowMaker()
         self._made: dict[int, PendingRecord] = {}
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from auditord.store.bulks import Bulk
-from auditord.store.lake_changes import lake_changes_of
+from auditord.store.feed import note_removals, removed
 from auditord.store.planning import (
     Addition,
     Change,
@@ -25,11 +25,10 @@ from auditord.store.planning import (
     StoredRow,
     ids_of,
 )
-from auditord.store.protocol import Verdict
-from auditord.store.rollups.changes import changes_of_plan, note, rolled_keys
+from auditord.store.protocol import Verdict, is_forwarded
 from auditord.store.rows import PendingRecord
 from auditord.store.verdicts import Identity
-from auditord.store.work import Count, Overtaken, Refused, Work, as_json, ask, atomic, for_each, records
+from auditord.store.work import Overtaken, Refused, Work, as_json, ask, atomic, for_each, records
 from auditord_hookspecs import InvalidRecord
 
 
@@ -52,15 +51,6 @@ class KeptVersion(msgspec.Struct, frozen=True, gc=False):
     reason: str
     changed_at: datetime
     changed_by: int
-
-
-class OutboxRow(msgspec.Struct, frozen=True, gc=False):
-    """A change that senders must forward."""
-
-    operation: str
-    document: str
-    received_at: datetime
-    source_id: int
 
 
 def change_each(changes: Sequence[Change]) -> Work[Sequence[Outcome]]:
@@ -126,26 +116,26 @@ def _settle_here(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
 
 
 def _write(plan: ChangePlan) -> Work[None]:
-    new, overwritten, removed = plan.new, plan.overwritten, sorted(plan.removed)
+    new = plan.new
     inserted = yield from records("insert_records", new)
     if inserted < len(new) or (yield from _are_archived(new)):
         raise Overtaken
     if plan.touched:
         yield from _lock(plan)
     yield from for_each("keep_versions", [_version(record_id, kept) for record_id, kept in sorted(plan.kept.items())])
-    yield from records("overwrite_records", overwritten)
+    yield from note_removals([removed(record_id, plan.forwarded.get(record_id)) for record_id in plan.changed])
+    yield from records("overwrite_records", plan.overwritten)
     yield from for_each("move_records", [_move(pending) for pending in plan.moved])
     if plan.settled:
         yield from ask("settle_differences", ids=as_json(sorted(plan.settled)))
     yield from records("note_differences", list(plan.differences.values()))
-    if removed:
-        yield from ask("delete_records", ids=as_json(removed))
-    if new or overwritten or removed:
-        changed = [(plan.before[pending.record_id], pending.record) for pending in overwritten]
-        yield Count(new, changed, [plan.before[record_id] for record_id in removed])
-    yield from note(changes_of_plan(plan, (yield from rolled_keys())))
-    yield from for_each("note_lake_changes", lake_changes_of(plan))
-    yield from for_each("put_outbox", [outbox_row(operation, pending) for operation, pending in plan.forwarded])
+    if plan.removed:
+        yield from ask("delete_records", ids=as_json(sorted(plan.removed)))
+    # Who stored a new record says whether senders forward it, unless somebody else changed it at once.
+    forwarded = [
+        each.record_id for each in new if each.record_id in plan.forwarded and not is_forwarded(each.provenance)
+    ]
+    yield from for_each("note_forwards", [removed(each, plan.forwarded[each]) for each in forwarded])
 
 
 def _refusal(pending: Sequence[PendingRecord], error: Refused) -> Work[InvalidRecord]:
@@ -160,16 +150,11 @@ class _Tried(Exception):
     """Work that is only tried, and undone."""
 
 
-def outbox_row(operation: str, pending: PendingRecord) -> OutboxRow:
-    """A change for senders."""
-    return OutboxRow(operation, pending.row.document, pending.provenance.received_at, pending.source)
-
-
 def stored_rows(rows: Iterable[Sequence[Any]]) -> Mapping[str, StoredRow]:  # Any: columns of all types
     """Rows of ``find_records`` and ``lock_records`` by id."""
     return {
-        record_id: StoredRow(Identity(start, stop, content), document, seq, *others)
-        for record_id, start, stop, content, document, seq, *others in rows
+        record_id: StoredRow(Identity(start, stop, content), document, *chunk)
+        for record_id, start, stop, content, document, *chunk in rows
     }
 
 

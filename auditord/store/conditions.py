@@ -83,8 +83,8 @@ def _sorted_by_number(query: RecordQuery, dialect: Dialect, by: LiteralString, a
     where = compile_condition(query.where, dialect, Columns.EITHER)
     where = where if among is None else all_of([among, where])
     return Sql(
-        f"SELECT {dialect.document} FROM (SELECT seq AS number FROM {dialect.records} WHERE {where.sql}"  # noqa: S608 literals
-        f" ORDER BY {by} LIMIT %s) AS chosen CROSS JOIN {dialect.records} ON seq = number",
+        f"SELECT {dialect.document} FROM (SELECT position AS number FROM {dialect.records} WHERE {where.sql}"  # noqa: S608 literals
+        f" ORDER BY {by} LIMIT %s) AS chosen CROSS JOIN {dialect.records} ON position = number",
         (*where.parameters, -1 if query.limit is None else query.limit),
     )
 
@@ -141,7 +141,7 @@ class _Conditions:
         return self.dialect.dimension_contains(self.dialect.one_of(META_COLUMNS[key], wanted), contains, self.columns)
 
     def _lacks(self, key: str, value: str) -> Sql:
-        if not can_be_there(key):
+        if not can_be_there(key) or (key in OLDER_KEYS and self.columns is Columns.COMPLETE):
             return FALSE
         has = self.dialect.has_key(key)
         if not can_be_there(value):

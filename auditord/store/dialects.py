@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import ClassVar, Final, LiteralString
 
 from auditord.database.instants import EPOCH, MICROSECOND, to_micros
-from auditord.store.aggregates import WHOLE, Limbs
+from auditord.store.aggregates import Limbs
 from auditord.store.sql import OPERATORS, Columns, Sql, column_or_document, literal
 from auditord_hookspecs import AggregateQuery, CalendarUnit
 from auditord_hookspecs.query import Comparison, SortField, TimeField
@@ -53,6 +53,21 @@ class State:
     costly: bool
 
 
+@dataclass(frozen=True, slots=True)
+class CellSum:
+    """A sum that the cells of roll-ups keep.
+
+    Args:
+        column: of the cells.
+        read: what is added up, of columns of versions; ``counted`` is their sign.
+        merged: of the cell that is there and ``excluded``; the braces stand for the table.
+    """
+
+    column: LiteralString
+    read: LiteralString
+    merged: LiteralString
+
+
 class Dialect(ABC):
     """The SQL of one database. Sums are over columns of a subquery: ``ran``, ``stopped``, amounts."""
 
@@ -84,24 +99,11 @@ class Dialect(ABC):
     scores: ClassVar[LiteralString]
     """The component's scores as JSON."""
     runtime_in_index: ClassVar[LiteralString | None]
-    """The runtime in columns of an index, if records are better sorted by it with numbers of rows (``seq``) alone."""
+    """The runtime in columns of an index, if records are better sorted by it with their positions alone."""
     has_numbers: ClassVar[bool]
-    """True if rows have numbers (``seq``), by which documents are fetched once these are sorted."""
+    """True if positions are row numbers, by which documents are fetched once these are sorted."""
     meta_is_long: ClassVar[bool]
     """True if looking into meta costs as much as looking into the document."""
-    rolled_cells: ClassVar[LiteralString]
-    """The cells of a level and of periods from one up to another, with the columns of records and with their sums.
-
-    Their time is so many days behind the begin of their period.
-    """
-    rolled_cells_of_users: ClassVar[LiteralString]
-    """The same of periods and of users that are lists in JSON."""
-    rolled_changes: ClassVar[LiteralString]
-    """The same columns of changes that have not been folded into cells, of days from one up to another."""
-    rolled_changes_of_key: ClassVar[LiteralString]
-    """The same, with the stop times that are gone from the cells of keys."""
-    rolled_day: ClassVar[LiteralString]
-    """The time of a cell, days later: their number, a text or NULL for none, in the place of the braces."""
 
     @abstractmethod
     def amounts_of(self, component: str) -> Sql:
@@ -189,6 +191,77 @@ class Dialect(ABC):
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Columns for the sum of amounts and of their products with runtimes."""
 
-    def rolled_sum(self, number: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
-        """Columns for the sum of a number of the cells, which may be negative."""
-        return [f"sum({number})"], WHOLE
+
+class StoreDialect(Dialect):
+    """The SQL of a database that is a record store: of its feed and of the cells of its roll-ups as well."""
+
+    schema: ClassVar[LiteralString]
+    """In front of the names of tables."""
+    feed: ClassVar[LiteralString]
+    """The records, to be read by their positions."""
+    removals: ClassVar[LiteralString]
+    """The former versions of records."""
+    labels: ClassVar[LiteralString]
+    """The column that has all labels of a record."""
+    text_parameter: ClassVar[LiteralString]
+    """A parameter that is a text."""
+    empty_text: ClassVar[LiteralString]
+    cell_sums: ClassVar[Sequence[CellSum]]
+    """The sums in the table ``rollups``."""
+    component_sums: ClassVar[Sequence[CellSum]]
+    """The sums in the table ``rollup_components``."""
+    counted: ClassVar[LiteralString]
+    """The sign of a version; NULL if its amounts are too large for cells."""
+    present: ClassVar[LiteralString]
+    """The components that a version has: the sum of the numbers in the place of the braces."""
+    digest: ClassVar[LiteralString | None]
+    """A key of texts that may be too long for an index; None where an index takes them."""
+    day: ClassVar[LiteralString]
+    """The day in UTC of an instant in the place of the braces, as its number since 1970."""
+    first_of_month: ClassVar[LiteralString]
+    """The number of the first day of the month of a day."""
+    earlier: ClassVar[LiteralString]
+    """The earlier one of two instants, each of which may be NULL."""
+    later: ClassVar[LiteralString]
+    """The later one."""
+    name_or_none: ClassVar[LiteralString]
+    """A name as cells have it."""
+    no_name: ClassVar[LiteralString]
+    """The name of nobody as cells have it."""
+    no_labels: ClassVar[Sql]
+    """The labels of cells of the first set."""
+    rolled_columns: ClassVar[LiteralString]
+    """The sums in a row of ``rolled_cells``."""
+    rolled_components: ClassVar[LiteralString]
+    """The same of the cells of a component that has no columns."""
+    by_no_position: ClassVar[LiteralString]
+    """A condition on positions, in the place of the braces, by which no index is chosen."""
+    rolled_cells: ClassVar[LiteralString]
+    """The cells of a level and of periods from one up to another, with the columns of records and with their sums.
+
+    Their time is so many days behind the begin of their period.
+    """
+    rolled_cells_of_users: ClassVar[LiteralString]
+    """The same of periods and of users that are lists in JSON."""
+    rolled_day: ClassVar[LiteralString]
+    """The time of a cell, days later: their number, a text or NULL for none, in the place of the braces."""
+
+    @abstractmethod
+    def entries(self, key: str) -> tuple[Sql, Sql]:
+        """The values of a version under a meta key as a table ``entry``, and a condition by which each comes once."""
+
+    @abstractmethod
+    def labels_of(self, parts: Sequence[str]) -> Sql:
+        """The labels of cells that tell these keys apart, of columns of versions with ``ahead``, the days of a zone."""
+
+    @abstractmethod
+    def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
+        """Columns of cells: as :meth:`counts`, but behind the stop times those that are gone, and what is left out."""
+
+    @abstractmethod
+    def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+        """Columns of cells: as :meth:`usage`."""
+
+    def for_cells(self) -> Dialect:
+        """The words for conditions on cells of roll-ups."""
+        return self

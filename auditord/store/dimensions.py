@@ -55,7 +55,7 @@ def compile_dimension(  # noqa: PLR0911 one branch for each type of dimension
             return _scores_of_several(component, dialect, columns)
         case CalendarPeriod(unit, field, zone):
             moment = Sql("start_time") if field is TimeField.START else stop
-            return dialect.first_day(_shown_by_clocks(moment, clock_changes(zone), dialect), unit)
+            return dialect.first_day(shown_by_clocks(moment, clock_changes(zone), dialect), unit)
 
 
 def key_of_amount(dimension: ComponentAmount | ComponentPresent, amount: LiteralString, dialect: Dialect) -> Key:
@@ -65,7 +65,7 @@ def key_of_amount(dimension: ComponentAmount | ComponentPresent, amount: Literal
     return Key(Sql(amount), dialect.text_of, over_amounts=f"CASE WHEN {amount} IS NULL THEN 0 ELSE 1 END")
 
 
-def _shown_by_clocks(moment: Sql, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
+def shown_by_clocks(moment: Sql, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
     """An instant moved by as much as the clocks of a zone are ahead of UTC."""
     if not changes:
         return moment
@@ -106,21 +106,27 @@ def _key_of_meta(keys: tuple[str, ...], dialect: Dialect, columns: Columns) -> K
     keys = tuple([key for key in keys if key not in OLDER_KEYS])  # of these records, none has one
     if not keys:
         return Key(Sql("NULL"))
-    if keys[0] not in META_COLUMNS:
-        return _looked_up(keys, dialect)
-    column = Sql(META_COLUMNS[keys[0]])
-    if not keys[1:]:
-        return Key(column)
-    others = _looked_up(keys[1:], dialect)
-    return replace(others, column=case(Sql(f"{column.sql} IS NULL"), others.column, column))
+    if set(keys) <= META_COLUMNS.keys():
+        names: list[LiteralString] = [META_COLUMNS[key] for key in keys]
+        return Key(Sql(names[0] if len(names) == 1 else f"coalesce({', '.join(names)})"))
+    return _looked_up(keys, dialect, has_columns=True)
 
 
-def _looked_up(keys: tuple[str, ...], dialect: Dialect) -> Key:
+def _looked_up(keys: tuple[str, ...], dialect: Dialect, *, has_columns: bool = False) -> Key:
     *others, last = keys
-    column = dialect.first_value(last)
+    _, column = _value(last, dialect, has_columns=has_columns)
     for key in reversed(others):
-        column = case(dialect.has_key(key), dialect.first_value(key), column)
+        has, value = _value(key, dialect, has_columns=has_columns)
+        column = case(has, value, column)
     return Key(column, costly=dialect.meta_is_long)
+
+
+def _value(key: str, dialect: Dialect, *, has_columns: bool) -> tuple[Sql, Sql]:
+    """A flag that a record has a key, and its first value: from a column, if these are complete."""
+    if has_columns and key in META_COLUMNS:
+        column = META_COLUMNS[key]
+        return Sql(f"{column} IS NOT NULL"), Sql(column)
+    return dialect.has_key(key), dialect.first_value(key)
 
 
 def _amount(component: str, dialect: Dialect, columns: Columns) -> Key:

@@ -14,13 +14,13 @@ class LakeState:
 
     Args:
         store_id: of the store; '' before anything is synced.
-        lake_id: of the lake's table; '' until all records of the store have been noted.
-        batch: the last number of a batch that was given.
+        lake_id: of the lake's table; '' while nothing is synced.
+        given: the highest number of a batch that was given.
     """
 
     store_id: str = ""
     lake_id: str = ""
-    batch: int = 0
+    given: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class LakeBatch:
     """Records that the lake does not have as they are.
 
     Args:
-        number: of the batch.
+        number: of the batch: the position in the feed at its end.
         known: the stop times (microseconds since 1970, None while open) with which the lake may have records, by id.
         records: those that are there, as they are; the others are deleted.
     """
@@ -54,25 +54,25 @@ class LakeSource(Protocol):
         ...
 
     async def begin_lake(self) -> LakeState:
-        """Note that the lake has none of the records, and no changes until it is filled; returns the state."""
+        """Note that the lake has none of the records, and keep nothing for it until it is filled; returns the state."""
         ...
 
     async def fill_lake(self, lake_id: str) -> None:
-        """Note every record for a lake that has none of them, and changes from now on; nobody writes meanwhile."""
+        """Let the lake, which has none of the records, get all of them and all changes from now on."""
         ...
 
     async def lake_waiting(self) -> int:
-        """The number of changes that the lake may not have."""
+        """The number of versions of records that the lake may not have."""
         ...
 
     async def lake_batch(self, position: int, limit: int) -> LakeBatch:
-        """The records of the changes that have waited longest, under the next number; without any, under ``position``.
+        """The records of the next slice of the feed, under the position at its end; ``position`` if there are none.
 
         Args:
             position: the number of the last batch that the lake has; what it had is forgotten.
-            limit: so many changes at most.
+            limit: so many records at most, unless one transaction stored more.
 
         Raises:
-            LakeDiverged: the store has not given this number.
+            LakeDiverged: the store has not given this number, or has forgotten what came behind it.
         """
         ...

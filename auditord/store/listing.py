@@ -20,8 +20,8 @@ FEW_TO_SORT: Final = 10_000
 _PASSED_FOR_ONE: Final = 10
 """Records of a user, for each that is wanted, from which on the pass is likely to end early."""
 
-_YEARS: Final = as_json([number_of(date(year, 1, 1)) for year in range(1970, 2100)])
-"""The cells of years that are looked up; more or fewer would only choose another way to the same answer."""
+_MONTHS: Final = as_json([number_of(date(year, month, 1)) for year in range(1970, 2100) for month in range(1, 13)])
+"""The cells of months that are looked up; more or fewer would only choose another way to the same answer."""
 
 
 def users_wanted(query: RecordQuery) -> Sequence[str]:
@@ -32,7 +32,7 @@ def users_wanted(query: RecordQuery) -> Sequence[str]:
 def have_few(users: Sequence[str], limit: int | None) -> Work[bool]:
     """Return whether users have few records for an answer of so many; False where that is unknown."""
     most = FEW_TO_SORT if limit is None else min(FEW_TO_SORT, _PASSED_FOR_ONE * limit)
-    rows = yield from ask("rolled_records_of_users", users=as_json(users), years=_YEARS)
+    rows = yield from ask("rolled_records_of_users", users=as_json(users), months=_MONTHS, most=FEW_TO_SORT)
     return bool(rows) and rows[0][0] <= most
 
 

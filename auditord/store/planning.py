@@ -3,22 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.store.amendments import COLLECTED_AGAIN, Action, Amended, Amendment
 from auditord.store.bulks import Bulk
-from auditord.store.protocol import Duplicates, Provenance, Verdict
+from auditord.store.protocol import Duplicates, Provenance, Verdict, is_forwarded
 from auditord.store.rows import PendingRecord, make_pending
 from auditord.store.verdicts import Identity, classify, starts_earlier
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record
 
 Operation: TypeAlias = Literal["insert", "close", "replace"]
-Forwarded: TypeAlias = tuple[Operation, PendingRecord]
-"""A change that senders forward: the operation, and the record as it is now with its provenance."""
 
 
 class Addition(msgspec.Struct, frozen=True, gc=False):
@@ -34,7 +32,6 @@ class Stop:
     record_id: str
     stop_time: datetime
     provenance: Provenance
-    forwarded: bool = False
     source: int = 0
 
 
@@ -111,15 +108,11 @@ class StoredRow:
     Args:
         identity: what verdicts depend on.
         document: its wire text, where the record may be changed.
-        seq: the number of the row, where the database has one.
-        score_set: the number of what its components score; None for nothing.
         chunk: of the archive, if it is there.
     """
 
     identity: Identity
     document: str | None
-    seq: int = 0
-    score_set: int | None = None
     chunk: int | None = None
 
     @property
@@ -145,6 +138,14 @@ class Kept:
     source: int
 
 
+class Forward(NamedTuple):
+    """A change as senders forward it: the operation at the destination, who made the change, and when."""
+
+    operation: Operation
+    changed_at: datetime
+    changed_by: int
+
+
 class ChangePlan:
     """The outcomes of changes in order, and what has to be written at the end.
 
@@ -154,8 +155,8 @@ class ChangePlan:
 
     def __init__(self, before: Mapping[str, StoredRow]) -> None:
         self.before = before
-        self.forwarded: list[Forwarded] = []
-        """Changes for senders, in order."""
+        self.forwarded: dict[str, Forward] = {}
+        """The changes of records as senders forward them, by id, as far as the stored record does not tell."""
         self.settled: set[str] = set()
         """Ids whose differences are to be forgotten."""
         self.differences: dict[tuple[str, int], PendingRecord] = {}
@@ -178,6 +179,11 @@ class ChangePlan:
         """Records that take the place of stored ones, in the order of ids."""
         replaced = self._written.keys() & self.before.keys() - self._moved
         return [self._written[record_id] for record_id in sorted(replaced)]
+
+    @property
+    def changed(self) -> Sequence[str]:
+        """Ids of stored records that get another version or none, in their order."""
+        return sorted(self._written.keys() & self.before.keys() | self.removed)
 
     @property
     def moved(self) -> Sequence[PendingRecord]:
@@ -290,6 +296,7 @@ class ChangePlan:
 
     def _remove(self, record_id: str) -> None:
         self.removed.add(record_id)
+        self.forwarded.pop(record_id, None)  # no protocol has a request for it
         self._settle(record_id)
         del self._now[record_id]
 
@@ -298,8 +305,14 @@ class ChangePlan:
         self.differences = {key: other for key, other in self.differences.items() if key[0] != record_id}
 
     def _forward(self, operation: Operation, pending: PendingRecord) -> None:
-        if pending.forwarded:
-            self.forwarded.append((operation, pending))
+        """Note what senders forward; of several changes of a record, the one that says most."""
+        record_id = pending.record_id
+        before = self.forwarded.get(record_id)
+        if not is_forwarded(pending.provenance):
+            return
+        if before is not None and before.operation != operation:
+            operation = "insert" if record_id not in self.before else "replace"
+        self.forwarded[record_id] = Forward(operation, pending.provenance.received_at, pending.source)
 
     def _move(self, by: PendingRecord | Stop, **times: datetime) -> PendingRecord:
         """Change the times of a record and nothing else."""
@@ -307,14 +320,7 @@ class ChangePlan:
         record = msgspec.structs.replace(self._now[record_id].record, **times)
         written = self._written.get(record_id)
         score_set = None if written is None else written.score_set  # of a stored record it stays as it is
-        moved = make_pending(
-            record,
-            by.provenance,
-            Duplicates.SAME_RUN,
-            forwarded=by.forwarded,
-            source=by.source,
-            score_set=score_set,
-        )
+        moved = make_pending(record, by.provenance, Duplicates.SAME_RUN, source=by.source, score_set=score_set)
         only_moved = record_id in self.before and (written is None or record_id in self._moved)
         self._write(moved)
         if only_moved:

@@ -2,18 +2,17 @@
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from datetime import datetime
-from enum import Enum
 from typing import Protocol
 
 from auditord.database.memory import HeldTurn, Occasion, PluginMemory
 from auditord.duplicates import Duplicates
 from auditord.store.amendments import Amended, Amendment, Version
+from auditord.store.answers import Difference, Outbox, OutboxEntry, RecordCounts, Verdict
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Removal
 from auditord.store.known_daemons import DaemonState, KnownDaemon
 from auditord.store.lake import LakeSource
-from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, Record, RecordQuery, RecordUpdate
+from auditord_hookspecs import AggregateQuery, Aggregates, Provenance, Record, RecordQuery, RecordUpdate
 
 __all__ = [
     "DaemonState",
@@ -22,6 +21,7 @@ __all__ = [
     "HeldTurn",
     "KnownDaemon",
     "Occasion",
+    "Outbox",
     "OutboxEntry",
     "PluginMemory",
     "Provenance",
@@ -32,61 +32,8 @@ __all__ = [
 ]
 
 
-class Verdict(Enum):
-    """The outcome of adding or replacing one record."""
-
-    ADDED = "added"
-    CLOSED = "closed"
-    """It was open; the full record with its stop time has replaced it."""
-    SAME = "same"
-    """It was there already with equal content, or is an open record that came back; nothing changed."""
-    DIFFERENT = "different"
-    """The same run was there with other content: the stored one stays, the new one is kept in the differences."""
-    EXISTS = "exists"
-    """Refused: the id belongs to another run."""
-
-    @property
-    def accepted(self) -> bool:
-        """Return whether the sender may forget the record."""
-        return self is not Verdict.EXISTS
-
-
-@dataclass(frozen=True, slots=True)
-class RecordCounts:
-    """Numbers of records: in all, and per value of each counted meta key (once per value of a list)."""
-
-    total: int
-    per_value: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
-    differences: int = 0
-    """Number of noted differences (:class:`Difference`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A record that came for a run that was stored with other content; both as wire text, None if in the archive."""
-
-    record_id: str
-    seen_at: datetime
-    principal: str | None
-    stored: bytes | None
-    offered: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxEntry:
-    """A change that senders must forward.
-
-    Args:
-        number: its place; of one record, a later change has the higher number. Never used twice in one database.
-        entry: the change, with its provenance.
-    """
-
-    number: int
-    entry: Entry
-
-
 def is_forwarded(provenance: Provenance) -> bool:
-    """Return whether a change belongs into the outbox: what collectors make is queued for every sender on its own."""
+    """Return whether senders read a change from the feed; the changes of collectors are queued for each sender."""
     return provenance.principal is None or not provenance.principal.startswith("task:")
 
 
@@ -153,8 +100,7 @@ class RecordStore(Reads, LakeSource, Protocol):
     async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
         """Change records on purpose in one transaction, one outcome each, and keep what they were before.
 
-        What senders can forward is in the outbox, as if a client had done it; a deletion is not, since no protocol has
-        a request for it.
+        Senders forward it as if a client had done it; but no deletion, since no protocol has a request for it.
 
         Raises:
             InvalidRecord: two amendments are about one record, or the database refuses a record; then nothing is done.
@@ -205,18 +151,20 @@ class RecordStore(Reads, LakeSource, Protocol):
         """All differences, the newest first."""
         ...
 
-    async def outbox(self, limit: int) -> Sequence[OutboxEntry]:
-        """The oldest changes that senders must forward, in order of their numbers; empty unless opened with an outbox.
+    async def outbox(self, limit: int) -> Outbox:
+        """The oldest changes that senders must forward; none unless the store was once opened with an outbox.
 
-        A store that was opened with an outbox writes there, in the transaction of the change itself, what it does for
-        those that :func:`is_forwarded` names: an ``Insert`` of the record as it is now stored when one is added,
-        closed (by a full record or a stop time) or moved to an earlier start; a ``Close`` when a stop time is
-        overwritten; a ``Replace`` when a record is replaced. What changes nothing is not there.
+        From then on, what :func:`is_forwarded` names is forwarded: an ``Insert`` of the record as it is now stored when
+        one was added, closed (by a full record or a stop time) or moved to an earlier start; a ``Close`` when a stop
+        time was overwritten; a ``Replace`` when a record was replaced. What changed nothing is not there.
+
+        Args:
+            limit: of about so many records of the feed.
         """
         ...
 
-    async def forget_outbox(self, numbers: Collection[int]) -> None:
-        """Drop entries that have been forwarded; unknown numbers do no harm."""
+    async def forget_outbox(self, position: int) -> None:
+        """Note that all changes up to a position have been forwarded."""
         ...
 
     def memory(
@@ -299,6 +247,7 @@ class RecordStore(Reads, LakeSource, Protocol):
 
         Raises:
             ArchiveOvertaken: another process has gone on with the archive.
+            StoreUnavailable: a consumer of the feed has yet to read one of the records.
         """
         ...
 

@@ -8,11 +8,10 @@ import msgspec
 from auditord.store.archived import Removal
 from auditord.store.archiving import Pair, find_archived, restore
 from auditord.store.changes import stored_rows
-from auditord.store.lake_changes import LakeChange
+from auditord.store.feed import note_removals, removed
 from auditord.store.planning import InArchive
-from auditord.store.rollups.changes import RollupChanges, note, rolled_keys
 from auditord.store.rows import make_row
-from auditord.store.work import Count, Work, as_json, ask, for_each
+from auditord.store.work import Work, as_json, ask, for_each
 from auditord_hookspecs import Record
 from auditord_hookspecs.records import Meta
 from auditord_hookspecs.wire import decode_record, encode_record
@@ -54,19 +53,11 @@ def redact(
     for archived in (yield from find_archived(record_ids)):
         if archived not in seen:
             raise InArchive(archived.record_id)
-    found = [(row, after) for row in rows if (after := _without(row.text, keys)) is not None]
+    found = [after for row in rows if (after := _without(row.text, keys)) is not None]
     if found:
-        yield from for_each("redact_records", [_redacted_row(after) for _, after in found])
-        yield from ask("settle_differences", ids=as_json([after.record_id for _, after in found]))
-        yield Count(changed=found)
-        yield from for_each(
-            "note_lake_changes", [LakeChange(after.record_id, 1, row.identity.stop) for row, after in found]
-        )
-        changes = RollupChanges((yield from rolled_keys()))
-        for row, after in found:
-            changes.remove_stored(row)
-            changes.add(make_row(after), row.score_set)
-        yield from note(changes)
+        yield from note_removals([removed(after.record_id) for after in found])
+        yield from for_each("redact_records", [_redacted_row(after) for after in found])
+        yield from ask("settle_differences", ids=as_json([after.record_id for after in found]))
     return len(found)
 
 

@@ -32,6 +32,9 @@ AMOUNT_COLUMNS: Final[Mapping[str, LiteralString]] = {
 SMALL_AMOUNTS: Final = frozenset({"Cores", "GPU", "TotalCPU"})
 """Components that count things or seconds; of others, amounts may well be bytes."""
 
+TOO_LARGE: Final = 1 << 43
+"""An amount from which on a record is in no cell of roll-ups: in SQLite the sum of a million of them might not fit."""
+
 LONGEST_NAME: Final = 200
 """Characters of a principal or an agent that are kept: anybody can send a longer one."""
 
@@ -44,99 +47,66 @@ _decode_meta: Final = msgspec.json.Decoder(dict[str, tuple[str, ...]] | None).de
 _as_signed: Final = Struct(">q").unpack
 
 
-class RolledLabels(msgspec.Struct, frozen=True, gc=False):
-    """The labels of a record that roll-ups tell apart.
+class Labels(msgspec.Struct, frozen=True, gc=False):
+    """The columns that meta decides; rows whose records share it share them.
 
     Args:
-        meta: all of them.
+        meta: all labels.
         site: first value of the meta key; so are the next two.
         user_group: the same.
         user_name: the same.
+        more: whether these columns are incomplete.
+        compared: the part of it that :func:`content_hash` knows.
     """
 
     meta: Meta | None
     site: str | None
     user_group: str | None
     user_name: str | None
-
-
-class Labels(RolledLabels, frozen=True, gc=False):
-    """The columns that meta decides; rows whose records share it share them.
-
-    Args:
-        more: whether these columns are incomplete.
-        compared: the part of it that :func:`content_hash` knows.
-    """
-
     more: bool
     compared: bytes
 
 
-class RolledAmounts(msgspec.Struct, frozen=True, gc=False):
-    """The amounts of a record that roll-ups sum.
-
-    Args:
-        names: of the components.
-        numbers: the amount of each.
-        largest: of these.
-        cores: the amount of the component, summed where its name occurs more than once.
-    """
-
-    names: tuple[str, ...]
-    numbers: tuple[int, ...]
-    largest: int
-    cores: int | None
-
-
-class Amounts(RolledAmounts, frozen=True, gc=False):
+class Amounts(msgspec.Struct, frozen=True, gc=False):
     """The columns that components decide; rows whose records share them share these.
 
     Args:
         components: of the records.
-        memory: the amount of the component, summed where its name occurs more than once; so are the next two.
+        cores: the amount of the component, summed where its name occurs more than once; so are the next three.
+        memory: the same.
         gpu: the same.
         total_cpu: the same.
+        others: 1 if there are components with other names, 2 if an amount is too large for roll-ups, else None.
         more: whether amounts were summed.
         compared: the same for :func:`content_hash`.
     """
 
     components: Sequence[Component]
+    cores: int | None
     memory: int | None
     gpu: int | None
     total_cpu: int | None
+    others: int | None
     more: bool
     compared: bytes
 
 
-class RolledRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record as far as roll-ups need it; times are microseconds since 1970.
+class RecordRow(msgspec.Struct, frozen=True, gc=False):
+    """A record as all databases keep it; times are microseconds since 1970.
 
     Args:
         start_time: of the run.
-        stop_time: None while open: in no cell.
-        labels: what its meta says.
-        amounts: what its components say.
-        more: True if labels or amounts are incomplete: in no cell.
-    """
-
-    start_time: int
-    stop_time: int | None
-    labels: RolledLabels
-    amounts: RolledAmounts
-    more: bool | None
-
-
-class RecordRow(RolledRecord, frozen=True, gc=False):
-    """A record as all databases keep it.
-
-    Args:
-        record_id: its id.
+        stop_time: None while open.
         labels: the columns for meta.
         amounts: the columns for components.
+        more: True if labels or amounts are incomplete.
+        record_id: its id.
         content: see :func:`content_hash`.
         document: the wire text.
     """
 
+    start_time: int
+    stop_time: int | None
     labels: Labels
     amounts: Amounts
     more: bool | None
@@ -153,7 +123,6 @@ class PendingRecord(msgspec.Struct, frozen=True, gc=False):
         row: the same as a row.
         provenance: who sent it, and when.
         duplicates: what it means if the id is known.
-        forwarded: whether what becomes of it is put into the outbox.
         source: the number of the principal and the agent.
         score_set: the number of what its components score (:func:`auditord.store.sources.scores_text`), if any.
     """
@@ -162,7 +131,6 @@ class PendingRecord(msgspec.Struct, frozen=True, gc=False):
     row: RecordRow
     provenance: Provenance
     duplicates: Duplicates
-    forwarded: bool = False
     source: int = 0
     score_set: int | None = None
 
@@ -183,7 +151,6 @@ def make_pending(
     provenance: Provenance,
     duplicates: Duplicates,
     *,
-    forwarded: bool = False,
     source: int = 0,
     score_set: int | None = None,
     text: bytes | None = None,
@@ -193,7 +160,7 @@ def make_pending(
     Raises:
         InvalidRecord: it cannot be encoded, since it got around the checks of :class:`Record`.
     """
-    return PendingRecord(record, _valid_row(record, text), provenance, duplicates, forwarded, source, score_set)
+    return PendingRecord(record, _valid_row(record, text), provenance, duplicates, source, score_set)
 
 
 class RowMaker:
@@ -320,17 +287,20 @@ def _dimension(meta: Meta, key: str, otherwise: str) -> tuple[str | None, bool]:
 
 
 def _amounts_of(components: Sequence[Component]) -> Amounts:
-    names = tuple([component.name for component in components])
-    numbers = tuple([component.amount for component in components])
-    found = dict(zip(names, numbers, strict=True))
-    several = len(found) < len(names)
+    found = {component.name: component.amount for component in components}
+    several = len(found) < len(components)
     if several:
         found = _sums(components)
     return Amounts(
-        names, numbers, max(numbers, default=0), found.get("Cores"),
-        components, found.get("Memory"), found.get("GPU"), found.get("TotalCPU"), several,
-        _sorting_encoder.encode(components),
+        components, found.get("Cores"), found.get("Memory"), found.get("GPU"), found.get("TotalCPU"), _others(found),
+        several, _sorting_encoder.encode(components),
     )  # fmt: skip
+
+
+def _others(found: Mapping[str, int]) -> int | None:
+    if max(found.values(), default=0) >= TOO_LARGE:
+        return 2
+    return None if found.keys() <= AMOUNT_COLUMNS.keys() else 1
 
 
 def _sums(components: Sequence[Component]) -> dict[str, int]:

@@ -2,9 +2,9 @@
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -18,38 +18,29 @@ from auditord.store.archiving_store import copies_of
 from auditord.store.bulks import Bulk
 from auditord.store.changes import correct
 from auditord.store.daemons import follows, list_daemons, note_daemon, read_generation
-from auditord.store.planning import Addition, Change, Correction, InArchive, Operation, Replacement, Stop
+from auditord.store.dialects import StoreDialect
+from auditord.store.feed import SENDERS, move_consumer, read_outbox
+from auditord.store.planning import Addition, Change, Correction, InArchive, Replacement, Stop
 from auditord.store.protocol import (
     DaemonState,
     Difference,
     Duplicates,
     KnownDaemon,
-    OutboxEntry,
+    Outbox,
     Provenance,
+    RecordCounts,
     Verdict,
-    is_forwarded,
 )
 from auditord.store.redacting import redact_leftovers
-from auditord.store.rollups.folding import days_with_cells
-from auditord.store.rollups.scope import Scope, scope_of
-from auditord.store.rollups.upkeep import Pages, Upkeep
+from auditord.store.rollups.scope import Scope
+from auditord.store.rollups.upkeep import Upkeep
 from auditord.store.rows import make_pending
 from auditord.store.sources import Sources
 from auditord.store.syncing_store import SyncingStore
 from auditord.store.work import Work, as_json, ask, atomic
-from auditord_hookspecs import (
-    AggregateQuery,
-    Aggregates,
-    Close,
-    Entry,
-    Insert,
-    InvalidRecord,
-    Record,
-    RecordUpdate,
-    Replace,
-)
-from auditord_hookspecs.entries import Encoded
-from auditord_hookspecs.wire import decode_record
+from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Record, RecordUpdate
+
+_ALL_ALIKE: Final[Mapping[str, datetime]] = {}
 
 Submit: TypeAlias = Callable[[Change], Awaitable[Any]]  # Any: the change's outcome
 
@@ -57,38 +48,52 @@ Recognise: TypeAlias = Callable[[], Awaitable[Work[None]]]
 """Makes work that raises StoreMismatch if a store is not the expected one."""
 
 
+class Sums(NamedTuple):
+    """Sums over the records of the database.
+
+    Args:
+        answer: of the database.
+        counted: what of the archive counts at the same moment.
+        scope: what roll-ups have answered, also of archived records.
+    """
+
+    answer: Aggregates
+    counted: Counted
+    scope: Scope | None
+
+
 class SqlRecordStore(SyncingStore):
     """The common part of the implementations of :class:`auditord.store.protocol.RecordStore`.
 
     Args:
         submit: makes a change in a transaction that it may share with others; its outcome is there after the commit.
-        outbox: whether changes are kept for senders.
-        keeps_rollups: whether this process folds changes into the roll-ups, and fills them.
+        dialect: of the database.
+        keeps_rollups: whether this process lets the consumers of the feed read on that are in the database.
     """
 
-    def __init__(self, submit: Submit, *, outbox: bool, keeps_rollups: bool) -> None:
+    def __init__(self, submit: Submit, dialect: StoreDialect, *, keeps_rollups: bool) -> None:
         super().__init__()
         self._submit = submit
+        self._dialect = dialect
         self._sources = Sources(self._write)
-        self._has_outbox = outbox
         self.writes = 0
-        self.rollups = Upkeep(self._write, self._read, self._rows, self, is_ours=keeps_rollups)
+        self.rollups = Upkeep(self._write, self._read, dialect, is_ours=keeps_rollups)
 
     @abstractmethod
     def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: its outcomes
         """Make many additions in a transaction."""
 
     @abstractmethod
-    def _rows(self, name: str, parameters: Mapping[str, object]) -> AbstractAsyncContextManager[Pages]:
-        """The rows of a named statement page by page, as of the moment when the context is entered."""
-
-    @abstractmethod
-    async def sums(self, query: AggregateQuery, scope: Scope | None) -> tuple[Aggregates, Counted]:
-        """The answer of the database, from roll-ups for what is in the scope, and what of the archive counts.
+    async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
+        """The answer of the database; from the cells of roll-ups and what they lack, or from the records alone.
 
         Raises:
-            NotRolledUp: they do not know all of that.
+            NotRolledUp: the cells do not know all of that.
         """
+
+    @abstractmethod
+    async def counts(self) -> RecordCounts:
+        """See :class:`RecordStore`."""
 
     async def add(
         self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
@@ -96,12 +101,9 @@ class SqlRecordStore(SyncingStore):
         """See :class:`RecordStore`."""
         one = (record,)
         source, (score_set,) = self._sources.known(provenance, one) or await self._sources.numbers(provenance, one)
-        forwarded = self._has_outbox and is_forwarded(provenance)
-        pending = make_pending(
-            record, provenance, duplicates, forwarded=forwarded, source=source, score_set=score_set, text=text
-        )
-        self.rollups.noted(1, (pending.row,))
+        pending = make_pending(record, provenance, duplicates, source=source, score_set=score_set, text=text)
         verdict: Verdict = await self._submit(Addition(pending))
+        self.rollups.noted(1)
         self.writes += 1
         return verdict
 
@@ -113,14 +115,14 @@ class SqlRecordStore(SyncingStore):
             return []
         bulk = await self._bulk(records, provenance, duplicates, atomic=atomic)
         verdicts: Sequence[Verdict] = await self._submit_bulk(bulk)
-        self.rollups.noted(len(bulk), [each.row for each in bulk.pending()])
+        self.rollups.noted(len(bulk))
         self.writes += 1
         return verdicts
 
     async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
         """See :class:`RecordStore`."""
-        forwarded, source = self._is_forwarded(provenance), await self._sources.number(provenance)
-        return bool(await self._change(Stop(update.record_id, update.stop_time, provenance, forwarded, source)))
+        source = await self._sources.number(provenance)
+        return bool(await self._change(Stop(update.record_id, update.stop_time, provenance, source)))
 
     async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
         """See :class:`RecordStore`."""
@@ -141,8 +143,8 @@ class SqlRecordStore(SyncingStore):
         corrections = [
             Correction(each, None if each.record is None else next(pending), provenance, source) for each in amendments
         ]
-        self.rollups.noted(len(corrections))
         outcomes = await self._write(lambda: correct(corrections), is_long=True)
+        self.rollups.noted(len(corrections))
         self.writes += 1
         return [outcome for outcome in outcomes if isinstance(outcome, Amended)]
 
@@ -180,21 +182,9 @@ class SqlRecordStore(SyncingStore):
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         """See :class:`RecordStore`. Roll-ups answer as much of it as they know; they give the same numbers."""
-        scope = await self._scope(query)
-        if scope is not None:
-            with suppress(NotRolledUp):
-                return await self._with_archive(query, *await self.sums(query, scope), scope)
-        return await self._with_archive(query, *await self.sums(query, None), None)
-
-    async def _scope(self, query: AggregateQuery) -> Scope | None:
-        """The part of a query that roll-ups answer now."""
-        whole = scope_of(query)
-        if whole is None or whole.may_split:
-            whole = scope_of(query, await self.rollups.rolled_keys())
-        scope = None if whole is None else whole.up_to(await self.rollups.ready())
-        if scope is None or not scope.may_split:
-            return scope
-        return scope.within(*await self._read(days_with_cells()))
+        with suppress(NotRolledUp):
+            return await self._with_archive(query, *await self.sums(query, from_cells=True))
+        return await self._with_archive(query, *await self.sums(query, from_cells=False))
 
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""
@@ -222,18 +212,20 @@ class SqlRecordStore(SyncingStore):
         """See :class:`RecordStore`."""
         return {record_id for (record_id,) in await self._read(ask("find_deleted", ids=as_json(record_ids)))}
 
-    async def outbox(self, limit: int) -> Sequence[OutboxEntry]:
+    async def outbox(self, limit: int) -> Outbox:
         """See :class:`RecordStore`."""
-        return [
-            OutboxEntry(number, _entry(operation, document, Provenance(from_micros(received_at), principal, agent)))
-            for number, operation, document, received_at, principal, agent in (
-                await self._read(ask("list_outbox", limit=limit))
-            )
-        ]
+        return await self._read(read_outbox(limit))
 
-    async def forget_outbox(self, numbers: Collection[int]) -> None:
+    async def forget_outbox(self, position: int) -> None:
         """See :class:`RecordStore`."""
-        await self._write(lambda: ask("forget_outbox", numbers=as_json(list(numbers))))
+        await self._write(lambda: atomic(lambda: move_consumer(SENDERS, position)))
+
+    async def archivable(
+        self, before: datetime, after: ArchivedRecord | None, limit: int, sites: Mapping[str, datetime] = _ALL_ALIKE
+    ) -> Sequence[ArchivedRecord]:
+        """See :class:`RecordStore`. Only what all consumers of the feed have read may leave."""
+        await self.rollups.fold()
+        return await super().archivable(before, after, limit, sites)
 
     async def note_daemon(self, daemon: DaemonState, now: datetime) -> None:
         """See :class:`RecordStore`."""
@@ -252,27 +244,23 @@ class SqlRecordStore(SyncingStore):
         return await self._write(lambda: atomic(lambda: _advance(spool_id, generation, adopt=adopt)))
 
     async def _change(self, change: Stop | Replacement) -> Any:  # Any: the change's outcome
-        self.rollups.noted(1)
         while True:
             try:
                 outcome = await self._submit(change)
             except InArchive as found:
                 await self.recall([found.record_id])
             else:
+                self.rollups.noted(1)
                 self.writes += 1
                 return outcome
 
     async def _bulk(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool = False
     ) -> Bulk:
-        forwarded = self._is_forwarded(provenance)
         source, score_sets = self._sources.known(provenance, records) or await self._sources.numbers(
             provenance, records
         )
-        return Bulk(records, score_sets, provenance, duplicates, forwarded=forwarded, source=source, atomic=atomic)
-
-    def _is_forwarded(self, provenance: Provenance) -> bool:
-        return self._has_outbox and is_forwarded(provenance)
+        return Bulk(records, score_sets, provenance, duplicates, source=source, atomic=atomic)
 
 
 def difference(row: Sequence[Any]) -> Difference:  # Any: columns of all types
@@ -297,17 +285,3 @@ def _advance(spool_id: str, generation: int, *, adopt: bool) -> Work[int]:
     if adopt or follows(before, generation):
         yield from ask("set_generation", spool_id=spool_id, generation=generation)
     return before
-
-
-def _entry(operation: Operation, document: str, provenance: Provenance) -> Entry:
-    text = document.encode()
-    record = decode_record(text)
-    match operation:
-        case "insert":
-            return Insert(record, None, provenance, encoded=Encoded(record, text))
-        case "replace":
-            return Replace(record, None, provenance)
-        case "close":
-            if record.stop_time is None:
-                raise ValueError(f"the outbox closes {record.record_id!r} without a stop time")
-            return Close(record.record_id, record.stop_time, provenance)

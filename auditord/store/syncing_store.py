@@ -5,8 +5,8 @@ import uuid
 
 from auditord.store.archiving_store import ArchivingStore, copies_of
 from auditord.store.lake import LakeBatch, LakeState
-from auditord.store.lake_changes import begin_lake, fill_lake, read_lake, take_lake_changes
-from auditord.store.work import ask, atomic
+from auditord.store.lake_changes import begin_lake, count_unread, fill_lake, read_lake, take_slice
+from auditord.store.work import atomic
 
 
 class SyncingStore(ArchivingStore):
@@ -27,11 +27,10 @@ class SyncingStore(ArchivingStore):
 
     async def lake_waiting(self) -> int:
         """See :class:`LakeSource`."""
-        ((waiting,),) = await self._read(ask("count_lake_changes"))
-        return int(waiting)
+        return await self._read(count_unread())
 
     async def lake_batch(self, position: int, limit: int) -> LakeBatch:
         """See :class:`LakeSource`."""
-        taken = await self._write(lambda: atomic(lambda: take_lake_changes(position, limit)), is_long=True)
+        taken = await self._write(lambda: atomic(lambda: take_slice(position, limit)), is_long=True)
         records = await asyncio.to_thread(copies_of, taken.rows)
-        return LakeBatch(taken.batch, taken.known, [*records, *await self._archived(taken.archived)])
+        return LakeBatch(taken.upto, taken.known, [*records, *await self._archived(taken.archived)])

@@ -12,9 +12,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from auditord.store.planning import StoredRow
 from auditord.store.rows import PendingRecord
-from auditord_hookspecs import Record
+from auditord.store.sql import Sql
 
 T = TypeVar("T")
 
@@ -46,17 +45,10 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """Maintain the counts, once records have been written."""
+class Compiled:
+    """A statement that was put together for one purpose; the answer is its rows."""
 
-    added: Sequence[PendingRecord] = ()
-    changed: Sequence[tuple[StoredRow, Record]] = ()
-    removed: Sequence[StoredRow] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RolledKeys:
-    """Say which keys changes of the roll-ups have to tell apart; the answer is their names."""
+    statement: Sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +62,7 @@ class Atomic:
     make: "Callable[[], Work[Any]]"  # Any: results of all types
 
 
-Step: TypeAlias = Statement | ForEach | Records | Count | RolledKeys | Atomic
+Step: TypeAlias = Statement | ForEach | Records | Compiled | Atomic
 Work: TypeAlias = Generator[Step, Any, T]  # Any: the answer is of the step's type
 
 
@@ -82,9 +74,15 @@ class Refused(Exception):
     """The database refuses a value for good; the text says why. The same values would be refused again."""
 
 
-def ask(name: str, **parameters: object) -> Work[Rows]:
+def ask(name: str, /, **parameters: object) -> Work[Rows]:
     """Rows of a statement."""
     rows: Rows = yield Statement(name, parameters)
+    return rows
+
+
+def execute(statement: Sql) -> Work[Rows]:
+    """Rows of a statement that was put together."""
+    rows: Rows = yield Compiled(statement)
     return rows
 
 

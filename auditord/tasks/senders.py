@@ -251,16 +251,15 @@ async def forward(store: RecordStore, spool: Spool, destinations: Sequence[str])
 async def forward_all(store: RecordStore, spool: Spool, destinations: Sequence[str]) -> None:
     """Queue what the outbox holds now; if a database is away, what is left stays there.
 
-    The outbox was written in the transaction of the client's change, the queue is in the spool: two databases. The
-    spool marks what it has taken over in the transaction that queues it, so a crash in between loses and doubles
-    nothing.
+    The store's feed and the queue in the spool are two databases. The spool marks what it has taken over in the
+    transaction that queues it, so a crash in between loses and doubles nothing.
     """
     try:
-        while waiting := await store.outbox(AT_ONCE):
-            numbers = [each.number for each in waiting]
+        while (outbox := await store.outbox(AT_ONCE)).has_more:
+            entries = [(each.number, each.entry) for each in outbox.entries]
             async with handing_over(spool.state_dir):
-                await spool.take_over({each.number: each.entry for each in waiting}, destinations)
-                await store.forget_outbox(numbers)
-            await spool.forget_taken(numbers)
+                await spool.take_over(entries, destinations)
+                await store.forget_outbox(outbox.position)
+            await spool.forget_taken([number for number, _ in entries])
     except StoreUnavailable as error:
         _log.warning("what clients wrote waits in the outbox: %s", error)

@@ -125,7 +125,7 @@ async def _wait_for_empty_queue(state_dir: Path, outbox_of: StoreSection | None,
         with anyio.fail_after(patience.total_seconds()):
             if outbox_of is not None:
                 async with open_store_for_reading(outbox_of) as store:
-                    while await store.outbox(1):  # noqa: ASYNC110 another thread's daemon sets no event here
+                    while (await store.outbox(1)).has_more:  # noqa: ASYNC110 another thread's daemon sets no event here
                         await anyio.sleep(_POLL_SECONDS)
             async with Spool.opened_read_only(state_dir, lambda: datetime.now(UTC)) as spool:
                 while (await spool.statistics()).queues:  # noqa: ASYNC110 another thread's daemon sets no event here

@@ -21,8 +21,8 @@ import pytest
 
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.opening import open_store
-from auditord.store.postgres import counting as postgres
-from auditord.store.sqlite import counting as sqlite
+from auditord.store.postgres import driver as postgres
+from auditord.store.sqlite import driver as sqlite
 from auditord_hookspecs import Component, Record, Score
 from tests.benchmark.measured import Cost, Location, counted
 
@@ -36,14 +36,14 @@ BULK: Final = 1_000
 CORES: Final = (Component("Cores", 8, (Score("HEPscore23", 18.5),)), Component("Memory", 16_384, ()))
 
 FILL: Final = """
-INSERT INTO auditord.archived_records (record_id, start_time, stop_time, content, chunk)
-SELECT 'old-' || md5(number::text), now(), now(), number, 1
+INSERT INTO auditord.archived_records (record_id, start_time, stop_time, content, chunk, position)
+SELECT 'old-' || md5(number::text), now(), now(), number, 1, number
 FROM generate_series(1, %s) AS number
 """
 FILL_SQLITE: Final = """
 WITH RECURSIVE numbers(number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < ?)
-INSERT INTO archived_records (record_id, start_time, stop_time, content, chunk)
-SELECT 'old-' || lower(hex(randomblob(16))), 0, 0, number, 1
+INSERT INTO archived_records (record_id, start_time, stop_time, content, chunk, position)
+SELECT 'old-' || lower(hex(randomblob(16))), 0, 0, number, 1, number
 FROM numbers
 """
 

@@ -16,14 +16,14 @@ from typing import Any, Final
 import pytest
 
 from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer
-from auditord.store.sqlite.counting import QUERIES
+from auditord.store.sqlite.driver import QUERIES
 from tests.benchmark.measured import Cost, Location, Running, counted, fill, jobs, ratio, server, table
 from tests.benchmark.posting import CONNECTIONS, load
 from tests.benchmark.test_post_records import AT_ONCE, PARALLEL, post
 
 COLUMNS: Final = (
-    "'c' || substr(record_id, 2), start_time, stop_time, site, user_group, user_name, more, cores, memory, gpu, "
-    "total_cpu, content, document, score_set, received_at, source_id"
+    "'c' || substr(record_id, 2), start_time, stop_time, site, user_group, user_name, more, others, cores, memory, "
+    "gpu, total_cpu, content, document, score_set, received_at, source_id"
 )
 Row = tuple[Any, ...]  # Any: columns of all types
 
@@ -45,7 +45,7 @@ class StoreCopy:
     def add(self, prefix: str, at_once: int, most: int) -> Cost:
         """Add what was posted with a prefix, with other ids; so many rows in each transaction."""
         with closing(open_for_reading(self._original)) as stored:
-            query = f"SELECT {COLUMNS} FROM records WHERE record_id LIKE ? ORDER BY seq LIMIT ?"  # noqa: S608 made here
+            query = f"SELECT {COLUMNS} FROM records WHERE record_id LIKE ? ORDER BY position LIMIT ?"  # noqa: S608 made here
             rows: list[Row] = stored.execute(query, (f"{prefix}-%", most)).fetchall()
         begun, used = time.perf_counter(), time.process_time()
         for first in range(0, len(rows), at_once):

@@ -27,7 +27,7 @@ from auditord.tasks.senders import forward_all
 from auditord.testing import make_record
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import Batch
-from tests.backup_site import NOW, QUEUED, STORED, Site, Steps, ids
+from tests.backup_site import NOW, QUEUED, STORED, WAITING, Site, Steps, ids
 from tests.integration.test_database import damage
 
 
@@ -104,7 +104,7 @@ async def test_nothing_that_waits_for_other_destinations_is_in_neither_file(
         group.start_soon(forwarding, spool, store)
         for _ in range(5):
             folder = (await files.backup()).folder
-            waiting = ids(folder / "records.db", "SELECT json_extract(document, '$.record_id') FROM outbox")
+            waiting = ids(folder / "records.db", WAITING)
             stored = ids(folder / "records.db", STORED)
             assert stored <= waiting | ids(folder / "spool.db", QUEUED)
         assert stored

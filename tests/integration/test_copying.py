@@ -21,10 +21,11 @@ from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStor
 from auditord.store.copying import Copied, CopyRefused, copy_store
 from auditord.store.copying.endpoints import AT_ONCE
 from auditord.store.opening import open_store, open_store_for_reading
-from auditord_hookspecs import AggregateQuery, Component, Record, RecordQuery, RecordUpdate, Score
+from auditord_hookspecs import AggregateQuery, Component, Insert, Record, RecordQuery, RecordUpdate, Score
 from auditord_hookspecs.query import Order, SortField
 from auditord_hookspecs.records import MAX_AMOUNT
 from auditord_hookspecs.wire import encode_record
+from tests.contract.store.feeds import forwarded, settled
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +34,7 @@ HOUR = timedelta(hours=1)
 ALICE = Provenance(START + 9 * HOUR, "user:alice")
 SLURM = Provenance(START + 2 * HOUR, "task:slurm")
 CLIENT = Provenance(START + 3 * HOUR, None, "auditor-client/0.11.2" + "é" * 300)
+KEPT = Provenance(START + 3 * HOUR, None, CLIENT.agent[:200] if CLIENT.agent else None)
 SAME_RUN = Duplicates.SAME_RUN
 KEYS = ("site_id", "user_id")
 Make = Callable[[str], str]
@@ -75,7 +77,9 @@ async def fill(store: RecordStore, *, jobs: int = 30) -> None:
     await store.stop(RecordUpdate("job/stopped", (), START + HOUR), CLIENT)
     assert await store.add(job(3, meta=None), CLIENT, SAME_RUN) is Verdict.DIFFERENT
     assert await store.add(job(2, components=()), SLURM, SAME_RUN) is Verdict.DIFFERENT
-    await store.forget_outbox([entry.number for entry in (await store.outbox(100))[-1:]])
+    await settled(store)
+    await store.forget_outbox((await store.outbox(3)).position)
+    await store.stop(RecordUpdate("job/stopped", (), START + 2 * HOUR), CLIENT)
     await store.amend([Amendment(Action.CORRECT, encode_record(job(4)), job(4, meta=None), "why")], ALICE)
     await store.amend([Amendment(Action.DELETE, encode_record(job(5)), None, "gone")], ALICE)
     async with store.memory("apel", None) as memory:
@@ -104,7 +108,7 @@ async def seen(url: str) -> StoreContents:
                 documents,
                 [difference async for difference in differences],
                 [*(await store.history("job/4")), *(await store.history("job/5"))],
-                list(await store.outbox(100)),
+                sorted(await forwarded(store, 10_000), key=str),
                 await store.counts(),
                 await store.aggregate(AggregateQuery(usage=())),
                 await memory.load(),
@@ -116,7 +120,7 @@ async def test_everything_goes_along_there_and_back(urls: tuple[str, str], tmp_p
     async with open_store(source, counted_keys=KEYS, outbox=True) as store:
         await fill(store)
     before = await seen(source)
-    assert (len(before.documents), len(before.differences), len(before.history), len(before.outbox)) == (37, 2, 2, 7)
+    assert (len(before.documents), len(before.differences), len(before.history), len(before.outbox)) == (37, 2, 2, 8)
     there = await copy(source, target)
     assert (there.records, there.written) == (37, 37)
     assert await seen(target) == before
@@ -130,14 +134,13 @@ async def test_the_copy_goes_on_as_the_store_would_have(urls: tuple[str, str]) -
     async with open_store(source, counted_keys=KEYS, outbox=True) as store:
         await store.add(job("first"), CLIENT, SAME_RUN)
         await store.add(job("second"), CLIENT, SAME_RUN)
-        numbers = [entry.number for entry in await store.outbox(9)]
-        await store.forget_outbox(numbers)
+        await settled(store)
+        await store.forget_outbox((await store.outbox(9)).position)
     await copy(source, target)
     async with open_store(target, counted_keys=KEYS, outbox=True) as store:
         assert await store.add(job("third"), CLIENT, SAME_RUN) is Verdict.ADDED
         assert await store.add(job("first"), SLURM, SAME_RUN) is Verdict.SAME
-        (waiting,) = await store.outbox(9)
-        assert waiting.number > max(numbers)
+        assert await forwarded(store) == [Insert(job("third"), None, KEPT)]
         counts = await store.counts()
         assert (counts.total, counts.per_value["user_id"]) == (3, {"a": 3, "b": 3})
 

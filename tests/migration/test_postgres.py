@@ -11,7 +11,7 @@ import pytest
 
 from auditord.database.postgres import migrations
 from auditord.database.sql_files import Script, load_scripts
-from auditord.errors import SchemaMismatch
+from auditord.errors import DaemonsConnected, SchemaMismatch
 from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.postgres import MIGRATIONS
@@ -43,9 +43,10 @@ def schema(url: str) -> list[tuple[object, ...]]:
         return connection.execute(_SCHEMA).fetchall()
 
 
-async def migrate(url: str, scripts: list[Script]) -> list[str]:
+async def migrate(url: str, scripts: list[Script], *, end_sessions: bool = False) -> list[str]:
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-        return [script.name for script in await migrations.migrate(connection, scripts, url, lambda: NOW)]
+        done = await migrations.migrate(connection, scripts, url, lambda: NOW, end_sessions=end_sessions)
+        return [script.name for script in done]
 
 
 @pytest.mark.parametrize("version", range(1, len(SCRIPTS) + 1))
@@ -73,6 +74,19 @@ async def test_a_database_that_lacks_a_later_migration_is_refused(postgres_url: 
     async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as connection:
         with pytest.raises(SchemaMismatch, match=rf"has schema {len(SCRIPTS)}, this version .* database migrate"):
             await migrations.require_current(connection, [*SCRIPTS, COLOUR], postgres_url)
+
+
+async def test_nothing_is_migrated_while_a_daemon_is_connected(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("auditord.database.postgres.sessions._PATIENCE", 0.2)
+    with psycopg.connect(postgres_url, application_name="auditord") as daemon:
+        daemon.execute("SELECT 1")
+        with pytest.raises(DaemonsConnected, match="stop those daemons first"):
+            await migrate(postgres_url, [*SCRIPTS, COLOUR])
+        assert await migrate(postgres_url, [*SCRIPTS, COLOUR], end_sessions=True) == ["colour"]
+        with pytest.raises(psycopg.OperationalError):
+            daemon.execute("SELECT 1")
 
 
 async def test_migrations_at_the_same_time_take_turns(empty_postgres_url: str) -> None:

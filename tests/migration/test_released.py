@@ -1,5 +1,7 @@
 """Upgrades from each released version: a store and a spool as it left them, filled, and then used by this one.
 
+A spool is migrated when it is opened. A store that was made before 1.0 is refused, and copied into a new one.
+
 ``released/VERSION`` has their dumps, made by that version's own code; those of SQLite begin with pragmas that a dump
 leaves out.
 """
@@ -18,19 +20,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
-import psycopg
 import pytest
-from click.testing import CliRunner, Result
 
-from auditord.cli import auditord
-from auditord.database.migrations import Migrations, load_migrations, migrate
-from auditord.errors import DaemonsConnected, SchemaMismatch
+from auditord.config.model import StoreSection
+from auditord.database.migrations import BEFORE_1_0, Migrations, load_migrations, migrate
+from auditord.errors import SchemaMismatch
 from auditord.spool import Spool
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store import RecordStore
+from auditord.store.copying import copy_store
 from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
-from auditord_hookspecs import AggregateQuery, MetaValue, RecordQuery
+from auditord_hookspecs import AggregateQuery, Insert, MetaValue, RecordQuery, Replace
+from tests.contract.store.feeds import settled
 from tests.postgres_server import migrate_database
 
 FOLDER = Path(__file__).parent / "released"
@@ -80,7 +82,8 @@ async def verify(store: RecordStore, documents: Sequence[str]) -> None:
     assert {group.key[0]: group.records for group in sums.groups if group.key[0]} == counts.per_value["group_id"]
     [version] = await store.history("slurm-11")
     assert (version.reason, list(await store.deleted(["slurm-11"]))) == ("ticket 12", ["slurm-11"])
-    assert len(await store.outbox(100)) > 0
+    await settled(store)
+    assert {type(waiting.entry) for waiting in (await store.outbox(100)).entries} == {Insert, Replace}
     async with store.memory("apel", None) as memory:
         assert await memory.load() == {"site-0": {"2026-01": "hash"}}
 
@@ -89,21 +92,52 @@ def digest(texts: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
+class SilentProgress:
+    """Watches a copy."""
+
+    def progressed(self, phase: str, done: int, total: int) -> None:
+        pass
+
+
+async def copy(source: str, target: str) -> None:
+    ends = StoreSection(url=source), StoreSection(url=target)
+    await copy_store(*ends, resume=False, now=lambda: NOW, progress=SilentProgress())
+
+
+REFUSED = "was made by a version of auditord before 1.0: `auditord database copy` takes over what version 0.1.0"
+
+
 async def test_a_store_in_sqlite(release: str, tmp_path: Path, documents: Sequence[str]) -> None:
-    path = load_file(release, "records", tmp_path / "records.db")
+    path, target = load_file(release, "records", tmp_path / "records.db"), f"sqlite://{tmp_path / 'new.db'}"
+    with pytest.raises(SchemaMismatch, match=REFUSED):
+        async with open_store(f"sqlite://{path}", counted_keys=()):
+            pass
+    await copy(f"sqlite://{path}", target)
     for _ in range(2):
-        async with open_store(f"sqlite://{path}", counted_keys=("site_id", "group_id"), outbox=True) as store:
+        async with open_store(target, counted_keys=("site_id", "group_id"), outbox=True) as store:
             await verify(store, documents)
 
 
-async def test_a_store_in_postgresql(release: str, empty_postgres_url: str, documents: Sequence[str]) -> None:
-    url = load_server(release, empty_postgres_url)
-    with pytest.raises(SchemaMismatch, match=r"run `auditord database migrate`, then start again"):
+async def test_a_store_in_postgresql(
+    release: str, empty_postgres_url: str, new_postgres_url: Callable[[], str], documents: Sequence[str]
+) -> None:
+    url, target = load_server(release, empty_postgres_url), new_postgres_url()
+    with pytest.raises(SchemaMismatch, match=REFUSED):
         async with open_store(url, counted_keys=()):
             pass
-    await anyio.to_thread.run_sync(migrate_database, url)
-    async with open_store(url, counted_keys=("site_id", "group_id"), outbox=True) as store:
+    with pytest.raises(SchemaMismatch, match=REFUSED):
+        await anyio.to_thread.run_sync(migrate_database, url)
+    await copy(url, target)
+    async with open_store(target, counted_keys=("site_id", "group_id"), outbox=True) as store:
         await verify(store, documents)
+
+
+async def test_development_versions_cannot_be_copied(release: str, tmp_path: Path) -> None:
+    path = load_file(release, "records", tmp_path / "records.db")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    with pytest.raises(SchemaMismatch, match="nothing else was ever released"):
+        await copy(f"sqlite://{path}", f"sqlite://{tmp_path / 'new.db'}")
 
 
 async def test_a_spool(release: str, tmp_path: Path) -> None:
@@ -121,67 +155,31 @@ async def test_a_spool(release: str, tmp_path: Path) -> None:
             assert await memory.load() == {"a": 1}
 
 
-def test_a_daemon_goes_on_where_that_version_ended(release: str, tmp_path: Path) -> None:
-    for name in ("records", "spool"):
-        load_file(release, name, tmp_path / f"state/{name}.db")
-    with running_daemon(tmp_path, {}):
-        pass  # which drains the queue
-    with running_daemon(tmp_path, {}) as daemon:
-        assert len(daemon.records()) == 204
+async def test_a_daemon_goes_on_where_that_version_ended(release: str, tmp_path: Path) -> None:
+    load_file(release, "spool", tmp_path / "state/spool.db")
+    old = load_file(release, "records", tmp_path / "old.db")
+    await copy(f"sqlite://{old}", f"sqlite://{tmp_path / 'state/records.db'}")
+
+    def run() -> int:
+        with running_daemon(tmp_path, {}):
+            pass  # which drains the queue
+        with running_daemon(tmp_path, {}) as daemon:
+            return len(daemon.records())
+
+    assert await anyio.to_thread.run_sync(run) == 204
 
 
-@pytest.mark.parametrize("name", ["records.db", "spool.db"])
-def test_that_version_would_refuse_what_this_one_leaves(release: str, tmp_path: Path, name: str) -> None:
-    """By its own rule: the number of the schema is higher than it knows."""
-    path = load_file(release, name.removesuffix(".db"), tmp_path / f"state/{name}")
+def test_that_version_would_refuse_what_this_one_leaves(release: str, tmp_path: Path) -> None:
+    """By its own rule: the number of the schema is higher than it knows, or the application id another one."""
+    path = load_file(release, "spool", tmp_path / "state/spool.db")
     with closing(sqlite3.connect(path)) as connection:
         before: int = connection.execute("PRAGMA user_version").fetchone()[0]
     with running_daemon(tmp_path, {}):
         pass
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone()[0] > before
-
-
-@pytest.fixture
-def command(tmp_path: Path, release: str, empty_postgres_url: str) -> Callable[..., Result]:
-    load_server(release, empty_postgres_url)
-    file = tmp_path / "auditord.yml"
-    file.write_text(f"state_dir: {tmp_path}/state\nstore: {{url: {empty_postgres_url}}}\n")
-    return lambda *words: CliRunner().invoke(auditord, ["--config", str(file), "database", *words])
-
-
-def test_nothing_is_migrated_while_a_daemon_is_connected(
-    release: str, command: Callable[..., Result], empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del release
-    monkeypatch.setattr("auditord.database.postgres.sessions._PATIENCE", 0.2)
-    with psycopg.connect(empty_postgres_url, application_name="auditord") as daemon:
-        daemon.execute("SELECT 1")
-        refused = command("migrate")
-        assert isinstance(refused.exception, DaemonsConnected)
-        assert "stop those daemons first" in str(refused.exception)
-        assert "pending" in command("status").output
-        done = command("migrate", "--end-sessions")
-        assert done.exit_code == 0, done.exception
-        assert "migrated   0002_spools" in done.output
-        with pytest.raises(psycopg.OperationalError):
-            daemon.execute("SELECT 1")
-
-
-def test_a_daemon_that_connects_during_a_migration_waits_for_its_end(
-    release: str, command: Callable[..., Result], empty_postgres_url: str
-) -> None:
-    """So it never takes tables that are about to change for its own."""
-    del release
-    with psycopg.connect(empty_postgres_url) as other:
-        other.execute("BEGIN")
-        other.execute("LOCK TABLE auditord.migrations IN ACCESS EXCLUSIVE MODE")
-        with (
-            psycopg.connect(empty_postgres_url, options="-c lock_timeout=200") as daemon,
-            pytest.raises(psycopg.errors.LockNotAvailable),
-        ):
-            daemon.execute("SELECT version FROM auditord.migrations")
-    assert command("migrate").exit_code == 0
+    with closing(sqlite3.connect(tmp_path / "state/records.db")) as connection:
+        assert connection.execute("PRAGMA application_id").fetchone()[0] != BEFORE_1_0
 
 
 KILLED = """
@@ -189,8 +187,8 @@ import os, signal, sqlite3, sys
 from pathlib import Path
 from auditord.database import long_steps
 from auditord.database.migrations import Migrations, load_migrations, migrate
-path, known = Path(sys.argv[1]), load_migrations("auditord.store.sqlite.migrations")
-slow = "UPDATE records SET document = document || ' ';\\n"
+path, known = Path(sys.argv[1]), load_migrations("auditord.spool")
+slow = "UPDATE queue SET record_id = record_id || ' ';\\n"
 slow += "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
 looks = iter(range(5))
 def look(watch):
@@ -204,7 +202,7 @@ migrate(connection, Migrations(known.application_id, [*known.scripts, slow + "SE
 
 
 def test_a_migration_that_is_killed_has_changed_nothing(release: str, tmp_path: Path) -> None:
-    path = load_file(release, "records", tmp_path / "records.db")
+    path = load_file(release, "spool", tmp_path / "spool.db")
     with closing(sqlite3.connect(path)) as connection:
         before = list(connection.iterdump())
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), str(path)], check=False)

@@ -35,6 +35,24 @@ async def applied(connection: AsyncConnection[TupleRow]) -> Sequence[Applied]:
     return [Applied(*row) for row in await (await connection.execute(_APPLIED)).fetchall()]
 
 
+async def is_of_first_release(connection: AsyncConnection[TupleRow]) -> bool:
+    """Return whether the tables are those of version 0.1.0."""
+    return [each.name for each in await applied(connection)] == ["0001_records"]
+
+
+def refuse_older(known: Sequence[Applied], scripts: Sequence[Script], where: str) -> None:
+    """Return unless the tables were made before version 1.0.
+
+    Raises:
+        SchemaMismatch: they were.
+    """
+    if known and known[0].name != scripts[0].name:
+        raise SchemaMismatch(
+            f"The database {where} was made by a version of auditord before 1.0: `auditord database copy` takes over "
+            "what version 0.1.0 has made; nothing else was ever released."
+        )
+
+
 async def migrate(
     connection: AsyncConnection[TupleRow],
     scripts: Sequence[Script],
@@ -66,7 +84,9 @@ async def migrate(
         await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes its time
         # Without, the server would go on with a step whose client has been killed, or has left.
         await connection.execute("SET LOCAL client_connection_check_interval = '1s'")
-        version = len(await applied(connection))
+        known = await applied(connection)
+        refuse_older(known, scripts, where)
+        version = len(known)
         refuse_newer(version, scripts, where)
         if 0 < version < len(scripts):
             await connection.execute("LOCK TABLE auditord.migrations IN ACCESS EXCLUSIVE MODE")
@@ -98,7 +118,9 @@ async def require_current(connection: AsyncConnection[TupleRow], scripts: Sequen
         SchemaMismatch: it is older or newer, or the server is not supported.
     """
     await refuse_unsupported(connection, where)
-    version = len(await applied(connection))
+    known = await applied(connection)
+    refuse_older(known, scripts, where)
+    version = len(known)
     refuse_newer(version, scripts, where)
     remedy = "run `auditord database migrate`, then start again."
     if not version:

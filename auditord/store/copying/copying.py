@@ -12,7 +12,8 @@ from datetime import datetime
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.postgres.address import address_of
-from auditord.store.copying.endpoints import AT_ONCE, ContentDigest, CopiedRecord, CopyRefused, End, Progress
+from auditord.store.copying.contents import ContentDigest
+from auditord.store.copying.endpoints import AT_ONCE, CopiedRecord, CopyRefused, End, Progress
 from auditord.store.copying.postgres import postgres_source, postgres_target
 from auditord.store.copying.sqlite import sqlite_source, sqlite_target
 from auditord_hookspecs.wording import counted
@@ -36,10 +37,10 @@ class Copied:
 async def copy_store(
     source: StoreSection, target: StoreSection, *, resume: bool, now: Callable[[], datetime], progress: Progress
 ) -> Copied:
-    """Copy everything that a store keeps: records, differences, former versions, outbox, what plugins remember.
+    """Copy everything that a store keeps, except the cells of roll-ups, which the daemon fills from the records.
 
     Args:
-        source: is read as of one moment, whatever is written to it meanwhile.
+        source: is read as of one moment, whatever is written to it meanwhile; version 0.1.0 may have made it.
         target: must be empty; in PostgreSQL the tables are made if there are none.
         resume: whether a copy of the same source may go on.
         now: for the note of when tables were made.
@@ -79,7 +80,6 @@ async def _begin(source: End, target: End, *, resume: bool) -> None:
         raise CopyRefused(f"{target.where} holds a part of {unfinished}: go on with that, or name an empty store")
     elif not resume:
         raise CopyRefused(f"{target.where} holds a part of {unfinished} from an interrupted copy: --resume goes on")
-    await target.number_scores(source, resume=unfinished is not None)
 
 
 @dataclass(slots=True)

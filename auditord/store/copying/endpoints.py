@@ -1,25 +1,37 @@
 """The ends of a copy, as far as they are the same in every database."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import blake2b
-from typing import Any, ClassVar, Final, LiteralString, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, LiteralString, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from auditord.duplicates import Duplicates
-from auditord.store.protocol import Provenance
+from auditord.store.counting import ALL_RECORDS, PREFIX, read_counts
+from auditord.store.dialects import StoreDialect
+from auditord.store.feed import SENDERS, Removed, add_consumer, list_consumers, note_removals, read_outbox
+from auditord.store.planning import Operation
+from auditord.store.protocol import Provenance, RecordCounts
+from auditord.store.rollups.upkeep import start_over_beside_archive
 from auditord.store.rows import PendingRecord, make_pending
-from auditord.store.sources import Sources, canonical, digest_of
-from auditord.store.work import as_json
-from auditord_hookspecs import AuditordError
+from auditord.store.sources import Sources
+from auditord.store.work import Work, as_json, for_each
+from auditord_hookspecs import AuditordError, Close, Entry, Insert, Replace
 from auditord_hookspecs.wire import decode_record
+
+T = TypeVar("T")
 
 AT_ONCE: Final = 500
 """Rows that are read or written at a time."""
+
+ALL: Final = 1 << 40
+"""More records than any store has."""
+
+Forwarded: TypeAlias = tuple[Operation, Provenance]
+"""The operation that senders forward of a record, and who changed it."""
 
 Row: TypeAlias = Sequence[Any]  # Any: columns of all types
 """A row, with the same columns in both databases."""
@@ -43,20 +55,16 @@ class Table:
 TABLES: Final[Sequence[Table]] = (
     Table("differences", (3,), "arrival"),
     Table("versions", (4, 7, 8), "number"),
-    Table("outbox", (3,), "number"),
     Table("plugin_state", (2,)),
     Table("spools"),
     Table("archived_records", (1, 2)),
     Table("archive_removals"),
     Table("archive", (7, 8)),
-    Table("rollup_labels"),
-    Table("rollups"),
-    Table("rollup_changes", (), "number"),
-    Table("rollup_state"),
-    Table("rolled_keys"),
     Table("lake"),
-    Table("lake_changes"),
 )
+
+FIRST_RELEASE: Final = {"differences", "versions", "plugin_state"}
+"""The tables that a store of version 0.1.0 has."""
 
 
 class CopyRefused(AuditordError):
@@ -92,6 +100,32 @@ async def _numbered(sources: Sources, kept: CopiedRecord) -> PendingRecord:
     return msgspec.structs.replace(pending, row=msgspec.structs.replace(pending.row, document=kept.document))
 
 
+class Touched(msgspec.Struct, frozen=True, gc=False):
+    """A record that gets a new position in the feed."""
+
+    record_id: str
+
+
+def _id_of(entry: Entry) -> str:
+    return entry.record_id if isinstance(entry, Close) else entry.record.record_id
+
+
+def _operation_of(entry: Entry) -> Operation:
+    match entry:
+        case Insert():
+            return "insert"
+        case Close():
+            return "close"
+        case Replace():
+            return "replace"
+
+
+def _provenance_of(entry: Entry) -> Provenance:
+    if entry.provenance is None:
+        raise AssertionError("the feed says who made each change")
+    return entry.provenance
+
+
 class Progress(Protocol):
     """An observer of a copy."""
 
@@ -105,12 +139,13 @@ class End(ABC):
 
     schema: ClassVar[LiteralString]
     """The schema of its tables, with a full stop."""
-    forgotten: ClassVar[Sequence[str]]
-    """Statements after which the store counts anew when it is opened."""
+    dialect: ClassVar[StoreDialect]
 
-    def __init__(self, where: str, queries: Mapping[str, LiteralString]) -> None:
+    def __init__(self, where: str, queries: Mapping[str, LiteralString], *, is_first_release: bool = False) -> None:
         self.where = where
         self._queries = queries
+        self._is_first_release = is_first_release
+        """True of a source that version 0.1.0 has made."""
 
     @abstractmethod
     async def _rows(self, query: LiteralString, parameters: Mapping[str, object]) -> Sequence[Row]:
@@ -127,6 +162,10 @@ class End(ABC):
     @abstractmethod
     async def _write_records(self, added: Sequence[CopiedRecord]) -> None:
         """Add records."""
+
+    @abstractmethod
+    async def run(self, work: Work[T]) -> T:
+        """Do work on the store."""
 
     @abstractmethod
     def _transaction(self) -> AbstractAsyncContextManager[object]:
@@ -153,9 +192,38 @@ class End(ABC):
         """The records behind an id, in the order of ids; none at the end."""
         return [CopiedRecord(*row) for row in await self._ask("read_records", after=after, limit=AT_ONCE)]
 
+    @property
+    def tables(self) -> Sequence[Table]:
+        """The tables beside the records that are copied from here."""
+        return [each for each in TABLES if not self._is_first_release or each.name in FIRST_RELEASE]
+
     def rows(self, table: Table) -> AsyncIterator[Sequence[Row]]:
         """The rows of a small table, in parts."""
         return self._stream(self._queries[f"read_{table.name}"], table.times)
+
+    async def counts(self) -> RecordCounts | None:
+        """The counts of records; None where only the copy can count them."""
+        return None if self._is_first_release else await self.run(read_counts(None, self.dialect))
+
+    async def forwards(self) -> Mapping[str, Forwarded] | None:
+        """Changes that senders have yet to forward, by record id; None if none follow the feed."""
+        if self._is_first_release:
+            return await self._forwards_of_first_release()
+        if SENDERS not in {each.name for each in await self.run(list_consumers())}:
+            return None
+        outbox = await self.run(read_outbox(ALL))
+        return {_id_of(each.entry): (_operation_of(each.entry), _provenance_of(each.entry)) for each in outbox.entries}
+
+    async def _forwards_of_first_release(self) -> Mapping[str, Forwarded]:
+        found: dict[str, Forwarded] = {}
+        async for rows in self._stream(self._queries["read_outbox_of_first_release"], (3,)):
+            for _, operation, document, received_at, principal, agent in rows:
+                record_id = decode_record(document.encode()).record_id
+                said: Operation = operation
+                if record_id in found and found[record_id][0] != said:
+                    said = "insert" if found[record_id][0] == "insert" else "replace"
+                found[record_id] = (said, Provenance(received_at, principal, agent))
+        return found
 
     async def last_number(self, table: Table) -> object:
         """The highest number that a numbered table has ever given."""
@@ -183,26 +251,6 @@ class End(ABC):
         """Let nobody use the store until :meth:`finish`."""
         await self._ask("begin_copy", source=source)
 
-    async def number_scores(self, source: "End", *, resume: bool) -> None:
-        """Give what components score the numbers of the source: roll-ups have these in all that they keep.
-
-        Raises:
-            CopyRefused: some have other numbers here.
-        """
-        wanted = await source.score_sets()
-        async with self._transaction():
-            if not resume:
-                await self._ask("forget_score_sets")
-            for number, text in wanted.items():
-                await self._ask("write_score_set", score_set=number, scores=text, digest=digest_of(text))
-            await self._ask("continue_numbers")
-        if await self.score_sets() != wanted:
-            raise CopyRefused(f"{self.where} numbers scores otherwise than {source.where}: name an empty store")
-
-    async def score_sets(self) -> Mapping[int, str]:
-        """The scores of components, by number."""
-        return {number: canonical(scores) for number, scores in await self._ask("read_score_sets")}
-
     async def write(self, added: Sequence[CopiedRecord], removed: Sequence[str]) -> None:
         """Remove records, then add others, in one transaction."""
         async with self._transaction():
@@ -210,20 +258,51 @@ class End(ABC):
             await self._write_records(added)
 
     async def refill(self, source: "End") -> None:
-        """Make everything beside the records equal to the source, in one transaction."""
+        """Make everything beside the records equal to the source, in one transaction.
+
+        Cells of roll-ups are not copied: the daemon fills them from the records.
+        """
+        counts, forwards = await source.counts(), await source.forwards()
         async with self._transaction():
             await self._write_all(Table("sources"), source)
-            for table in TABLES:
+            for table in source.tables:
                 await self._rows(f"DELETE FROM {self.schema}{table.name}", {})  # noqa: S608 literals
                 await self._write_all(table, source)
-            for table in TABLES:
+            for table in source.tables:
                 if table.numbered is not None:
                     number = await source.last_number(table)
                     await self._ask("forget_last_number", table=table.name, column=table.numbered)
                     await self._ask("set_last_number", table=table.name, column=table.numbered, number=number)
-            for forget in self.forgotten:
-                await self._ask(forget)
-            await self._ask("continue_numbers")
+            for continued in ("continue_positions", "continue_behind_archived", "forget_consumers"):
+                await self._ask(continued)
+            await self.run(start_over_beside_archive())
+            await self._write_counts(counts)
+            if forwards is not None:
+                await self._forward(forwards)
+
+    async def _write_counts(self, counts: RecordCounts | None) -> None:
+        """Go on with the counts of the source, which are of archived records as well."""
+        await self._ask("forget_record_counts")
+        if counts is None:
+            await self.run(add_consumer(PREFIX + ALL_RECORDS, 0))
+            return
+        position = int(str(await self._one("last_position")))
+        for key, values in {ALL_RECORDS: {"": counts.total}, **counts.per_value}.items():
+            await self.run(add_consumer(PREFIX + key, position))
+            await self._write_rows(self._queries["write_record_counts"], [(key, *each) for each in values.items()])
+
+    async def _forward(self, forwards: Mapping[str, Forwarded]) -> None:
+        """Let senders follow the feed from here on, and change records that they have yet to forward."""
+        await self.run(add_consumer(SENDERS, int(str(await self._one("last_position")))))
+        sources, removals = Sources(self._look_up), list[Removed]()
+        for record_id, (operation, provenance) in sorted(forwards.items()):
+            number = await sources.number(provenance)
+            removals.append(Removed(record_id, operation, provenance.received_at, number))
+        await self.run(note_removals(removals))
+        await self.run(for_each("touch_records", [Touched(each.record_id) for each in removals]))
+
+    async def _look_up(self, make: Callable[[], Work[T]]) -> T:
+        return await self.run(make())
 
     async def finish(self) -> None:
         """End the copy: it is complete."""
@@ -239,41 +318,3 @@ class End(ABC):
     async def _one(self, query: str, **parameters: object) -> object:
         ((value,),) = await self._ask(query, **parameters)
         return value
-
-
-class ContentDigest:
-    """The digest of records in the order of their ids, of all that a store knows of each."""
-
-    def __init__(self) -> None:
-        self.records = 0
-        self._hash = blake2b(digest_size=16)
-
-    def add(self, record: CopiedRecord) -> None:
-        """Take in the next record."""
-        self.records += 1
-        self._hash.update(msgspec.msgpack.encode(record))
-
-    def text(self) -> str:
-        """The digest of what was taken in, in hexadecimal."""
-        return self._hash.hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """The contents of a store: how many records, their digest, the rows of other tables, the state of its archive."""
-
-    records: int
-    digest: str
-    tables: Mapping[str, int]
-    archive: str | None
-
-
-async def contents(end: End, progress: Progress) -> Contents:
-    """Read through all records of a store."""
-    digest, total, after = ContentDigest(), await end.count(), ""
-    while page := await end.page(after):
-        for kept in page:
-            digest.add(kept)
-        after = page[-1].record_id
-        progress.progressed("checking", digest.records, total)
-    return Contents(digest.records, digest.text(), await end.row_counts(), await end.archive())

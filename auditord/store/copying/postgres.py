@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from itertools import chain
-from typing import Final, LiteralString
+from typing import Final, LiteralString, TypeVar
 
 from psycopg import AsyncConnection, AsyncServerCursor
 
@@ -12,13 +12,17 @@ from auditord.database.instants import to_micros
 from auditord.database.postgres import Connection
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
-from auditord.database.postgres.migrations import migrate, require_current
+from auditord.database.postgres.migrations import is_of_first_release, migrate, require_current
 from auditord.database.sql_files import load_queries, load_scripts
 from auditord.store.copying.endpoints import AT_ONCE, CopiedRecord, End, Row, numbered
 from auditord.store.postgres.copied_rows import BEGIN, END, CopiedRows, timestamptz
+from auditord.store.postgres.dialect import PostgresDialect
 from auditord.store.postgres.driver import run
 from auditord.store.postgres.store import MIGRATIONS
 from auditord.store.sources import Sources
+from auditord.store.work import Work
+
+T = TypeVar("T")
 
 QUERIES: Final = load_queries("auditord.store.postgres", "copying.sql")
 
@@ -39,10 +43,12 @@ async def postgres_source(address: Address) -> AsyncGenerator["PostgresEnd", Non
         StoreUnavailable: the server does not answer.
     """
     async with _connected(address) as connection:
-        await require_current(connection, load_scripts(MIGRATIONS), address.where)
+        is_first_release = await is_of_first_release(connection)
+        if not is_first_release:
+            await require_current(connection, load_scripts(MIGRATIONS), address.where)
         async with connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            end = PostgresEnd(connection, address.where)
+            end = PostgresEnd(connection, address.where, is_first_release=is_first_release)
             await end.refuse_unfinished()  # the first look begins the snapshot
             yield end
 
@@ -72,12 +78,16 @@ class PostgresEnd(End):
     """A database, through a connection that is of a source inside a transaction, of a target outside."""
 
     schema = "auditord."
-    forgotten = ("forget_changes", "forget_counted_keys", "forget_counts", "count_all")
+    dialect = PostgresDialect()
 
-    def __init__(self, connection: Connection, where: str) -> None:
-        super().__init__(where, QUERIES)
+    def __init__(self, connection: Connection, where: str, *, is_first_release: bool = False) -> None:
+        super().__init__(where, QUERIES, is_first_release=is_first_release)
         self._connection = connection
-        self._sources = Sources(lambda make: run(connection, make()))
+        self._sources = Sources(self._look_up)
+
+    async def run(self, work: Work[T]) -> T:
+        """Do work on the store."""
+        return await run(self._connection, work)
 
     async def exported_snapshot(self) -> str:
         """The name by which other sessions see the same moment, as long as the transaction of a source lasts."""

@@ -4,7 +4,7 @@ A command has nothing else to do meanwhile, so its thread may wait for the disk.
 """
 
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from datetime import datetime
 from pathlib import Path
@@ -13,10 +13,11 @@ from typing import Final, LiteralString, TypeVar
 from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer
 from auditord.database.faults import translated
 from auditord.database.instants import from_micros, to_micros
-from auditord.database.migrations import load_migrations, migrate, refuse_foreign, require_current
+from auditord.database.migrations import is_of_first_release, load_migrations, migrate, refuse_foreign, require_current
 from auditord.database.sql_files import load_queries
 from auditord.store.copying.endpoints import AT_ONCE, CopiedRecord, End, Row, numbered
 from auditord.store.sources import Sources
+from auditord.store.sqlite.dialect import SqliteDialect
 from auditord.store.sqlite.driver import record_values, run
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord.store.work import Work
@@ -39,9 +40,11 @@ async def sqlite_source(path: Path) -> AsyncGenerator["SqliteEnd", None]:
         StoreUnavailable: it cannot be read.
     """
     with closing(open_for_reading(path)) as connection, translated(path):
-        require_current(connection, load_migrations(MIGRATIONS), path)
+        is_first_release = is_of_first_release(connection)
+        if not is_first_release:
+            require_current(connection, load_migrations(MIGRATIONS), path)
         connection.execute("BEGIN")
-        end = SqliteEnd(connection, path)
+        end = SqliteEnd(connection, path, is_first_release=is_first_release)
         await end.refuse_unfinished()  # the first look begins the snapshot
         yield end
 
@@ -66,10 +69,10 @@ class SqliteEnd(End):
     """A file, through a connection that is of a source inside a transaction, of a target outside."""
 
     schema = ""
-    forgotten = ("forget_counts", "forget_counted_keys")
+    dialect = SqliteDialect()
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        super().__init__(str(path), QUERIES)
+    def __init__(self, connection: sqlite3.Connection, path: Path, *, is_first_release: bool = False) -> None:
+        super().__init__(str(path), QUERIES, is_first_release=is_first_release)
         self._connection = connection
 
     async def page(self, after: str) -> Sequence[CopiedRecord]:
@@ -96,8 +99,9 @@ class SqliteEnd(End):
         rows = [(*values, at) for values, at in zip(record_values(pending), updated, strict=True)]
         self._connection.executemany(QUERIES["write_record"], rows)
 
-    async def _look_up(self, make: Callable[[], Work[T]]) -> T:
-        return run(self._connection, make())
+    async def run(self, work: Work[T]) -> T:
+        """Do work on the store."""
+        return run(self._connection, work)
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncGenerator[None, None]:

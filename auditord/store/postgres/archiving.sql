@@ -40,7 +40,7 @@ SET records = records - %(records)s, beside_rollups = beside_rollups - %(beside_
 
 -- name: list_archivable
 -- Finished records behind one that stopped before an instant, which some sites have of their own, in the order of their
--- stops.
+-- stops; those that all consumers of the feed have read.
 SELECT
     records.document, (extract(EPOCH FROM records.received_at) * 1000000)::bigint,
     (extract(EPOCH FROM records.updated_at) * 1000000)::bigint, sources.principal, sources.agent
@@ -52,6 +52,7 @@ WHERE
         'epoch'::timestamptz + (%(sites)s::jsonb ->> site)::bigint * INTERVAL '1 microsecond', %(before)s
     )
     AND (stop_time, record_id) > (%(after_stop)s, %(after_id)s)
+    AND records.position <= (SELECT min(position) FROM auditord.consumers)
 ORDER BY stop_time, record_id
 LIMIT %(limit)s
 
@@ -59,24 +60,23 @@ LIMIT %(limit)s
 -- Records as they are now, kept from being changed by others until the transaction ends; always in one order.
 SELECT
     record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint, (extract(EPOCH FROM stop_time) * 1000000)::bigint,
-    content, document, 0, (extract(EPOCH FROM updated_at) * 1000000)::bigint
+    content, document, position, (extract(EPOCH FROM updated_at) * 1000000)::bigint
 FROM auditord.records
 WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 ORDER BY record_id
 FOR UPDATE
 
--- name: hold_counts
--- Wait for transactions that change or add up counts, and let no other begin to until this one ends: so nobody looks for
--- archived ids while records are added, see add_records. Rows are locked before, since those who have locked rows note
--- their changes afterwards. No other table is locked against writers: they lock the two tables in either order.
-LOCK TABLE auditord.count_changes IN SHARE ROW EXCLUSIVE MODE
+-- name: hold_records
+-- Wait for transactions that write records, and let no other begin to until this one ends: so nobody looks for archived ids
+-- while records are added, see add_records. Those who bring records back lock the archive's row before, as this one does.
+LOCK TABLE auditord.records IN SHARE ROW EXCLUSIVE MODE
 
 -- name: put_archived
 -- Note that records are in the archive.
-INSERT INTO auditord.archived_records (record_id, start_time, stop_time, content, chunk)
-SELECT record_id, start_time, stop_time, content, chunk
+INSERT INTO auditord.archived_records (record_id, start_time, stop_time, content, chunk, position)
+SELECT record_id, start_time, stop_time, content, chunk, position
 FROM jsonb_to_recordset(%s::jsonb) AS archived (
-    record_id text, start_time timestamptz, stop_time timestamptz, content bigint, chunk bigint
+    record_id text, start_time timestamptz, stop_time timestamptz, content bigint, chunk bigint, position bigint
 )
 
 -- name: put_removals
@@ -104,8 +104,8 @@ FROM auditord.archived_records
 WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 
 -- name: lock_archived
--- The same, kept from being changed by others until the transaction ends; always in one order.
-SELECT record_id, chunk
+-- The same with their positions, kept from being changed by others until the transaction ends; always in one order.
+SELECT record_id, chunk, position
 FROM auditord.archived_records
 WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 ORDER BY record_id
@@ -116,9 +116,9 @@ FOR UPDATE
 DELETE FROM auditord.archived_records
 WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 
--- name: restore_updates
--- When records that have come back had been changed.
+-- name: restore_records
+-- Give records that have come back their former positions, and when they had been changed.
 UPDATE auditord.records
-SET updated_at = restored.updated_at
-FROM jsonb_to_recordset(%s::jsonb) AS restored (record_id text, updated_at timestamptz)
+SET position = restored.position, updated_at = restored.updated_at
+FROM jsonb_to_recordset(%s::jsonb) AS restored (record_id text, position bigint, updated_at timestamptz)
 WHERE records.record_id = restored.record_id

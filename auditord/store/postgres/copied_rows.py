@@ -20,7 +20,7 @@ BEGIN: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 END: Final = b"\xff\xff"
 """Behind the last row."""
 
-_COLUMNS: Final = 18
+_COLUMNS: Final = 19
 
 _TO_2000: Final = to_micros(datetime(2000, 1, 1, tzinfo=UTC))  # where PostgreSQL begins to count microseconds
 
@@ -33,6 +33,7 @@ _JSONB_VERSION: Final = b"\x01"
 _finished: Final = Struct(">hiqiqiqiiiqiqi").pack
 _open: Final = Struct(">hiqiqiqiiiii").pack
 _length: Final = Struct(">i").pack
+_int2: Final = Struct(">ih").pack
 _int4: Final = Struct(">ii").pack
 _int8: Final = Struct(">iq").pack
 
@@ -72,7 +73,8 @@ class CopiedRows:
         return b"".join((begin, record_id, more, amounts, labels, _length(len(document)), document))
 
     def _learn_amounts(self, amounts: Amounts, score_set: int | None) -> tuple[Amounts, bytes]:
-        numbers = b"".join(map(int8, (amounts.cores, amounts.memory, amounts.gpu, amounts.total_cpu)))
+        others = _NULL if amounts.others is None else _int2(2, amounts.others)
+        numbers = others + b"".join(map(int8, (amounts.cores, amounts.memory, amounts.gpu, amounts.total_cpu)))
         self._amounts[id(amounts)] = learnt = amounts, numbers + (_NULL if score_set is None else _int4(4, score_set))
         return learnt
 

@@ -19,8 +19,8 @@ LIMIT %(limit)s
 -- name: write_records
 -- Add records as they were elsewhere.
 COPY auditord.records (
-    start_time, content, received_at, source_id, stop_time, runtime, record_id, more, cores, memory, gpu, total_cpu,
-    score_set, site, user_group, user_name, meta, document, updated_at
+    start_time, content, received_at, source_id, stop_time, runtime, record_id, more, others, cores, memory, gpu,
+    total_cpu, score_set, site, user_group, user_name, meta, document, updated_at
 )
 FROM STDIN (FORMAT binary)
 
@@ -79,7 +79,7 @@ VALUES (
     (SELECT source_id FROM auditord.sources WHERE principal = coalesce(%s, '') AND agent = coalesce(%s, '')), %s
 )
 
--- name: read_outbox
+-- name: read_outbox_of_first_release
 -- What waits for senders.
 SELECT
     outbox.number, outbox.operation, outbox.document, outbox.received_at, nullif(sources.principal, ''),
@@ -87,14 +87,6 @@ SELECT
 FROM auditord.outbox
 INNER JOIN auditord.sources ON sources.source_id = outbox.source_id
 ORDER BY outbox.number
-
--- name: write_outbox
--- Let a change wait for senders.
-INSERT INTO auditord.outbox (number, operation, document, received_at, source_id)
-VALUES (
-    %s, %s, %s, %s,
-    (SELECT source_id FROM auditord.sources WHERE principal = coalesce(%s, '') AND agent = coalesce(%s, ''))
-)
 
 -- name: read_plugin_state
 -- What plugins keep.
@@ -122,9 +114,9 @@ SELECT record_id, start_time, stop_time, content, chunk
 FROM auditord.archived_records
 
 -- name: write_archived_records
--- Note that a record is in the archive.
-INSERT INTO auditord.archived_records (record_id, start_time, stop_time, content, chunk)
-VALUES (%s, %s, %s, %s, %s)
+-- Note that a record is in the archive; no consumer has read anything here yet.
+INSERT INTO auditord.archived_records (record_id, start_time, stop_time, content, chunk, position)
+VALUES (%s, %s, %s, %s, %s, 1)
 
 -- name: read_archive_removals
 -- The rows of the archive's table that count no more.
@@ -146,111 +138,15 @@ FROM auditord.archive
 INSERT INTO auditord.archive (archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups, first_stop, last_stop)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
 
--- name: read_score_sets
--- What components score.
-SELECT score_set, scores::text
-FROM auditord.score_sets
-ORDER BY score_set
-
--- name: forget_score_sets
--- An empty store needs none.
-DELETE FROM auditord.score_sets
-
--- name: write_score_set
--- Give scores the number that they have elsewhere.
-INSERT INTO auditord.score_sets (score_set, digest, scores)
-OVERRIDING SYSTEM VALUE
-VALUES (%(score_set)s, %(digest)s, %(scores)s::jsonb)
-ON CONFLICT DO NOTHING
-
--- name: read_rollup_labels
--- The labels of the cells of roll-ups.
-SELECT number, digest, site, user_group, user_name, meta::text
-FROM auditord.rollup_labels
-
--- name: write_rollup_labels
--- Add labels with their number.
-INSERT INTO auditord.rollup_labels (number, digest, site, user_group, user_name, meta)
-OVERRIDING SYSTEM VALUE
-VALUES (%s, %s, %s, %s, %s, %s::jsonb)
-
--- name: read_rollups
--- The cells of the roll-ups.
-SELECT
-    level, period, labels, score_set, component, records, amount, runtime_high, runtime_low, first_stop, last_stop,
-    gone_first, gone_last, left_out
-FROM auditord.rollups
-
--- name: write_rollups
--- Add a cell.
-INSERT INTO auditord.rollups (
-    level, period, labels, score_set, component, records, amount, runtime_high, runtime_low, first_stop, last_stop,
-    gone_first, gone_last, left_out
-)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
-
--- name: read_rollup_changes
--- What nobody has folded into the cells yet.
-SELECT number, day, size, changes, keys
-FROM auditord.rollup_changes
-
--- name: write_rollup_changes
--- Add changes.
-INSERT INTO auditord.rollup_changes (number, day, size, changes, keys)
-OVERRIDING SYSTEM VALUE
-VALUES (%s, %s, %s, %s, %s)
-
--- name: read_rollup_state
--- How far the cells are filled.
-SELECT filled_to
-FROM auditord.rollup_state
-
--- name: write_rollup_state
--- Note it.
-INSERT INTO auditord.rollup_state (filled_to)
-VALUES (%s)
-
--- name: read_rolled_keys
--- The keys with cells of their own.
-SELECT number, meta_key, filled_from
-FROM auditord.rolled_keys
-
--- name: write_rolled_keys
--- Add a key.
-INSERT INTO auditord.rolled_keys (number, meta_key, filled_from)
-VALUES (%s, %s, %s)
-
--- name: continue_numbers
--- New rows get numbers behind the highest.
-SELECT
-    setval(
-        pg_get_serial_sequence('auditord.score_sets', 'score_set'),
-        (SELECT coalesce(max(score_set), 0) + 1 FROM auditord.score_sets), false
-    ),
-    setval(
-        pg_get_serial_sequence('auditord.rollup_labels', 'number'),
-        (SELECT coalesce(max(number), 0) + 1 FROM auditord.rollup_labels), false
-    )
 -- name: read_lake
--- Which lake has the records.
-SELECT store_id, lake_id, batch
+-- How the lake calls the store.
+SELECT store_id
 FROM auditord.lake
 
 -- name: write_lake
--- Note it.
-INSERT INTO auditord.lake (store_id, lake_id, batch)
-VALUES (%s, %s, %s)
-
--- name: read_lake_changes
--- The records that it does not have as they are, in order.
-SELECT record_id, known, stop_time, batch
-FROM auditord.lake_changes
-ORDER BY number
-
--- name: write_lake_changes
--- Note that one is such.
-INSERT INTO auditord.lake_changes (record_id, known, stop_time, batch)
-VALUES (%s, %s, %s, %s)
+-- Note it; the records have other positions here, so the lake gets all of them again.
+INSERT INTO auditord.lake (store_id, lake_id, given)
+VALUES (%s, '', 0)
 
 -- name: last_number
 -- The highest number that a column of a table has given.
@@ -271,7 +167,6 @@ SELECT setval(
 SELECT NOT EXISTS (
     SELECT 1 FROM auditord.records
     UNION ALL SELECT 1 FROM auditord.versions
-    UNION ALL SELECT 1 FROM auditord.outbox
     UNION ALL SELECT 1 FROM auditord.plugin_state
     UNION ALL SELECT 1 FROM auditord.archived_records
 )
@@ -290,20 +185,29 @@ VALUES (%(source)s)
 -- The copy is complete.
 DELETE FROM auditord.unfinished_copy
 
--- name: forget_changes
--- The values of meta keys are counted anew when the store is opened.
-DELETE FROM auditord.count_changes
+-- name: last_position
+-- The highest position of a record.
+SELECT coalesce(max(position), 0)
+FROM auditord.records
 
--- name: forget_counted_keys
--- The same.
-DELETE FROM auditord.counted_keys
+-- name: write_record_counts
+-- Note how many records have a value under a key.
+INSERT INTO auditord.record_counts (meta_key, meta_value, records)
+VALUES (%s, %s, %s)
 
--- name: forget_counts
--- The same.
+-- name: forget_record_counts
+-- Begin to count anew.
 DELETE FROM auditord.record_counts
 
--- name: count_all
--- How many records there are is not counted anew by others.
-INSERT INTO auditord.record_counts (meta_key, meta_value, records)
-SELECT '', '', count(*)
-FROM auditord.records
+-- name: forget_consumers
+-- Let consumers begin anew.
+DELETE FROM auditord.consumers
+WHERE name <> 'rollup:0'
+
+-- name: continue_positions
+-- They are those of transactions.
+SELECT
+
+-- name: continue_behind_archived
+-- The same.
+SELECT

@@ -6,7 +6,7 @@ not fit: such amounts are multiplied in two pieces from the beginning, which tak
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
@@ -15,7 +15,9 @@ from typing import Final, LiteralString
 import msgspec
 
 from auditord.store.aggregates import WHOLE, Limbs
-from auditord.store.dialects import Dialect, Key, State
+from auditord.store.dialects import CellSum, Key, State, StoreDialect
+from auditord.store.rollups.cells import CORES_KEY
+from auditord.store.rollups.zone_keys import is_of_zone
 from auditord.store.rows import SMALL_AMOUNTS
 from auditord.store.sql import Columns, Sql, all_of, encoded, join, literal, repeated
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
@@ -59,19 +61,45 @@ _EXACT_IN_FLOATS: Final = timedelta(days=13_000)
 _MICROSECONDS_IN_FLOATS: Final = "date_part('epoch', {}) * 1000000"
 
 
+def _sums(column: LiteralString) -> Sequence[CellSum]:
+    """The sums of an amount, and of amount times runtime."""
+    product: LiteralString = f"{column}_runtime"
+    return (
+        CellSum(column, f"sum(counted * {column})", f"{{0}}.{column} + excluded.{column}"),
+        CellSum(product, f"sum((counted * {column})::numeric * runtime)", f"{{0}}.{product} + excluded.{product}"),
+    )
+
+
+def _label(part: str) -> Sql:
+    """A name and its values, for an object of JSON."""
+    if part == CORES_KEY:
+        return Sql("%s::text, CASE WHEN cores IS NOT NULL THEN jsonb_build_array(cores::text) END", (part,))
+    if is_of_zone(part):
+        return Sql("%s::text, CASE WHEN ahead <> 0 THEN jsonb_build_array(ahead::text) END", (part,))
+    return Sql("%s::text, meta -> %s::text", (part, part))
+
+
 @dataclass(frozen=True, slots=True)
-class PostgresDialect(Dialect):
+class PostgresDialect(StoreDialect):
     """The words of PostgreSQL.
 
     Args:
         products: of amounts and runtimes.
         windowed: whether runtimes are microseconds of a window.
+        of_cells: whether conditions are on cells of roll-ups, whose labels no index has.
     """
 
     products: Products = Products.LIKELY
     windowed: bool = False
+    of_cells: bool = False
 
+    schema = "auditord."
     records = "auditord.records"
+    feed = "auditord.records"
+    removals = "auditord.removals"
+    labels = "meta"
+    text_parameter = "%s::text"
+    empty_text = "''::text"
     joined_sets = " LEFT JOIN auditord.score_sets ON score_sets.score_set = counted.score_set"
     scores_of_set = "score_sets.scores::text"
     document = "document"
@@ -87,37 +115,66 @@ class PostgresDialect(Dialect):
     name = "component ->> 'name'"
     amount = "(component ->> 'amount')::bigint"
     scores = "(component -> 'scores')::text"
-    rolled_cells = (
-        "SELECT to_timestamp((period + %s)::double precision * 86400) AS stop_time, site, user_group, user_name, meta,"
-        " nullif(score_set, 0) AS score_set, component, records, amount, runtime_high, runtime_low,"
-        " first_stop, last_stop, gone_first, gone_last, left_out, (level < %s)::integer AS has_cpu_time"
-        " FROM auditord.rollups INNER JOIN auditord.rollup_labels ON number = labels"
-        " WHERE level IN (%s, %s) AND period >= %s AND period < %s"
+    cell_sums = (
+        CellSum("records", "sum(counted)", "{0}.records + excluded.records"),
+        CellSum("runtime", "sum(counted * runtime)", "{0}.runtime + excluded.runtime"),
+        *_sums("cores"),
+        *_sums("memory"),
+        *_sums("gpu"),
+        *_sums("total_cpu"),
     )
-    # Sealed, since a component in the condition on the index would be looked up once per cell and component.
-    rolled_cells_of_users = rolled_cells.replace("SELECT", "(SELECT", 1).replace(
+    component_sums = (CellSum("records", "sum(counted)", "{0}.records + excluded.records"), *_sums("amount"))
+    counted = "sign"
+    present = "({})::smallint"
+    digest = "md5(ROW({})::text)::uuid"
+    day = "(({} AT TIME ZONE 'UTC')::date - '1970-01-01'::date)"
+    first_of_month = "(date_trunc('month', ('1970-01-01'::date + ({}))::timestamp)::date - '1970-01-01'::date)"
+    earlier = "least({0}, {1})"
+    later = "greatest({0}, {1})"
+    name_or_none = "{0}"
+    no_name = "NULL::text"
+    no_labels = Sql("NULL::jsonb")
+    rolled_columns = (
+        "records, runtime, first_stop, last_stop, first_gone, last_gone, cores, cores_runtime, memory, memory_runtime,"
+        " gpu, gpu_runtime, total_cpu, total_cpu_runtime"
+    )
+    rolled_components = "component, records, amount, amount_runtime"
+    by_no_position = "{}"
+    rolled_cells = (
+        "SELECT to_timestamp((period + %s)::double precision * 86400) AS stop_time, site, user_group, user_name,"
+        " labels AS meta, nullif(score_set, 0) AS score_set, ((present & 8) > 0)::integer AS has_cpu_time, {0}"
+        " FROM auditord.{1} WHERE level = %s AND period >= %s AND period < %s"
+    )
+    rolled_cells_of_users = rolled_cells.replace(
         "period >= %s AND period < %s",
         "period = ANY (ARRAY(SELECT day::integer FROM jsonb_array_elements_text(%s::jsonb) AS day))"
-        " AND labels = ANY (ARRAY(SELECT number FROM auditord.rollup_labels"
-        ' WHERE user_name IN (SELECT name COLLATE "C" FROM jsonb_array_elements_text(%s::jsonb) AS name)))'
-        " OFFSET 0)",
+        ' AND user_name = ANY (ARRAY(SELECT name COLLATE "C" FROM jsonb_array_elements_text(%s::jsonb) AS name))',
     )
-    rolled_changes = (
-        "SELECT to_timestamp(day::double precision * 86400), (labels -> 'site_id' ->> 0) COLLATE \"C\","
-        " (labels -> 'group_id' ->> 0) COLLATE \"C\", (labels -> 'user_id' ->> 0) COLLATE \"C\", labels,"
-        ' nullif((cell ->> 1)::integer, 0), (part ->> 0) COLLATE "C", (part ->> 1)::bigint, (part ->> 2)::bigint,'
-        " (part ->> 3)::bigint, (part ->> 4)::bigint, (cell ->> 2)::bigint, (cell ->> 3)::bigint, (cell ->> 4)::bigint,"
-        " (cell ->> 5)::bigint, CASE part ->> 0 WHEN '' THEN (cell ->> 6)::bigint END,"
-        " (cell ->> 9)::boolean::integer"
-        " FROM auditord.rollup_changes, jsonb_array_elements(changes::jsonb) AS cell,"
-        " CAST(cell ->> 0 AS jsonb) AS labels, jsonb_array_elements(cell -> 7) AS part"
-        " WHERE day >= %s AND day < %s"
-    )
-    rolled_changes_of_key = rolled_changes.replace("cell ->> 4", "cell ->> 10").replace("cell ->> 5", "cell ->> 11")
     rolled_day = "(stop_time + coalesce(({})::integer, 0) * interval '24 hours')"
     runtime_in_index = None
     has_numbers = False
     meta_is_long = False
+
+    def entries(self, key: str) -> tuple[Sql, Sql]:
+        """The values of a version under a meta key."""
+        values: LiteralString = (
+            "SELECT DISTINCT value FROM jsonb_array_elements_text(version.meta -> %s::text) AS value"
+        )
+        return Sql(f"LATERAL ({values}) AS entry", (key,)), Sql("TRUE")
+
+    def labels_of(self, parts: Sequence[str]) -> Sql:
+        """The labels of cells, as meta has them."""
+        members = join(", ", [_label(part) for part in parts])
+        return Sql(f"jsonb_strip_nulls(jsonb_build_object({members.sql}))", members.parameters)
+
+    def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
+        """Number of records, stop times, what is left out (nothing), sum of runtimes."""
+        stops: Sequence[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(first_gone)", "max(last_gone)"]
+        return ["sum(records)::numeric", *[_MICROSECONDS.format(each) for each in stops], "0", "sum(runtime)"], WHOLE
+
+    def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+        """Sums of amounts and of products."""
+        return [f"sum({column})", f"sum({column}_runtime)"], WHOLE, WHOLE
 
     def mentions(self, text: str) -> Sql:
         """The condition that the document has a text."""
@@ -172,8 +229,12 @@ class PostgresDialect(Dialect):
         """
         if columns is not Columns.COMPLETE:
             return document
-        is_column = column.sql.startswith("site ") or len(document.parameters) > _FOUND_BY_INDEX
+        is_column = self.of_cells or column.sql.startswith("site ") or len(document.parameters) > _FOUND_BY_INDEX
         return column if is_column else all_of([column, document])
+
+    def for_cells(self) -> "PostgresDialect":
+        """The words for conditions on cells."""
+        return replace(self, of_cells=True)
 
     def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
         """The column only where all records have it."""

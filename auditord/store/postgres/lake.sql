@@ -1,15 +1,8 @@
 -- The statements behind the lake.
 
--- name: note_lake_changes
--- Note that records have changed, where there is a lake.
-INSERT INTO auditord.lake_changes (record_id, known, stop_time)
-SELECT record_id, known, stop_time
-FROM jsonb_to_recordset(%s::jsonb) AS changed (record_id text, known smallint, stop_time bigint)
-WHERE EXISTS (SELECT 1 FROM auditord.lake WHERE lake_id <> '')
-
 -- name: read_lake
--- Which lake has the records, and which batch was the last.
-SELECT store_id, lake_id, batch
+-- Which lake has the records, and the highest number of a batch that was given.
+SELECT store_id, lake_id, given
 FROM auditord.lake
 
 -- name: see_one_moment
@@ -18,18 +11,13 @@ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ
 
 -- name: lock_lake
 -- The same, kept from being changed by others until the transaction ends.
-SELECT store_id, lake_id, batch
+SELECT store_id, lake_id, given
 FROM auditord.lake
 FOR UPDATE
 
--- name: hold_lake
--- Wait for transactions that write records, and let no other begin to until this one ends: they note their changes,
--- or are seen here.
-LOCK TABLE auditord.records IN SHARE MODE
-
 -- name: begin_lake
 -- Give the store the id that the lake knows it by.
-INSERT INTO auditord.lake (store_id, lake_id, batch)
+INSERT INTO auditord.lake (store_id, lake_id, given)
 SELECT %(store_id)s, '', 0
 WHERE NOT EXISTS (SELECT 1 FROM auditord.lake)
 
@@ -38,52 +26,35 @@ WHERE NOT EXISTS (SELECT 1 FROM auditord.lake)
 UPDATE auditord.lake
 SET lake_id = %(lake_id)s
 
--- name: note_lake_batch
--- Note which batch is the last.
+-- name: note_given
+-- Note up to which position a batch is given.
 UPDATE auditord.lake
-SET batch = %(batch)s
+SET given = greatest(given, %(given)s)
 
--- name: drop_lake_changes
--- Forget all changes.
-DELETE FROM auditord.lake_changes
+-- name: count_unread
+-- How many versions lie behind a position.
+SELECT
+    (SELECT count(*) FROM auditord.records WHERE position > %(position)s)
+    + (SELECT count(*) FROM auditord.archived_records WHERE position > %(position)s)
+    + (SELECT count(*) FROM auditord.removals WHERE position > %(position)s AND former <= %(position)s)
 
--- name: note_all_records
--- Note every record, of the archive as well, as new.
-INSERT INTO auditord.lake_changes (record_id, known)
-SELECT record_id, 0
+-- name: removed_in_slice
+-- Versions from before a slice that were removed in it.
+SELECT record_id, (extract(EPOCH FROM stop_time) * 1000000)::bigint
+FROM auditord.removals
+WHERE position > %(after)s AND position <= %(upto)s AND former <= %(after)s
+
+-- name: records_of_slice
+-- Records of a slice.
+SELECT record_id
 FROM auditord.records
-UNION ALL
-SELECT record_id, 0
+WHERE position > %(after)s AND position <= %(upto)s
+
+-- name: archived_of_slice
+-- The same of the archive.
+SELECT record_id, chunk
 FROM auditord.archived_records
-
--- name: forget_lake_changes
--- Forget what the lake has.
-DELETE FROM auditord.lake_changes
-WHERE batch <= %(position)s
-
--- name: retry_lake_changes
--- Let wait again what was given a number and may have arrived or not.
-UPDATE auditord.lake_changes
-SET batch = NULL, known = 1
-WHERE batch IS NOT NULL
-
--- name: list_lake_changes
--- The changes that have waited longest.
-SELECT number, record_id, known, stop_time
-FROM auditord.lake_changes
-ORDER BY number
-LIMIT %(limit)s
-
--- name: number_lake_changes
--- Note with which batch changes are synced.
-UPDATE auditord.lake_changes
-SET batch = %(batch)s
-WHERE number IN (SELECT value::bigint FROM jsonb_array_elements_text(%(numbers)s::jsonb) AS numbered (value))
-
--- name: count_lake_changes
--- How many changes wait.
-SELECT count(*)
-FROM auditord.lake_changes
+WHERE position > %(after)s AND position <= %(upto)s
 
 -- name: read_records_by_id
 -- Records as they are now.

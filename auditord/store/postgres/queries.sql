@@ -1,35 +1,19 @@
 -- The statements of the record store in PostgreSQL. Many rows travel as one parameter, a JSON array.
 
 -- name: add_records
--- Add records whose ids are all free, and what they change in the counts and in the roll-ups; fails as a whole otherwise.
--- No id moves into the archive after it was looked for there: hold_counts waits for all who write count_changes, and
--- they for it, before they see anything.
-WITH counted AS (
-    INSERT INTO auditord.count_changes (changes)
-    VALUES (%(counts)s::jsonb)
-),
-rolled AS (
-    INSERT INTO auditord.rollup_changes (day, size, changes, keys)
-    SELECT day, size, changes, %(keys)s::text
-    FROM unnest(%(days)s::integer [], %(sizes)s::integer [], %(changes)b::text []) AS noted (day, size, changes)
-),
-synced AS (
-    INSERT INTO auditord.lake_changes (record_id, known)
-    SELECT record_id, 0
-    FROM jsonb_to_recordset(%(records)s::jsonb) AS new (record_id text)
-    WHERE EXISTS (SELECT 1 FROM auditord.lake WHERE lake_id <> '')
-)
+-- Add records whose ids are all free; fails as a whole otherwise. No id moves into the archive after it was looked for
+-- there: hold_records waits for all who write records, and they for it, before they see anything.
 INSERT INTO auditord.records (
-    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
-    record_id, site, user_group, user_name, meta, document
+    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, others,
+    more, record_id, site, user_group, user_name, meta, document
 )
 SELECT
-    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
-    record_id, site, user_group, user_name, meta, document
+    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, others,
+    more, record_id, site, user_group, user_name, meta, document
 FROM jsonb_to_recordset(%(records)s::jsonb) AS offered (
     start_time timestamptz, stop_time timestamptz, runtime bigint, content bigint, received_at timestamptz, cores bigint,
-    memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, more boolean, record_id text,
-    site text, user_group text, user_name text, meta jsonb, document text
+    memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, others smallint, more boolean,
+    record_id text, site text, user_group text, user_name text, meta jsonb, document text
 )
 WHERE (
     SELECT auditord.refuse_archived(archived.record_id)
@@ -40,44 +24,29 @@ WHERE (
 -- name: insert_records
 -- Add those of the records whose ids are free; find_archived must say afterwards that they are not in the archive.
 INSERT INTO auditord.records (
-    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
-    record_id, site, user_group, user_name, meta, document
+    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, others,
+    more, record_id, site, user_group, user_name, meta, document
 )
 SELECT
-    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, more,
-    record_id, site, user_group, user_name, meta, document
+    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, others,
+    more, record_id, site, user_group, user_name, meta, document
 FROM jsonb_to_recordset(%s::jsonb) AS offered (
     start_time timestamptz, stop_time timestamptz, runtime bigint, content bigint, received_at timestamptz, cores bigint,
-    memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, more boolean, record_id text,
-    site text, user_group text, user_name text, meta jsonb, document text
+    memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, others smallint, more boolean,
+    record_id text, site text, user_group text, user_name text, meta jsonb, document text
 )
 ON CONFLICT (record_id) DO NOTHING
 
 -- name: copy_records
--- Add many records whose ids are all free; note_new_records must say afterwards that they are not in the archive.
+-- Add many records whose ids are all free; archived_among must say afterwards that they are not in the archive.
 COPY auditord.records (
-    start_time, content, received_at, source_id, stop_time, runtime, record_id, more, cores, memory, gpu, total_cpu,
-    score_set, site, user_group, user_name, meta, document
+    start_time, content, received_at, source_id, stop_time, runtime, record_id, more, others, cores, memory, gpu,
+    total_cpu, score_set, site, user_group, user_name, meta, document
 )
 FROM STDIN (FORMAT binary)
 
--- name: note_new_records
--- Note what records, just copied, change in the counts and in the roll-ups; says which of them are in the archive.
-WITH counted AS (
-    INSERT INTO auditord.count_changes (changes)
-    VALUES (%(counts)s::jsonb)
-),
-rolled AS (
-    INSERT INTO auditord.rollup_changes (day, size, changes, keys)
-    SELECT day, size, changes, %(keys)s::text
-    FROM unnest(%(days)s::integer [], %(sizes)s::integer [], %(changes)b::text []) AS noted (day, size, changes)
-),
-synced AS (
-    INSERT INTO auditord.lake_changes (record_id, known)
-    SELECT record_id, 0
-    FROM unnest(%(ids)b::text []) AS new (record_id)
-    WHERE EXISTS (SELECT 1 FROM auditord.lake WHERE lake_id <> '')
-)
+-- name: archived_among
+-- Which of the records are in the archive.
 SELECT record_id
 FROM auditord.archived_records
 WHERE EXISTS (SELECT FROM auditord.archived_records) AND record_id = ANY (%(ids)b::text [])
@@ -86,14 +55,16 @@ WHERE EXISTS (SELECT FROM auditord.archived_records) AND record_id = ANY (%(ids)
 -- Put records in the place of the stored ones; when a run was first heard of stays.
 UPDATE auditord.records
 SET
-    start_time = changed.start_time, stop_time = changed.stop_time, runtime = changed.runtime, content = changed.content,
+    position = DEFAULT, others = changed.others, start_time = changed.start_time, stop_time = changed.stop_time,
+    runtime = changed.runtime, content = changed.content,
     updated_at = changed.received_at, cores = changed.cores, memory = changed.memory, gpu = changed.gpu,
     total_cpu = changed.total_cpu, source_id = changed.source_id, score_set = changed.score_set, more = changed.more,
-    site = changed.site, user_group = changed.user_group, user_name = changed.user_name, meta = changed.meta, document = changed.document
+    site = changed.site, user_group = changed.user_group, user_name = changed.user_name, meta = changed.meta,
+    document = changed.document
 FROM jsonb_to_recordset(%s::jsonb) AS changed (
     start_time timestamptz, stop_time timestamptz, runtime bigint, content bigint, received_at timestamptz, cores bigint,
-    memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, more boolean, record_id text,
-    site text, user_group text, user_name text, meta jsonb, document text
+    memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, others smallint, more boolean,
+    record_id text, site text, user_group text, user_name text, meta jsonb, document text
 )
 WHERE records.record_id = changed.record_id
 
@@ -101,26 +72,26 @@ WHERE records.record_id = changed.record_id
 -- Change when records started and stopped, and their wire texts with it.
 UPDATE auditord.records
 SET
-    start_time = moved.start_time, stop_time = moved.stop_time, runtime = moved.runtime, document = moved.document,
-    updated_at = moved.received_at
+    position = DEFAULT, start_time = moved.start_time, stop_time = moved.stop_time, runtime = moved.runtime,
+    document = moved.document, updated_at = moved.received_at
 FROM jsonb_to_recordset(%s::jsonb) AS moved (
     record_id text, start_time timestamptz, stop_time timestamptz, runtime bigint, document text, received_at timestamptz
 )
 WHERE records.record_id = moved.record_id
 
 -- name: find_records
--- Records by id, as far as plans need them; the wire text only where the record may be changed. They have no numbers.
--- Those of the archive have their chunks, and no wire text.
+-- Records by id, as far as plans need them; the wire text only where the record may be changed. Those of the archive have
+-- their chunks, and no wire text.
 SELECT
     records.record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint,
     (extract(EPOCH FROM stop_time) * 1000000)::bigint, content,
-    CASE WHEN whole OR stop_time IS NULL THEN document END, 0, score_set, NULL::bigint
+    CASE WHEN whole OR stop_time IS NULL THEN document END, NULL::bigint
 FROM jsonb_to_recordset(%(wanted)s::jsonb) AS wanted (record_id text, whole boolean)
 INNER JOIN auditord.records ON records.record_id = wanted.record_id
 UNION ALL
 SELECT
     archived_records.record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint,
-    (extract(EPOCH FROM stop_time) * 1000000)::bigint, content, NULL, 0, NULL, chunk
+    (extract(EPOCH FROM stop_time) * 1000000)::bigint, content, NULL, chunk
 FROM jsonb_to_recordset(%(wanted)s::jsonb) AS wanted (record_id text, whole boolean)
 INNER JOIN auditord.archived_records ON archived_records.record_id = wanted.record_id
 
@@ -129,7 +100,7 @@ INNER JOIN auditord.archived_records ON archived_records.record_id = wanted.reco
 -- circle.
 SELECT
     record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint, (extract(EPOCH FROM stop_time) * 1000000)::bigint,
-    content, document, 0, score_set
+    content, document
 FROM auditord.records
 WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 ORDER BY record_id
@@ -224,8 +195,8 @@ INNER JOIN auditord.records ON records.record_id = changed.record_id
 -- Change what the meta of records decides, and their wire texts.
 UPDATE auditord.records
 SET
-    site = redacted.site, user_group = redacted.user_group, user_name = redacted.user_name, more = redacted.more,
-    content = redacted.content, meta = redacted.meta, document = redacted.document
+    position = DEFAULT, site = redacted.site, user_group = redacted.user_group, user_name = redacted.user_name,
+    more = redacted.more, content = redacted.content, meta = redacted.meta, document = redacted.document
 FROM jsonb_to_recordset(%s::jsonb) AS redacted (
     record_id text, site text, user_group text, user_name text, more boolean, content bigint, meta jsonb, document text
 )
@@ -289,29 +260,6 @@ INNER JOIN auditord.sources AS changers ON changers.source_id = versions.changed
 INNER JOIN auditord.sources ON sources.source_id = versions.source_id
 WHERE versions.record_id = %(record_id)s
 ORDER BY versions.number
-
--- name: put_outbox
--- Keep changes for senders, in order.
-INSERT INTO auditord.outbox (operation, document, received_at, source_id)
-SELECT operation, document, received_at, source_id
-FROM jsonb_to_recordset(%s::jsonb) AS forwarded (
-    operation text, document text, received_at timestamptz, source_id integer
-)
-
--- name: list_outbox
--- The changes that have waited longest, in order.
-SELECT
-    outbox.number, outbox.operation, outbox.document, (extract(EPOCH FROM outbox.received_at) * 1000000)::bigint,
-    nullif(sources.principal, ''), nullif(sources.agent, '')
-FROM auditord.outbox
-INNER JOIN auditord.sources ON sources.source_id = outbox.source_id
-ORDER BY outbox.number
-LIMIT %(limit)s
-
--- name: forget_outbox
--- Drop changes that have been forwarded.
-DELETE FROM auditord.outbox
-WHERE number = ANY (ARRAY(SELECT jsonb_array_elements_text(%(numbers)s::jsonb)::bigint))
 
 -- name: unfinished_copy
 -- Which store is being copied here.
@@ -379,3 +327,8 @@ SELECT
         WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
             THEN (SELECT system_identifier FROM pg_control_system())
     END
+
+-- name: probe
+-- Write something, as every addition does.
+UPDATE auditord.probe
+SET written_at = now()

@@ -1,7 +1,7 @@
 """The record store in a PostgreSQL database."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -25,24 +25,24 @@ from auditord.store.archived import Counted
 from auditord.store.archiving import read_counted
 from auditord.store.bulks import Bulk
 from auditord.store.conditions import compile_query
+from auditord.store.counting import read_counts, set_counted_keys
+from auditord.store.feed import begin_outbox
 from auditord.store.listing import have_few, users_wanted
 from auditord.store.planning import Change, Outcome
 from auditord.store.postgres import turns
 from auditord.store.postgres.batches import Batches
-from auditord.store.postgres.counting import QUERIES, add_up, read_counts, set_counted_keys
 from auditord.store.postgres.dialect import PostgresDialect, Products, follows_an_index
-from auditord.store.postgres.driver import Keys, make_changes, run
+from auditord.store.postgres.driver import QUERIES, make_changes, run
 from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.postgres.ties import in_parts, tied_stop
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.replica import LogPosition
-from auditord.store.rollups.keys import list_keys
-from auditord.store.rollups.scope import Scope, require
-from auditord.store.rollups.upkeep import Pages
+from auditord.store.rollups.scope import rolled_part
+from auditord.store.rollups.upkeep import FoldingLimits
 from auditord.store.sql import Sql
-from auditord.store.store import Recognise, SqlRecordStore, difference, refuse_unfinished_copy
-from auditord.store.work import Count, Work, ask
-from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+from auditord.store.store import Recognise, SqlRecordStore, Sums, difference, refuse_unfinished_copy
+from auditord.store.work import Work, ask, atomic
+from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.query import RuntimeCompares, fold
 
 T = TypeVar("T")
@@ -51,9 +51,6 @@ MIGRATIONS: Final = "auditord.store.postgres.migrations"
 
 _AT_ONCE: Final = 2
 """Transactions of gathered changes at a time: while one waits for the disk, another is being put together."""
-
-_BETWEEN_SUMS: Final = 500
-"""Transactions after which the counts that they appended are added up."""
 
 _PREPARE_ORDER: Final = (
     "SELECT set_config('enable_sort', %s, false), set_config('enable_parallel_append', 'off', false)"
@@ -95,13 +92,13 @@ class PostgresRecordStore(SqlRecordStore):
         self._recognise = recognise
         self._batches = Batches(lambda: self._server.connection(None), self._make, _AT_ONCE)
         keeps_rollups = not read_only and counted_keys is not None
-        super().__init__(self._batches.submit, outbox=outbox, keeps_rollups=keeps_rollups)
+        super().__init__(self._batches.submit, PostgresDialect(), keeps_rollups=keeps_rollups)
+        self.rollups.limits = FoldingLimits(slice_seconds=0.2, smallest=5_000)
         self._shown = counted_keys
-        self._counted: Sequence[str] = ()
+        self._has_outbox = outbox
         scripts = load_scripts(MIGRATIONS)
         self._server = Server(address, scripts, self._prepare, self._probe, read_only=read_only, patience=patience)
         self._read_only = read_only
-        self._appended = 0
 
     async def open(self) -> None:
         """Connect.
@@ -138,11 +135,8 @@ class PostgresRecordStore(SqlRecordStore):
 
     async def counts(self) -> RecordCounts:
         """See :class:`RecordStore`."""
-        async with self._server.connection(PREPARE_WITHIN) as connection:
-            if not self._read_only:
-                await add_up(connection)
-                await self._prepare(connection)  # some daemon may not have counted what this one shows
-            return await read_counts(connection, self._shown)
+        async with self._server.connection(PREPARE_WITHIN) as connection, _one_moment(connection):
+            return await run(connection, read_counts(self._shown, self._dialect))
 
     @asynccontextmanager
     async def differences(self) -> AsyncGenerator[AsyncIterator[Difference], None]:
@@ -186,42 +180,30 @@ class PostgresRecordStore(SqlRecordStore):
         await self._batches.close()
         await self._server.close()
 
-    @asynccontextmanager
-    async def _rows(self, name: str, parameters: Mapping[str, object]) -> AsyncGenerator[Pages, None]:
-        async with (
-            self._server.reader() as connection,
-            connection.transaction(),
-            AsyncServerCursor(connection, name) as cursor,
-            aclosing(_pages(cursor)) as pages,
-        ):
-            await cursor.execute(QUERIES[name], parameters)
-            yield pages
-
-    async def sums(self, query: AggregateQuery, scope: Scope | None) -> tuple[Aggregates, Counted]:
+    async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
         """See :class:`SqlRecordStore`."""
         try:
-            return await self._summed(query, scope, Products.LIKELY)
+            return await self._summed(query, Products.LIKELY, from_cells=from_cells)
         except NumericValueOutOfRange:
-            return await self._summed(query, scope, Products.LARGE)
+            return await self._summed(query, Products.LARGE, from_cells=from_cells)
 
-    async def _summed(
-        self, query: AggregateQuery, scope: Scope | None, products: Products
-    ) -> tuple[Aggregates, Counted]:
-        compiled = compile_aggregate(query, PostgresDialect(products, windowed=query.window is not None), scope)
-        async with self._server.reader() as connection, connection.transaction():
-            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    async def _summed(self, query: AggregateQuery, products: Products, *, from_cells: bool) -> Sums:
+        dialect = PostgresDialect(products, windowed=query.window is not None)
+        async with self._server.reader() as connection, _one_moment(connection):
             await connection.execute(QUERIES["prepare_sums"])
-            await run(connection, require(scope))
+            rolled = await run(connection, rolled_part(query)) if from_cells else None
             counted = await run(connection, read_counted())
+            compiled = compile_aggregate(query, dialect, rolled)
             rows = await (await connection.execute(compiled.statement.sql, compiled.statement.parameters)).fetchall()
-        return await asyncio.to_thread(folded, query, compiled.parts, rows), counted
+        answer = await asyncio.to_thread(folded, query, compiled.parts, rows)
+        return Sums(answer, counted, None if rolled is None else rolled.scope)
 
     def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: see SqlRecordStore
         return self._batches.submit(bulk)
 
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
         async with self._server.connection(_BULK_WITHIN if is_long else ANSWER_WITHIN) as connection:
-            return await run(connection, make(), self._keys)
+            return await run(connection, make())
 
     async def _read(self, work: Work[T]) -> T:
         async with self._server.connection() as connection:
@@ -232,35 +214,32 @@ class PostgresRecordStore(SqlRecordStore):
         if self._recognise is not None:
             await run(connection, await self._recognise())
         if not self._read_only:
-            self._counted = await set_counted_keys(connection, self._shown or ())
-            self.rollups.keys = await run(connection, list_keys())
-
-    @property
-    def _keys(self) -> Keys:
-        return Keys(self._counted, self.rollups.keys)
+            await run(connection, ask("follow_cluster"))
+            await run(connection, atomic(lambda: set_counted_keys(self._shown or (), others_too=True)))
+            if self._has_outbox:
+                await run(connection, atomic(begin_outbox))
 
     async def _probe(self, connection: Connection) -> None:
-        await run(connection, _count_nothing(), self._keys)
+        await run(connection, ask("probe"))
 
     async def _make(self, connection: Connection, changes: Sequence[Change] | Bulk) -> Sequence[Outcome]:
         within = WRITE_WITHIN * -(-len(changes) // _WRITTEN_WITHIN)
         with translated(self._server.where), limited(connection, within, self._server.silence.notice):
-            await self._add_up_sometimes(connection)
-            return await make_changes(connection, changes, self._keys)
+            return await make_changes(connection, changes)
 
-    async def _add_up_sometimes(self, connection: Connection) -> None:
-        self._appended += 1
-        if self._appended >= _BETWEEN_SUMS:
-            self._appended = 0
-            self._counted = await add_up(connection)
-            self.rollups.keys = await run(connection, list_keys())
+
+@asynccontextmanager
+async def _one_moment(connection: Connection) -> AsyncGenerator[None, None]:
+    """Inside, all that is read is of one moment."""
+    async with connection.transaction():
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
 
 
 @asynccontextmanager
 async def _counted(connection: Connection) -> AsyncGenerator[Counted, None]:
     """The state of the archive, which is of the same moment as what is read inside."""
-    async with connection.transaction():
-        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    async with _one_moment(connection):
         yield await run(connection, read_counted())
 
 
@@ -287,12 +266,3 @@ async def _prepare_order(connection: Connection, query: RecordQuery, *, in_order
 async def _differences(cursor: AsyncServerCursor[TupleRow]) -> AsyncGenerator[Difference, None]:
     async for row in cursor:
         yield difference(row)
-
-
-async def _pages(cursor: AsyncServerCursor[TupleRow]) -> AsyncGenerator[Sequence[TupleRow], None]:
-    while rows := await cursor.fetchmany(_ROWS_AT_ONCE):
-        yield rows
-
-
-def _count_nothing() -> Work[None]:
-    yield Count()

@@ -1,336 +1,285 @@
-"""Changes folded into the cells of the roll-ups, and the cells filled from what was stored before there were any.
+"""Slices of the feed folded into cells, by statements that read no record into the daemon.
 
-Cells are complete up to a day (``rollup_state.filled_to``). Changes of later days wait: the records that they are about
-are read when it is their day's turn. The records that are read and the changes that this settles are of one state, so
-that a record which comes meanwhile is counted exactly once. Records of the archive are read beside them; if any moved
-there or back meanwhile, the days are read again.
+A cell is the stored answer to a question for sums: the versions of a slice are grouped by all that the cells tell
+apart, and their sums are added to the cells of days and months. Only versions whose columns are complete (``more`` is
+not set) and that do not end before they start are in cells: sums read the few others from the records.
 
-Cells of a key are filled the other way round, from the latest day to the first (:mod:`auditord.store.rollups.keys`).
+Where versions were taken out, a cell no longer knows its earliest or latest stop time: it keeps the ends of what is
+gone, unless the same slice adds a version at that end or beyond it.
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, LiteralString
 
-import msgspec
-
-from auditord.database.instants import to_micros
-from auditord.store.archived import ArchiveState
-from auditord.store.rollups.cells import (
-    END,
-    OF_A_KEY,
-    CellKey,
-    CellRow,
-    Cells,
-    CellsOfLevels,
-    Level,
-    RolledKey,
-    label_row,
+from auditord.store.counting import PREFIX, count_slice
+from auditord.store.dialects import StoreDialect
+from auditord.store.dimensions import shown_by_clocks
+from auditord.store.feed import (
+    Slice,
+    add_consumer,
+    clear_removals,
+    end_of_feed,
+    end_of_slice,
+    forget_consumer,
+    lock_consumers,
+    move_consumer,
+    versions_between,
 )
-from auditord.store.rollups.changes import RollupChanges
-from auditord.store.rollups.deltas import CORES, MICROS_PER_DAY, CellChange
-from auditord.store.rows import RolledAmounts, RolledLabels, RolledRecord, make_row
-from auditord.store.work import Work, as_json, ask, for_each
-from auditord_hookspecs import Component, Record
-from auditord_hookspecs.records import Meta
+from auditord.store.rollups.cells import LEVELS, CellSet, Level
+from auditord.store.rollups.zone_keys import is_of_zone, zone_of_key
+from auditord.store.rows import AMOUNT_COLUMNS
+from auditord.store.sql import Sql, join, literal
+from auditord.store.work import Work, ask, execute
+from auditord_hookspecs.zones import clock_changes
 
-FORGET_ALL: Final = ("forget_rollups", "forget_all_rollup_changes", "forget_rollup_state", "forget_filled_keys")
-"""Statements after which the cells are filled anew from the records."""
+_PLACE: Final[Sequence[LiteralString]] = ("user_name", "site", "user_group", "labels")
 
-_ROWS_AT_ONCE: Final = 5_000
+_ENDS: Final[Mapping[LiteralString, LiteralString]] = {
+    "first_stop": "min(CASE WHEN sign > 0 THEN stop_time END)",
+    "last_stop": "max(CASE WHEN sign > 0 THEN stop_time END)",
+    "first_gone": "min(CASE WHEN sign < 0 THEN stop_time END)",
+    "last_gone": "max(CASE WHEN sign < 0 THEN stop_time END)",
+}
 
-WaitingRow: TypeAlias = tuple[int, int, str, str]
-"""Of the changes of a day the number, the day, themselves and the keys that they tell apart, both as JSON."""
+_ENDS_OF_CELLS: Final[Mapping[LiteralString, LiteralString]] = {
+    "first_stop": "min(first_stop)",
+    "last_stop": "max(last_stop)",
+    "first_gone": "CASE WHEN min(first_stop) <= min(first_gone) THEN NULL ELSE min(first_gone) END",
+    "last_gone": "CASE WHEN max(last_stop) >= max(last_gone) THEN NULL ELSE max(last_gone) END",
+}
 
-_changes: Final = msgspec.json.Decoder(list[CellChange])
+_PRESENT: Final[Mapping[LiteralString, int]] = {"cores": 1, "memory": 2, "gpu": 4, "total_cpu": 8}
+"""The number that each component adds to the column ``present`` of cells."""
 
 
 @dataclass(frozen=True, slots=True)
-class FoldingLimits:
-    """Limits of how long changes wait to be folded, and of how many are folded together.
+class _Size:
+    """Cells of one size: their level, the day that they begin with, and whether users are told apart."""
 
-    A burst is folded behind its end, or once very many changes wait: the more changes of one cell are folded together,
-    the fewer rows are written for each.
-
-    Args:
-        cells: cells of days that are changed in one transaction: nearly as many rows are written for far fewer of them.
-        changes: changes that may wait, and are folded in one transaction.
-        read_at_once: changes that are in memory as text.
-        unfolded: records and changes that a sum rather reads as they are than waits for.
-        worthwhile: changes that are folded as soon as the store is quiet, so that no sum waits for that.
-        quiet_seconds: the store is quiet if fewer records than ``worthwhile`` came in this time.
-        patience: seconds that a sum waits for a folding: after many records of many users, or a restart, it may take
-            half a minute.
-    """
-
-    cells: int = 16_000
-    changes: int = 250_000
-    read_at_once: int = 20_000
-    unfolded: int = 500
-    worthwhile: int = 5_000
-    quiet_seconds: float = 5.0
-    patience: float = 1.0
+    level: int
+    period: LiteralString
+    by_user: bool
 
 
-class State(NamedTuple):
-    """The state of the roll-ups: see the table."""
-
-    filled_to: int
-    held_from: int
-    held_to: int
-    hold: int
-    keys: Sequence[RolledKey]
-
-    def holds(self, day: int) -> bool:
-        """Return whether changes of a day wait until cells of a key are filled."""
-        return self.held_from <= day < self.held_to
+def list_sets() -> Work[Sequence[CellSet]]:
+    """All sets of cells, the first one first."""
+    return [CellSet(*row) for row in (yield from ask("list_rolled_keys"))]
 
 
-class _Rolled(msgspec.Struct, gc=False):
-    """The parts of a document that cells need."""
-
-    components: tuple[Component, ...]
-    meta: Meta | None = None
-
-
-_rolled: Final = msgspec.json.Decoder(_Rolled)
-_keys: Final = msgspec.json.Decoder(tuple[str, ...])
-
-
-@dataclass(slots=True, eq=False)
-class Days:
-    """Some days whose records are read for the cells.
+def set_keys(keys: Sequence[str], archived_to: int) -> Work[bool]:
+    """Let exactly these keys have cells, in one transaction; returns whether that changes anything.
 
     Args:
-        begin: the first one, up to which the cells are complete.
-        end: the day behind the last one.
-        changes: what the cells get.
+        keys: in any order.
+        archived_to: the day behind the last archived record: records of earlier days are not all in the feed.
     """
-
-    begin: int
-    end: int
-    changes: RollupChanges
-    settled: list[WaitingRow] = field(default_factory=list[WaitingRow])
-    """Changes that what has been read includes."""
-
-    async def read(self, pages: AsyncIterator[Sequence[Sequence[Any]]]) -> None:  # Any: columns of all types
-        """Take up the rows of ``read_rollup_days``."""
-        async for page in pages:
-            for number, start, stop, site, group, user, score_set, document in page:
-                if number is not None:  # of a change: the day, its keys and itself
-                    self.settled.append((number, start, document, site))
-                else:
-                    rolled = _rolled.decode(document)
-                    labels = RolledLabels(rolled.meta, site, group, user)
-                    record = RolledRecord(start, stop, labels, _amounts_of(rolled.components), more=None)
-                    self.changes.add(record, score_set)
-
-    def cells(self, keys: Sequence[RolledKey], *, alone: bool = False) -> Cells:
-        """The cells that they are in."""
-        cells = Cells(keys, alone=alone)
-        for change in self.changes.by_day():
-            cells.add(change.day, change.changes, self.changes.keys)
-        return cells
-
-    def settled_numbers(self) -> str:
-        """The numbers of the changes that are settled, as JSON."""
-        return as_json([row[0] for row in self.settled])
-
-    def add(self, records: Sequence[Record], score_sets: Sequence[int | None]) -> None:
-        """Take up archived records, with the numbers of their score sets."""
-        for record, score_set in zip(records, score_sets, strict=True):
-            self.changes.add(make_row(record), score_set)
+    sets = yield from list_sets()
+    gone = [each for each in sets if each.key is not None and each.key not in keys]
+    for each in gone:
+        yield from _drop_cells(each)
+        yield from ask("forget_rolled_key", number=each.number)
+        yield from forget_consumer(each.consumer)
+    numbers = {each.number for each in sets if each not in gone}
+    new = [key for key in dict.fromkeys(keys) if key not in {each.key for each in sets}]
+    for key in new:
+        number = min(set(range(1, len(numbers) + 2)) - numbers)
+        numbers.add(number)
+        yield from ask("add_rolled_key", number=number, meta_key=key, filled_from=archived_to)
+        yield from add_consumer(CellSet(number, key).consumer, 0)
+    return bool(gone or new)
 
 
-def _amounts_of(components: Sequence[Component]) -> RolledAmounts:
-    names, numbers = tuple([each.name for each in components]), tuple([each.amount for each in components])
-    cores = next((number for name, number in zip(names, numbers, strict=True) if name == CORES), None)
-    return RolledAmounts(names, numbers, max(numbers, default=0), cores)
-
-
-def read_state(statement: str = "rollup_state") -> Work[State]:
-    """The state of the roll-ups."""
-    ((complete, held_from, held_to, hold),) = yield from ask(statement)
-    keys = [RolledKey(*each) for each in (yield from ask("list_rolled_keys"))]
-    return State(complete, held_from, held_to, hold, keys)
-
-
-def filled_to() -> Work[int]:
-    """The first day that is not in the cells yet."""
-    return (yield from read_state()).filled_to
+def start_over(archived_to: int) -> Work[None]:
+    """Drop all cells, which are folded anew from the feed."""
+    sets = yield from list_sets()
+    yield from lock_consumers([each.consumer for each in sets])
+    for each in sets:
+        yield from _drop_cells(each)
+        yield from forget_consumer(each.consumer)
+        yield from add_consumer(each.consumer, 0)
+    yield from ask("set_filled_from", filled_from=archived_to)
 
 
 def days_with_cells() -> Work[tuple[int, int]]:
     """The first day that has cells, and the day behind the last one; the same day twice if there are none."""
     ((first, last),) = yield from ask("days_of_rollups")
-    return (0, 0) if first is None or last is None else (int(first), int(last) + 1)
+    return (0, 0) if first is None else (int(first), int(last) + 1)
 
 
-def next_days(archived: ArchiveState) -> Work[Days | None]:
-    """The days to be read next, at most one of which has records; None if the cells are complete.
-
-    Args:
-        archived: the state of the archive; each day between the first and the last stop time in it may have records.
-    """
-    begin = yield from filled_to()
-    if begin >= END:
-        return None
-    ((stop,),) = yield from ask("next_rollup_stop", day=begin)
-    days = [] if stop is None else [int(stop) // MICROS_PER_DAY]
-    if archived.records and archived.first_stop is not None and archived.last_stop is not None:
-        first, last = (to_micros(each) // MICROS_PER_DAY for each in (archived.first_stop, archived.last_stop))
-        days += [max(first, begin)] if begin <= last else []
-    return Days(begin, min(days) + 1 if days else END, RollupChanges(()))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WaitingChanges:
-    """Some of the changes that wait to be folded.
+def fold_slices(limit: int, dialect: StoreDialect, consumers: Collection[str] | None = None) -> Work[bool]:
+    """Let the consumers inside the database read on, in one transaction; returns whether they have read all.
 
     Args:
-        rows: of each transaction and day the number, the day, the changes as JSON, and the keys that they tell apart.
-        keys: those that have cells.
+        limit: about so many records each.
+        dialect: of the database.
+        consumers: the names of those that read on; None for all.
     """
-
-    rows: Sequence[WaitingRow]
-    keys: Sequence[RolledKey]
-
-
-class GatheredChanges:
-    """Changes that are folded together.
-
-    Args:
-        keys: those that have cells.
-    """
-
-    def __init__(self, keys: Sequence[RolledKey]) -> None:
-        self.keys = keys
-        self.cells = Cells(keys)
-        """The cells that they change."""
-        self.numbers: list[int] = []
-        self.days: set[int] = set()
-
-    def add(self, rows: Sequence[WaitingRow], most: int | None = None) -> bool:
-        """Take changes up; once the cells are so many, the rest is left: returns whether none is."""
-        for number, day, changes, keys in rows:
-            if most is not None and self.cells.number >= most:
-                return False
-            self.cells.add(day, _changes.decode(changes), _keys.decode(keys))
-            self.numbers.append(number)
-            self.days.add(day)
-        return True
+    sets = {each.consumer: each for each in (yield from list_sets()) if _can_fold(each)}
+    counts = [PREFIX + key for key, _ in (yield from ask("list_counted_keys"))]
+    names = [each for each in (*counts, *sets) if consumers is None or each in consumers]
+    end, is_all = (yield from end_of_feed()), True
+    for consumer in (yield from lock_consumers(names)):
+        upto = yield from end_of_slice(consumer.position, end, limit)
+        if upto <= consumer.position:
+            continue
+        bounds = Slice(consumer.position, upto)
+        if (cells := sets.get(consumer.name)) is not None:
+            yield from fold_cells(cells, bounds, dialect)
+        else:
+            yield from count_slice(consumer.name.removeprefix(PREFIX), bounds, dialect)
+        yield from move_consumer(consumer.name, upto)
+        is_all = is_all and upto == end
+    yield from clear_removals()
+    return is_all
 
 
-def waiting_changes() -> Work[int]:
-    """The number of changes of cells that nobody has folded yet; records that fall into one cell together are one."""
-    ((changes,),) = yield from ask("size_of_rollup_changes")
-    return int(changes)
+def fold_cells(cells: CellSet, bounds: Slice, dialect: StoreDialect) -> Work[None]:
+    """Fold a slice into a set of cells, in the transaction that moves its consumer."""
+    yield from execute(_fold(cells, bounds, dialect, of_components=False))
+    yield from execute(_fold(cells, bounds, dialect, of_components=True))
+    if (yield from ask("has_removals")):
+        yield from ask("drop_empty_cells")
+        yield from ask("drop_empty_component_cells")
 
 
-def next_changes(most: int, after: int = 0) -> Work[WaitingChanges]:
-    """The oldest changes behind one, to be folded next: about so many, and fewer only if these are all."""
-    state = yield from read_state()
-    parameters = {"filled_to": state.filled_to, "held_from": state.held_from, "held_to": state.held_to}
-    rows = yield from ask("list_rollup_changes", **parameters, after=after, most=most)
-    return WaitingChanges([(number, day, changes, keys) for number, day, changes, keys in rows], state.keys)
+def _drop_cells(cells: CellSet) -> Work[None]:
+    first = cells.level(Level.DAY_AND_USER)
+    for name in ("drop_cells", "drop_component_cells"):
+        yield from ask(name, first=first, behind=first + LEVELS)
 
 
-def fold(gathered: GatheredChanges, levels: CellsOfLevels, labels: Mapping[str, int]) -> Work[bool]:
-    """Fold changes that have been read, in one transaction, unless another process was faster with any of them.
-
-    Labels that another process has dropped meanwhile, since no cell had them yet, count as such a change. Returns
-    whether they are folded.
-
-    Args:
-        gathered: the changes.
-        levels: the cells that they change.
-        labels: the numbers of their labels, see :func:`number_labels`.
-    """
-    state, numbers = (yield from read_state("lock_rollups")), as_json(gathered.numbers)
-    ((found,),) = yield from ask("count_rollup_changes", numbers=numbers)
-    ((known,),) = yield from ask("count_rollup_labels", numbers=as_json(sorted(labels.values())))
-    held = any(map(state.holds, gathered.days))
-    if found < len(gathered.numbers) or known < len(labels) or state.keys != gathered.keys or held:
-        return False
-    yield from write(_rows_of(levels, labels))
-    yield from ask("forget_rollup_changes", numbers=numbers)
-    yield from fill_anew(gathered.cells.missed)
-    return True
+def _can_fold(cells: CellSet) -> bool:
+    """Return whether this host knows the same clocks as the one that named the key."""
+    return cells.key is None or not is_of_zone(cells.key) or zone_of_key(cells.key) is not None
 
 
-def fill_anew(keys: Iterable[RolledKey]) -> Work[None]:
-    """Drop the cells of keys, so that they are filled anew."""
-    for key in keys:
-        yield from drop_cells(key)
-        yield from ask("set_filled_from", number=key.number, filled_from=END)
-
-
-def drop_cells(key: RolledKey) -> Work[None]:
-    """Drop the cells of a key."""
-    first = key.level(Level.DAY_AND_USER)
-    yield from ask("drop_levels", first=first, behind=first + OF_A_KEY)
-
-
-def number_labels(levels: CellsOfLevels) -> Work[Mapping[str, int]]:
-    """The numbers of the labels of cells; new ones get theirs."""
-    labels = {text: label_row(text) for places in levels.values() for _, text, *_ in places}
-    ordered = sorted(labels.values(), key=lambda row: row.digest)
-    yield from for_each("add_rollup_labels", ordered)
-    found = yield from ask("find_rollup_labels", digests=as_json([row.digest for row in ordered]))
-    numbers: dict[str, int] = dict(found)
-    return {text: numbers[row.digest] for text, row in labels.items()}
-
-
-def _rows_of(levels: CellsOfLevels, numbers: Mapping[str, int]) -> Iterator[CellRow]:
-    """The changes of cells as rows."""
-    for level, places in levels.items():
-        for place, cell in places.items():
-            yield from cell.rows(level, place, numbers[place[1]])
-
-
-def fill(days: Days) -> Work[None]:
-    """Put days that have been read into the cells, in one transaction, unless another process was faster."""
-    state = yield from read_state("lock_rollups")
-    if state.filled_to != days.begin:
-        return
-    yield from write_cells(days.cells(()))
-    yield from ask("forget_rollup_changes", numbers=days.settled_numbers())
-    yield from ask("set_rollup_state", filled_to=days.end)
-
-
-def write_cells(cells: Cells) -> Work[None]:
-    """Change cells, inside a transaction."""
-    levels = cells.by_level()
-    yield from write(_rows_of(levels, (yield from number_labels(levels))))
-
-
-def has_unused_labels() -> Work[bool]:
-    """Return whether some labels are in no cell; all cells are read, which holds up nobody."""
-    ((has,),) = yield from ask("has_unused_rollup_labels")
-    return bool(has)
-
-
-def drop_unused_labels() -> Work[None]:
-    """Drop labels that no cell has: names of users that were taken out of all records are not kept."""
-    yield from ask("lock_rollups")
-    yield from ask("drop_unused_rollup_labels")
-
-
-def forget() -> Work[None]:
-    """Drop all cells and changes."""
-    yield from ask("lock_rollups")
-    for name in FORGET_ALL:
-        yield from ask(name)
-
-
-def write(rows: Iterator[CellRow]) -> Work[None]:
-    """Change cells, inside a transaction."""
-    while some := list(islice(rows, _ROWS_AT_ONCE)):
-        yield from for_each("add_to_rollups", some)
-        gone = [
-            CellKey(row.level, row.period, row.labels, row.score_set, row.component)
-            for row in some
-            if row.records < 0 or row.left_out < 0 or row.gone_first is not None
+def _fold(cells: CellSet, bounds: Slice, dialect: StoreDialect, *, of_components: bool) -> Sql:
+    """The statement that folds the columns of versions, or the other components that their documents list."""
+    table: LiteralString = "rollup_components" if of_components else "rollups"
+    sums = dialect.component_sums if of_components else dialect.cell_sums
+    ends: Sequence[LiteralString] = () if of_components else tuple(_ENDS)
+    names: Sequence[LiteralString] = [each.column for each in sums]
+    place: Sequence[LiteralString] = (*_PLACE, "score_set", "present", *(["component"] if of_components else []))
+    read = _read(cells, bounds, dialect, of_components=of_components)
+    grouped: LiteralString = ", ".join(["day", "ahead", *place])
+    added: LiteralString = ", ".join(
+        [
+            *[f"{each.read} AS {each.column}" for each in sums],
+            *([] if of_components else [f"{end} AS {name}" for name, end in _ENDS.items()]),
         ]
-        yield from for_each("drop_empty_rollups", gone)
+    )
+    rows: LiteralString = " UNION ALL ".join(
+        [_rows(size, place, names, ends, dialect) for size in _sizes(cells, dialect)]
+    )
+    digest: LiteralString = "" if dialect.digest is None else "digest, "
+    of_place: LiteralString = (
+        "" if dialect.digest is None else f"{dialect.digest.format(', '.join([*_PLACE, *place[6:]]))}, "
+    )
+    columns: LiteralString = ", ".join(["level", "period", *place, *names, *ends])
+    merged: LiteralString = ", ".join(
+        [
+            *[f"{each.column} = {each.merged.format(table)}" for each in sums],
+            *[f"{end} = {_widened(end, table, dialect)}" for end in ends],
+        ]
+    )
+    key: LiteralString = ", ".join(
+        [
+            "level",
+            "period",
+            *(["digest"] if dialect.digest is not None else [*_PLACE, *place[6:]]),
+            "score_set",
+            "present",
+        ]
+    )
+    return Sql(
+        f"WITH slice AS MATERIALIZED (SELECT {grouped}, {added} FROM ({read.sql}) AS version GROUP BY {grouped})"  # noqa: S608 literals
+        f" INSERT INTO {dialect.schema}{table} ({digest}{columns})"
+        f" SELECT {of_place}{columns} FROM ({rows}) AS folded WHERE TRUE"
+        f" ON CONFLICT ({key}) DO UPDATE SET {merged}",
+        read.parameters,
+    )
+
+
+def _widened(end: LiteralString, table: LiteralString, dialect: StoreDialect) -> LiteralString:
+    wider = dialect.earlier if end.startswith("first") else dialect.later
+    return wider.format(f"{table}.{end}", f"excluded.{end}")
+
+
+def _sizes(cells: CellSet, dialect: StoreDialect) -> Sequence[_Size]:
+    month = dialect.first_of_month.format("day + ahead")
+    sizes = [
+        _Size(cells.level(Level.DAY), "day", by_user=False),
+        _Size(cells.level(Level.MONTH), month, by_user=False),
+    ]
+    if cells.key is not None:
+        return sizes
+    by_user = [_Size(Level.DAY_AND_USER, "day", by_user=True), _Size(Level.MONTH_AND_USER, month, by_user=True)]
+    return [*sizes, *by_user]
+
+
+def _rows(
+    size: _Size,
+    place: Sequence[LiteralString],
+    names: Sequence[LiteralString],
+    ends: Sequence[LiteralString],
+    dialect: StoreDialect,
+) -> LiteralString:
+    """The changes of the cells of one size."""
+    columns: Sequence[LiteralString] = [
+        literal(str(size.level)) + " AS level",
+        f"{size.period} AS period",
+        *[each if size.by_user or each != "user_name" else f"{dialect.no_name} AS user_name" for each in place],
+        *[f"sum({each}) AS {each}" for each in names],
+        *[f"{_ENDS_OF_CELLS[each]} AS {each}" for each in ends],
+    ]
+    places: LiteralString = ", ".join([literal(str(number)) for number in range(2, len(place) + 3)])
+    return f"SELECT {', '.join(columns)} FROM slice GROUP BY {places}"  # noqa: S608 literals
+
+
+def _read(cells: CellSet, bounds: Slice, dialect: StoreDialect, *, of_components: bool) -> Sql:
+    """The versions of a slice with the columns that cells tell apart and sum."""
+    amounts: LiteralString = ", ".join(AMOUNT_COLUMNS.values())
+    where: LiteralString = f"stop_time >= start_time AND {dialect.no_more}"
+    if of_components:
+        where = f"{where} AND others IS NOT NULL"
+    columns: LiteralString = (
+        f"stop_time, runtime, site, user_group, user_name, score_set, others, {amounts}, {dialect.labels}"
+    )
+    if of_components and dialect.labels != "document":
+        columns = f"{columns}, document"
+    versions = versions_between(bounds, columns, where, dialect.feed, dialect.removals)
+    dated = _dated(cells, versions, dialect)
+    labels = dialect.no_labels if cells.key is None else dialect.labels_of(cells.parts)
+    present: LiteralString = " + ".join(
+        [f"CASE WHEN {column} IS NULL THEN 0 ELSE {literal(str(number))} END" for column, number in _PRESENT.items()]
+    )
+    names: LiteralString = ", ".join(
+        [dialect.name_or_none.format(each) for each in ("user_name", "site", "user_group")]
+    )
+    user_labels = Sql(f"SELECT {dialect.counted} AS counted, sign, stop_time, runtime, {amounts}, day, ahead, {names},")
+    behind: LiteralString = (
+        f" AS labels, coalesce(score_set, 0) AS score_set, {dialect.present.format(present)} AS present"
+    )
+    if not of_components:
+        return join("", [user_labels, Sql(" "), labels, Sql(f"{behind} FROM ("), dated, Sql(") AS dated")])
+    component = Sql(
+        f"{behind}, {dialect.name} AS component, {dialect.amount} AS amount FROM (",
+    )
+    others: LiteralString = ", ".join(["%s" for _ in AMOUNT_COLUMNS])
+    end = Sql(f") AS dated, {dialect.components} WHERE {dialect.name} NOT IN ({others})", tuple(AMOUNT_COLUMNS))
+    return join("", [user_labels, Sql(" "), labels, component, dated, end])
+
+
+def _dated(cells: CellSet, versions: Sql, dialect: StoreDialect) -> Sql:
+    """The versions with the day of their stop time in UTC, and by how many days the date of the set's zone is ahead."""
+    ahead = Sql("0")
+    if cells.of_zone is not None and (zone := zone_of_key(cells.of_zone)) is not None:
+        local = shown_by_clocks(Sql("stop_time"), clock_changes(zone), dialect)
+        there, here = dialect.day.format(local.sql), dialect.day.format("stop_time")
+        ahead = Sql(f"({there} - {here})", local.parameters)
+    day = dialect.day.format("stop_time")
+    return join(
+        "",
+        [Sql(f"SELECT version.*, {day} AS day, "), ahead, Sql(" AS ahead FROM ("), versions, Sql(") AS version")],
+    )

@@ -2,16 +2,18 @@
 
 That is whole days of UTC of stop times, for queries that ask for nothing which cells do not tell apart: grouped by
 site, group, user, scores and periods of the stop time, with conditions on sites, groups and users, without a window.
-Instead of users, it may be one of the keys with cells of their own, from the day on up to which these are filled. Of
-a range of stop times that does not begin and end with days, as a month of another time zone, the days within are read
-from roll-ups, and both edges from the records; so are the days that belong to two periods of such a zone, unless there
-are cells by its days (:mod:`auditord.store.rollups.zone_keys`).
+Instead of users, it may be one of the keys with cells of their own. Of a range of stop times that does not begin and
+end with days, as a month of another time zone, the days within are read from roll-ups, and both edges from the records;
+so are the days that belong to two periods of such a zone, unless there are cells by its days
+(:mod:`auditord.store.rollups.zone_keys`).
 
-The archive: records that have moved there stay in the roll-ups. So with a :class:`Scope`, the archive is only asked for
-what roll-ups do not answer: the queries of :meth:`Scope.edges`, and records with ``more``. That is what the statement
-of ``compile_aggregate(query, dialect, scope)`` reads where the tables of roll-ups are empty. If there is no scope, or
-:class:`auditord.store.aggregates.NotRolledUp` is raised while the rows are put together, the whole query has to be
-answered from the records and from the archive.
+A sum as of now is what the cells have, plus the versions behind the position of their consumer, less those of their
+versions that were removed behind it: all read in one state of the database.
+
+The archive: records that have moved there stay in the cells. So with a :class:`Scope`, the archive is only asked for
+what roll-ups do not answer: the queries of :meth:`Scope.edges`, and records with ``more``. If there is no scope, or
+:class:`auditord.store.aggregates.NotRolledUp` is raised while the rows are put together, the whole query is answered
+from the records and from the archive.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -19,20 +21,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from auditord.database.instants import from_micros, to_micros
-from auditord.store.aggregates import NotRolledUp
+from auditord.store.feed import end_of_feed
 from auditord.store.rollups.cells import (
+    CORES,
+    CORES_KEY,
+    CPU_TIME,
     END,
     FIRST_DAY,
     GROUPED_KEYS,
+    MICROS_PER_DAY,
+    CellSet,
     Level,
-    RolledKey,
+    Segment,
+    segments,
+    segments_of_dates,
+    split_days,
 )
-from auditord.store.rollups.deltas import CORES, CORES_KEY, CPU_TIME, MICROS_PER_DAY
-from auditord.store.rollups.segments import SIZES, Segment, segments, segments_of_dates
-from auditord.store.rollups.split_days import split_days
+from auditord.store.rollups.folding import days_with_cells, list_sets
 from auditord.store.rollups.zone_keys import is_of_zone, key_of_zone
 from auditord.store.work import Work, ask
 from auditord_hookspecs import (
@@ -67,11 +73,10 @@ _USER_KEY: Final = "user_id"
 _ABOUT_META: Final = (MetaContains, MetaContainsAny, MetaLacks, MetaAbsent)
 _SHORT_UNITS: Final = {CalendarUnit.DAY, CalendarUnit.WEEK}
 
-_BY_USER: Final = {
-    Level.DAY: Level.DAY_AND_USER,
-    Level.MONTH: Level.MONTH_AND_USER,
-    Level.YEAR: Level.YEAR_AND_USER,
-}
+_FIRST_SET: Final = CellSet(0, None)
+
+_FAR_BEHIND: Final = 50_000
+"""Positions behind those of the cells that are rather looked for in an index of the times that a query is about."""
 
 MOST_SPLIT_DAYS: Final = 400
 """Split days of a scope: more of them would make its statement long."""
@@ -88,7 +93,7 @@ class Scope:
         end: the day behind the last one.
         first: the first stop time that counts, in microseconds since 1970; None if there is none.
         last: the stop time behind the last one that counts.
-        key: the key whose cells answer.
+        cells: those that answer.
     """
 
     query: AggregateQuery
@@ -97,12 +102,7 @@ class Scope:
     end: int
     first: int | None
     last: int | None
-    key: RolledKey | None = None
-
-    def up_to(self, day: int) -> "Scope | None":
-        """The scope if the cells are complete up to a day; None if that leaves no day."""
-        end = min(self.end, day)
-        return None if end <= self.begin else replace(self, end=end)
+    cells: CellSet = _FIRST_SET
 
     @property
     def may_split(self) -> bool:
@@ -112,7 +112,7 @@ class Scope:
     @property
     def days(self) -> tuple[int, int, str | None]:
         """The arguments of :func:`scope_within` that make it again."""
-        return self.begin, self.end, None if self.key is None else self.key.key
+        return self.begin, self.end, self.cells.key
 
     def within(self, begin: int, end: int) -> "Scope | None":
         """The scope of the days that have cells, with a bounded number of split days; None if that leaves no day.
@@ -127,19 +127,18 @@ class Scope:
         return narrow if len(split) <= MOST_SPLIT_DAYS else replace(narrow, begin=split[-MOST_SPLIT_DAYS])
 
     def segments(self) -> Sequence[Segment]:
-        """The cells that answer it, as coarse as may be."""
+        """The cells that answer it: months and days, or days alone."""
         periods = [by for by in self.query.by if isinstance(by, CalendarPeriod)]
-        of_zone = None if self.key is None else self.key.of_zone
-        sizes = SIZES if all(by.unit is CalendarUnit.YEAR for by in periods) else SIZES[:2]
+        of_zone = self.cells.of_zone
         if any(by.unit in _SHORT_UNITS or key_of_zone(by.zone) != of_zone for by in periods):
-            sizes = SIZES[:1]
-        cut = segments if of_zone is None else segments_of_dates
-        return [replace(each, level=self._level(each.level)) for each in cut(self.begin, self.end, sizes)]
+            return [Segment(is_of_months=False, begin=self.begin, end=self.end)]
+        return (segments if of_zone is None else segments_of_dates)(self.begin, self.end)
 
-    def _level(self, size: int) -> int:
-        if self.key is not None:
-            return self.key.level(Level(size))
-        return _BY_USER[Level(size)] if _asks_for_users(self.query, self.rest) else size
+    def level(self, segment: Segment) -> int:
+        """The level of the cells of a segment."""
+        if self.cells.key is None and _asks_for_users(self.query, self.rest):
+            return int(Level.MONTH_AND_USER if segment.is_of_months else Level.DAY_AND_USER)
+        return self.cells.level(Level.MONTH if segment.is_of_months else Level.DAY)
 
     def users(self) -> Sequence[str] | None:
         """Users of whom a record must have one, if the query says so; else None."""
@@ -180,18 +179,18 @@ class Scope:
 
     def _zoned(self) -> Iterator[CalendarPeriod]:
         """The periods whose days the cells do not tell apart."""
-        return (by for by in _zoned(self.query) if self.key is None or key_of_zone(by.zone) not in self.key.parts)
+        return (by for by in _zoned(self.query) if key_of_zone(by.zone) not in self.cells.parts)
 
     def _only(self, stopped: Condition) -> AggregateQuery:
         return replace(self.query, where=AllOf((self.rest, stopped)))
 
 
-def scope_of(query: AggregateQuery, keys: Sequence[RolledKey] = ()) -> Scope | None:
-    """The part of a query that complete roll-ups answer; None if they answer nothing of it.
+def scope_of(query: AggregateQuery, sets: Sequence[CellSet] = (_FIRST_SET,)) -> Scope | None:
+    """The part of a query that roll-ups answer; None if they answer nothing of it.
 
     Args:
         query: the query.
-        keys: those with cells of their own, of which one answers.
+        sets: of cells, of which one answers.
     """
     if query.window is not None:
         return None
@@ -204,39 +203,51 @@ def scope_of(query: AggregateQuery, keys: Sequence[RolledKey] = ()) -> Scope | N
             others.append(condition)
     rest = AllOf(tuple(others))
     wanted = {key_of_zone(by.zone) for by in _zoned(query)}
-    of_zones = [key for key in keys if not wanted.isdisjoint(key.parts) and key.filled_from == FIRST_DAY]
-    of_zones.sort(key=lambda key: len(key.parts))  # the fewest cells
-    for key in (*of_zones, None, *keys):
-        if _are_grouped(query, rest, key):
+    of_zones = [each for each in sets if not wanted.isdisjoint(each.parts) and each.filled_from == FIRST_DAY]
+    of_zones.sort(key=lambda each: len(each.parts))  # the fewest cells
+    for cells in (*of_zones, *sets):
+        if _are_grouped(query, rest, cells):
             first, last = _range(times)
             begin = FIRST_DAY if first is None else -(-first // MICROS_PER_DAY)
             end = END if last is None else last // MICROS_PER_DAY
-            begin = begin if key is None else max(begin, key.filled_from)
-            return Scope(query, rest, begin, end, first, last, key).up_to(END)
+            begin = max(begin, cells.filled_from)
+            return Scope(query, rest, begin, end, first, last, cells) if begin < end else None
     return None
 
 
 def scope_within(query: AggregateQuery, begin: int, end: int, key: str | None) -> Scope | None:
     """The scope of a query that it was answered with: of these days, by the cells of a key."""
-    scope = scope_of(query, [] if key is None else [RolledKey(0, key, FIRST_DAY)])
+    scope = scope_of(query, [CellSet(0, key)])
     return None if scope is None else replace(scope, begin=begin, end=end)
 
 
-def require(scope: Scope | None) -> Work[None]:
-    """Return if the cells of the scope's key have all that it asks for, in the transaction that reads them.
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """The part of a query that roll-ups answer, and what of the feed is to be read beside their cells.
 
-    Raises:
-        NotRolledUp: they have not any more.
+    Args:
+        scope: the part.
+        has_removals: whether versions that are in the cells have been removed behind their position.
+        is_far_behind: whether very many versions are not in the cells.
     """
-    if scope is None or scope.key is None:
-        return
-    known = [RolledKey(*each) for each in (yield from ask("list_rolled_keys"))]
-    found = [each for each in known if (each.number, each.key) == (scope.key.number, scope.key.key)]
-    if not found or found[0].filled_from > scope.begin:
-        raise NotRolledUp
-    for (keys,) in (yield from ask("keys_of_rollup_changes", begin=scope.begin, end=scope.end)):
-        if scope.key.key not in msgspec.json.decode(keys):
-            raise NotRolledUp
+
+    scope: Scope
+    has_removals: bool = False
+    is_far_behind: bool = False
+
+
+def rolled_part(query: AggregateQuery) -> Work[Rolled | None]:
+    """The part of a query that roll-ups answer, in the state of the database that answers it."""
+    if query.window is not None or (scope := scope_of(query, (yield from list_sets()))) is None:
+        return None
+    if scope.may_split:
+        scope = scope.within(*(yield from days_with_cells()))
+        if scope is None:
+            return None
+    position = scope.cells.position
+    has_removals = bool((yield from ask("has_removals_behind", position=position)))
+    is_far_behind = (yield from end_of_feed()) - position > _FAR_BEHIND
+    return Rolled(scope, has_removals, is_far_behind)
 
 
 def _each(condition: Condition) -> Iterator[Condition]:
@@ -269,11 +280,11 @@ def _range(times: Sequence[TimeCompares]) -> tuple[int | None, int | None]:
     return max(firsts, default=None), min(lasts, default=None)
 
 
-def _are_grouped(query: AggregateQuery, rest: Condition, key: RolledKey | None) -> bool:
-    """Return whether cells, or those of a key, tell apart all that is asked for."""
-    if key is not None and _asks_for_users(query, rest):
+def _are_grouped(query: AggregateQuery, rest: Condition, cells: CellSet) -> bool:
+    """Return whether cells tell apart all that is asked for."""
+    if cells.key is not None and _asks_for_users(query, rest):
         return False
-    parts = () if key is None else key.parts
+    parts = cells.parts
     known = {*GROUPED_KEYS, *[part for part in parts if not is_of_zone(part)]}
     grouped = all(_is_grouped(each, known, parts) for each in query.by)
     return grouped and fold(rest, partial(_is_covered, known), all, all)

@@ -9,25 +9,16 @@ Such a key alone has cells of all users together. With another key behind it, a 
 it has cells that tell both apart.
 """
 
-from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
-import msgspec
-
-from auditord.database.instants import MICROSECOND, to_micros
-from auditord.store.rollups.deltas import MICROS_PER_DAY
-from auditord_hookspecs.zones import ClockChange, clock_changes
+from auditord.database.instants import to_micros
+from auditord_hookspecs.zones import clock_changes
 
 _BEGIN: Final = "dates of "
 _BY: Final = " by "
-
-Values = tuple[str, ...]
-"""The values of a record under a key."""
-
-_VALUES: Final[dict[int, Values | None]] = {days: (str(days),) if days else None for days in (-1, 0, 1)}
 
 
 @lru_cache(64)
@@ -64,13 +55,6 @@ def parts_of(key: str) -> tuple[str, ...]:
     return (of_zone, other) if has_more else (of_zone,)
 
 
-@lru_cache(50_000)
-def days_ahead(labels: str, of_zone: str) -> int:
-    """By how many days the dates of labels that are written as JSON are ahead of those in UTC."""
-    values = msgspec.json.decode(labels, type=dict[str, Values]).get(of_zone)
-    return 0 if values is None else int(values[0])
-
-
 def is_of_zone(key: str) -> bool:
     """Tell if a key is about days of some zone. A meta key that reads like one gets no cells."""
     return key.startswith(_BEGIN)
@@ -79,21 +63,3 @@ def is_of_zone(key: str) -> bool:
 def known(keys: Collection[str]) -> Sequence[str]:
     """The keys that this host can tell apart."""
     return [key for key in keys if not is_of_zone(key) or zone_of_key(key) is not None]
-
-
-class ZoneDays:
-    """The dates of a zone."""
-
-    def __init__(self, zone: str) -> None:
-        changes: Sequence[ClockChange] = clock_changes(zone)
-        self._moments = [to_micros(each.moment) for each in changes]
-        self._ahead = [0, *(each.ahead // MICROSECOND for each in changes)]
-
-    def values(self, moment: int) -> Values | None:
-        """The values of a record that stopped then, in microseconds since 1970."""
-        ahead = self._ahead[bisect_right(self._moments, moment)]
-        return _VALUES[(moment % MICROS_PER_DAY + ahead) // MICROS_PER_DAY]
-
-
-zone_days: Final = lru_cache(64)(ZoneDays)
-"""The dates of a zone by its name."""

@@ -36,7 +36,7 @@ SET records = records - :records, beside_rollups = beside_rollups - :beside_roll
 
 -- name: list_archivable
 -- Finished records behind one that stopped before an instant, which some sites have of their own, in the order of their
--- stops.
+-- stops; those that all consumers of the feed have read.
 SELECT
     records.document, records.received_at, records.updated_at, sources.principal, sources.agent
 FROM records
@@ -44,23 +44,24 @@ INNER JOIN sources ON sources.source_id = records.source_id
 WHERE
     stop_time < :latest AND (stop_time, record_id) > (:after_stop, :after_id)
     AND stop_time < coalesce((SELECT value FROM json_each(:sites) WHERE key = records.site), :before)
+    AND records.position <= (SELECT min(position) FROM consumers)
 ORDER BY stop_time, record_id
 LIMIT :limit
 
 -- name: lock_archivable
 -- Records as they are now; nobody else writes.
-SELECT records.record_id, start_time, stop_time, content, document, seq, updated_at
+SELECT records.record_id, start_time, stop_time, content, document, position, updated_at
 FROM json_each(:ids) AS wanted
 INNER JOIN records ON records.record_id = wanted.value
 
--- name: hold_counts
+-- name: hold_records
 -- Nobody else writes.
 SELECT 1
 
 -- name: put_archived
 -- Note that a record is in the archive.
-INSERT INTO archived_records (record_id, start_time, stop_time, content, chunk)
-VALUES (?, ?, ?, ?, ?)
+INSERT INTO archived_records (record_id, start_time, stop_time, content, chunk, position)
+VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: put_removals
 -- A row of the archive's table counts no more.
@@ -84,8 +85,8 @@ FROM json_each(:ids) AS wanted
 INNER JOIN archived_records ON archived_records.record_id = wanted.value
 
 -- name: lock_archived
--- The same; nobody else writes.
-SELECT archived_records.record_id, chunk
+-- The same with their positions; nobody else writes.
+SELECT archived_records.record_id, chunk, position
 FROM json_each(:ids) AS wanted
 INNER JOIN archived_records ON archived_records.record_id = wanted.value
 
@@ -94,8 +95,8 @@ INNER JOIN archived_records ON archived_records.record_id = wanted.value
 DELETE FROM archived_records
 WHERE record_id IN (SELECT value FROM json_each(:ids))
 
--- name: restore_updates
--- When a record that has come back had been changed.
+-- name: restore_records
+-- Give a record that has come back its former position, and when it had been changed.
 UPDATE records
-SET updated_at = ?2
+SET position = ?2, updated_at = ?3
 WHERE record_id = ?1

@@ -19,10 +19,10 @@ LIMIT :limit
 -- name: write_record
 -- Add a record as it was elsewhere.
 INSERT INTO records (
-    record_id, start_time, stop_time, site, user_group, user_name, more, cores, memory, gpu, total_cpu, content, document,
-    score_set, received_at, source_id, updated_at
+    record_id, start_time, stop_time, site, user_group, user_name, more, others, cores, memory, gpu, total_cpu, content,
+    document, score_set, received_at, source_id, updated_at
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: remove_records
 -- Delete records.
@@ -74,17 +74,12 @@ VALUES (
     (SELECT source_id FROM sources WHERE principal IS ?10 AND agent IS ?11), ?12
 )
 
--- name: read_outbox
+-- name: read_outbox_of_first_release
 -- What waits for senders.
 SELECT outbox.number, outbox.operation, outbox.document, outbox.received_at, sources.principal, sources.agent
 FROM outbox
 INNER JOIN sources ON sources.source_id = outbox.source_id
 ORDER BY outbox.number
-
--- name: write_outbox
--- Let a change wait for senders.
-INSERT INTO outbox (number, operation, document, received_at, source_id)
-VALUES (?1, ?2, ?3, ?4, (SELECT source_id FROM sources WHERE principal IS ?5 AND agent IS ?6))
 
 -- name: read_plugin_state
 -- What plugins keep.
@@ -112,9 +107,13 @@ SELECT record_id, start_time, stop_time, content, chunk
 FROM archived_records
 
 -- name: write_archived_records
--- Note that a record is in the archive.
-INSERT INTO archived_records (record_id, start_time, stop_time, content, chunk)
-VALUES (?, ?, ?, ?, ?)
+-- Note that a record is in the archive; no consumer has read anything here yet.
+INSERT INTO archived_records (record_id, start_time, stop_time, content, chunk, position)
+SELECT
+    ?, ?, ?, ?, ?,
+    1 + max(
+        coalesce((SELECT max(position) FROM records), 0), coalesce((SELECT max(position) FROM archived_records), 0)
+    )
 
 -- name: read_archive_removals
 -- The rows of the archive's table that count no more.
@@ -136,101 +135,15 @@ FROM archive
 INSERT INTO archive (archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups, first_stop, last_stop)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: read_score_sets
--- What components score.
-SELECT score_set, scores
-FROM score_sets
-ORDER BY score_set
-
--- name: forget_score_sets
--- An empty store needs none.
-DELETE FROM score_sets
-
--- name: write_score_set
--- Give scores the number that they have elsewhere.
-INSERT INTO score_sets (score_set, scores)
-VALUES (:score_set, :scores)
-ON CONFLICT DO NOTHING
-
--- name: read_rollup_labels
--- The labels of the cells of roll-ups.
-SELECT number, digest, site, user_group, user_name, document -> 'meta'
-FROM rollup_labels
-
--- name: write_rollup_labels
--- Add labels with their number.
-INSERT INTO rollup_labels (number, digest, site, user_group, user_name, document)
-VALUES (?, ?, ?, ?, ?, '{"meta":' || ? || '}')
-
--- name: read_rollups
--- The cells of the roll-ups.
-SELECT
-    level, period, labels, score_set, component, records, amount, runtime_high, runtime_low, first_stop, last_stop,
-    gone_first, gone_last, left_out
-FROM rollups
-
--- name: write_rollups
--- Add a cell.
-INSERT INTO rollups (
-    level, period, labels, score_set, component, records, amount, runtime_high, runtime_low, first_stop, last_stop,
-    gone_first, gone_last, left_out
-)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: read_rollup_changes
--- What nobody has folded into the cells yet.
-SELECT number, day, size, changes, keys
-FROM rollup_changes
-
--- name: write_rollup_changes
--- Add changes.
-INSERT INTO rollup_changes (number, day, size, changes, keys)
-VALUES (?, ?, ?, ?, ?)
-
--- name: read_rollup_state
--- How far the cells are filled.
-SELECT filled_to
-FROM rollup_state
-
--- name: write_rollup_state
--- Note it.
-INSERT INTO rollup_state (filled_to)
-VALUES (?)
-
--- name: read_rolled_keys
--- The keys with cells of their own.
-SELECT number, meta_key, filled_from
-FROM rolled_keys
-
--- name: write_rolled_keys
--- Add a key.
-INSERT INTO rolled_keys (number, meta_key, filled_from)
-VALUES (?, ?, ?)
-
--- name: continue_numbers
--- Nothing: a new row gets the number behind the highest.
-SELECT 1
-
 -- name: read_lake
--- Which lake has the records.
-SELECT store_id, lake_id, batch
+-- How the lake calls the store.
+SELECT store_id
 FROM lake
 
 -- name: write_lake
--- Note it.
-INSERT INTO lake (store_id, lake_id, batch)
-VALUES (?, ?, ?)
-
--- name: read_lake_changes
--- The records that it does not have as they are, in order.
-SELECT record_id, known, stop_time, batch
-FROM lake_changes
-ORDER BY number
-
--- name: write_lake_changes
--- Note that one is such.
-INSERT INTO lake_changes (record_id, known, stop_time, batch)
-VALUES (?, ?, ?, ?)
+-- Note it; the records have other positions here, so the lake gets all of them again.
+INSERT INTO lake (store_id, lake_id, given)
+VALUES (?, '', 0)
 
 -- name: last_number
 -- The highest number that a table has given.
@@ -253,7 +166,6 @@ VALUES (:table, :number)
 SELECT NOT EXISTS (
     SELECT 1 FROM records
     UNION ALL SELECT 1 FROM versions
-    UNION ALL SELECT 1 FROM outbox
     UNION ALL SELECT 1 FROM plugin_state
     UNION ALL SELECT 1 FROM archived_records
 )
@@ -272,11 +184,33 @@ VALUES (:source)
 -- The copy is complete.
 DELETE FROM unfinished_copy
 
--- name: forget_counts
--- All is counted anew when the store is opened.
+-- name: last_position
+-- The highest position of a record.
+SELECT
+    max(coalesce((SELECT max(position) FROM records), 0), coalesce((SELECT max(position) FROM archived_records), 0))
+
+-- name: continue_positions
+-- Give the positions of archived records to nothing else.
+INSERT INTO sqlite_sequence (name, seq)
+SELECT 'records', 0
+WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'records')
+
+-- name: continue_behind_archived
+-- The same.
+UPDATE sqlite_sequence
+SET seq = max(seq, coalesce((SELECT max(position) FROM archived_records), 0))
+WHERE name = 'records'
+
+-- name: write_record_counts
+-- Note how many records have a value under a key.
+INSERT INTO record_counts (meta_key, meta_value, records)
+VALUES (?, ?, ?)
+
+-- name: forget_record_counts
+-- Begin to count anew.
 DELETE FROM record_counts
 
--- name: forget_counted_keys
--- The same.
-UPDATE counted_keys
-SET up_to = 0
+-- name: forget_consumers
+-- Let consumers begin anew.
+DELETE FROM consumers
+WHERE name <> 'rollup:0'

@@ -8,14 +8,18 @@ number split (:mod:`auditord.store.sqlite.sums`).
 import re
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, LiteralString
+
+import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.database.pages import Page
 from auditord.database.readers import Query, take_page
 from auditord.store.aggregates import Limbs, Row
-from auditord.store.dialects import Dialect, Key, State
+from auditord.store.dialects import CellSum, Key, State, StoreDialect
+from auditord.store.rollups.cells import CORES_KEY
+from auditord.store.rollups.zone_keys import is_of_zone
 from auditord.store.rows import SMALL_AMOUNTS
 from auditord.store.sql import OPERATORS, Sql, encoded, join, repeated
 from auditord.store.sqlite.sums import Arithmetic, Overflow, pieces, product_sum, split_product_sum, sum_of, whole
@@ -39,9 +43,54 @@ _TIMES: Final[dict[TimeField, tuple[LiteralString, SortField]]] = {
 
 _ROWS_AT_ONCE: Final = 1_000
 
+_TOO_LARGE: Final[LiteralString] = (
+    "(others IS 2 OR runtime >= 2147483648"
+    " OR max(ifnull(cores, 0), ifnull(gpu, 0), ifnull(total_cpu, 0)) * 1.0 * runtime >= 4e18)"
+)
+"""That a version is in no cell: its products, or the sums of a million like it, might not fit 64 bits."""
+
+
+def _sums(column: LiteralString, *, is_small: bool) -> Sequence[CellSum]:
+    """The sums of an amount, and of amount times runtime in units of 2^40 and the rest of it.
+
+    Args:
+        column: of the amount.
+        is_small: whether the product fits 64 bits, see ``_TOO_LARGE``; others are multiplied in two pieces.
+    """
+    if is_small:
+        product: LiteralString = f"({column} * runtime)"
+        high: LiteralString = f"({product} >> 40)"
+        low: LiteralString = f"({product} & 1099511627775)"
+    else:
+        rest: LiteralString = f"(({column} & 1048575) * runtime)"
+        product = f"(({column} >> 20) * runtime + ({rest} >> 20))"  # in units of 2^20
+        high = f"({product} >> 20)"
+        low = f"((({product} & 1048575) << 20) + ({rest} & 1048575))"
+    lows: LiteralString = f"{{0}}.{column}_low + excluded.{column}_low"
+    return (
+        CellSum(column, f"sum(counted * {column})", f"{{0}}.{column} + excluded.{column}"),
+        CellSum(
+            f"{column}_high",
+            f"sum(counted * {high})",
+            f"{{0}}.{column}_high + excluded.{column}_high + (({lows}) >> 40)",
+        ),
+        CellSum(f"{column}_low", f"sum(counted * {low})", f"(({lows}) & 1099511627775)"),
+    )
+
+
+def _label(part: str) -> Sql:
+    """The values under a key as a member of meta with a comma in front; an empty text without values."""
+    name = msgspec.json.encode(part).decode()
+    if part == CORES_KEY:
+        return Sql("coalesce(',' || %s || ':[\"' || cores || '\"]', '')", (name,))
+    if is_of_zone(part):
+        return Sql("CASE ahead WHEN 0 THEN '' ELSE ',' || %s || ':[\"' || ahead || '\"]' END", (name,))
+    values: LiteralString = "(SELECT meta.value FROM json_each(document, '$.meta') AS meta WHERE meta.key = %s)"
+    return Sql(f"coalesce(',' || %s || ':' || {values}, '')", (name, part))
+
 
 @dataclass(frozen=True, slots=True)
-class SqliteDialect(Dialect):
+class SqliteDialect(StoreDialect):
     """The words of SQLite.
 
     Args:
@@ -52,7 +101,13 @@ class SqliteDialect(Dialect):
     arithmetic: Arithmetic = Arithmetic.LIKELY
     windowed: bool = False
 
+    schema = ""
     records = "records"
+    feed = "records NOT INDEXED"  # by the row numbers alone
+    removals = "removals"
+    labels = "document"
+    text_parameter = "%s"
+    empty_text = "''"
     joined_sets = " LEFT JOIN score_sets ON score_sets.score_set = counted.score_set"
     scores_of_set = "score_sets.scores"
     document = "CAST(document AS BLOB)"
@@ -67,31 +122,45 @@ class SqliteDialect(Dialect):
     name = "json_extract(component.value, '$.name')"
     amount = "json_extract(component.value, '$.amount')"
     scores = "json_extract(component.value, '$.scores')"
+    cell_sums = (
+        CellSum("records", "coalesce(sum(counted), 0)", "{0}.records + excluded.records"),
+        CellSum("runtime", "coalesce(sum(counted * runtime), 0)", "{0}.runtime + excluded.runtime"),
+        CellSum("left_out", "sum(CASE WHEN counted IS NULL THEN sign ELSE 0 END)", "{0}.left_out + excluded.left_out"),
+        *_sums("cores", is_small=True),
+        *_sums("memory", is_small=False),
+        *_sums("gpu", is_small=True),
+        *_sums("total_cpu", is_small=True),
+    )
+    component_sums = (
+        CellSum("records", "coalesce(sum(counted), 0)", "{0}.records + excluded.records"),
+        *[replace(each, read=f"coalesce({each.read}, 0)") for each in _sums("amount", is_small=False)],
+    )
+    counted = f"CASE WHEN {_TOO_LARGE} THEN NULL ELSE sign END"
+    present = f"CASE WHEN {_TOO_LARGE} THEN 0 ELSE {{}} END"
+    digest = None
+    # Division truncates toward zero, so all counts from the year 1.
+    day = "(({} + 62135596800000000) / 86400000000 - 719162)"
+    first_of_month = "CAST(julianday(({}) * 86400, 'unixepoch', 'start of month') - 2440587.5 AS INTEGER)"
+    earlier = "coalesce(min({0}, {1}), {0}, {1})"
+    later = "coalesce(max({0}, {1}), {0}, {1})"
+    name_or_none = "ifnull({0}, '') AS {0}"
+    no_name = "''"
+    no_labels = Sql("'{}'")
+    rolled_columns = (
+        "records, runtime, left_out, first_stop, last_stop, first_gone, last_gone, cores, cores_high, cores_low,"
+        " memory, memory_high, memory_low, gpu, gpu_high, gpu_low, total_cpu, total_cpu_high, total_cpu_low"
+    )
+    rolled_components = "component, records, amount, amount_high, amount_low"
+    by_no_position = "+{}"
     rolled_cells = (
-        "SELECT (period + %s) * 86400000000 AS stop_time, site, user_group, user_name, document,"
-        " nullif(score_set, 0) AS score_set, component, records, amount, runtime_high, runtime_low,"
-        " first_stop, last_stop, gone_first, gone_last, left_out, level < %s AS has_cpu_time"
-        " FROM rollups INNER JOIN rollup_labels ON number = labels"
-        " WHERE level IN (%s, %s) AND period >= %s AND period < %s"
+        "SELECT (period + %s) * 86400000000 AS stop_time, nullif(site, '') AS site,"
+        " nullif(user_group, '') AS user_group, nullif(user_name, '') AS user_name, labels AS document,"
+        " nullif(score_set, 0) AS score_set, (present & 8) > 0 AS has_cpu_time, {0}"
+        " FROM {1} WHERE level = %s AND period >= %s AND period < %s"
     )
     rolled_cells_of_users = rolled_cells.replace(
         "period >= %s AND period < %s",
-        "period IN (SELECT value FROM json_each(%s)) AND labels IN (SELECT number FROM rollup_labels"
-        " WHERE user_name IN (SELECT value FROM json_each(%s)))",
-    )
-    rolled_changes = (
-        "SELECT day * 86400000000, json_extract(labels, '$.site_id[0]'), json_extract(labels, '$.group_id[0]'),"
-        " json_extract(labels, '$.user_id[0]'), '{\"meta\":' || labels || '}', nullif(json_extract(cell, '$[1]'), 0),"
-        " json_extract(part.value, '$[0]'), json_extract(part.value, '$[1]'), json_extract(part.value, '$[2]'),"
-        " json_extract(part.value, '$[3]'), json_extract(part.value, '$[4]'), json_extract(cell, '$[2]'),"
-        " json_extract(cell, '$[3]'), json_extract(cell, '$[4]'), json_extract(cell, '$[5]'),"
-        " CASE json_extract(part.value, '$[0]') WHEN '' THEN json_extract(cell, '$[6]') END, json_extract(cell, '$[9]')"
-        " FROM (SELECT day, each.value AS cell, json_extract(each.value, '$[0]') AS labels"
-        " FROM rollup_changes, json_each(changes) AS each WHERE day >= %s AND day < %s),"
-        " json_each(cell, '$[7]') AS part"
-    )
-    rolled_changes_of_key = rolled_changes.replace("(cell, '$[4]')", "(cell, '$[10]')").replace(
-        "(cell, '$[5]')", "(cell, '$[11]')"
+        "period IN (SELECT value FROM json_each(%s)) AND user_name IN (SELECT value FROM json_each(%s))",
     )
     rolled_day = "(stop_time + coalesce(CAST({} AS INTEGER), 0) * 86400000000)"
     runtime_in_index = "(stop_time - start_time) / 1000000"  # of a generated column, no index covers it
@@ -174,9 +243,32 @@ class SqliteDialect(Dialect):
         columns, limbs = sum_of("ran", self.arithmetic)
         return ["count(*)", "min(stopped)", "max(stopped)", *columns], limbs
 
-    def rolled_sum(self, number: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
-        """Columns for the sum of a number of the cells."""
-        return sum_of(number, self.arithmetic)
+    def entries(self, key: str) -> tuple[Sql, Sql]:
+        """The values of a version under a meta key."""
+        is_first: LiteralString = (
+            "meta.key = %s AND NOT EXISTS (SELECT 1 FROM json_each(meta.value) AS earlier"
+            " WHERE earlier.value = entry.value AND earlier.key < entry.key)"
+        )
+        values: LiteralString = "json_each(version.document, '$.meta') AS meta, json_each(meta.value) AS entry"
+        return Sql(values), Sql(is_first, (key,))
+
+    def labels_of(self, parts: Sequence[str]) -> Sql:
+        """The labels of cells, as a document has them."""
+        members = join(" || ", [_label(part) for part in parts])
+        return Sql(f"'{{\"meta\":{{' || substr({members.sql}, 2) || '}}}}'", members.parameters)
+
+    def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
+        """Number of records, stop times, what is left out, sum of runtimes."""
+        runtimes, limbs = sum_of("runtime", self.arithmetic)
+        stops: Sequence[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(first_gone)", "max(last_gone)"]
+        return ["sum(records)", *stops, "sum(left_out)", *runtimes], limbs
+
+    def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
+        """Sums of amounts and of products."""
+        amounts, limbs = sum_of(column, self.arithmetic)
+        highs, high_limbs = sum_of(f"{column}_high", self.arithmetic)
+        lows, low_limbs = sum_of(f"{column}_low", self.arithmetic)
+        return [*amounts, *highs, *lows], limbs, (*[40 + limb for limb in high_limbs], *low_limbs)
 
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Sums of amounts and of products."""
@@ -208,7 +300,7 @@ def other_times(query: RecordQuery) -> Sql | None:
 def perhaps_of(users: Sequence[str]) -> Sql:
     """The records of users, and those that only their documents tell, by a pass over an index that has the users."""
     among: LiteralString = f"more IS NOT NULL OR user_name {_is_one_of(users)}"
-    return Sql(f"seq IN (SELECT seq FROM records INDEXED BY records_by_stop WHERE {among})", tuple(users))  # noqa: S608 literals
+    return Sql(f"position IN (SELECT position FROM records INDEXED BY records_by_stop WHERE {among})", tuple(users))  # noqa: S608 literals
 
 
 def _compared_times(leaf: Leaf) -> Sequence[TimeCompares]:

@@ -12,16 +12,20 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from auditord.database.instants import EPOCH, MICROSECOND, to_micros
+from auditord.database.sql_files import load_queries
 from auditord.store.bulks import Bulk
-from auditord.store.changes import add_bulk, change_each, outbox_row
+from auditord.store.changes import add_bulk, change_each
 from auditord.store.planning import Addition, Change, Outcome
 from auditord.store.protocol import Verdict
-from auditord.store.rollups.changes import changes_of_records
 from auditord.store.rows import PendingRecord, RecordRow
-from auditord.store.sqlite.counting import BETWEEN_NOTES, QUERIES, count_arrivals, count_changes
-from auditord.store.work import Atomic, Count, ForEach, Overtaken, Records, Refused, RolledKeys, Statement, Step, Work
+from auditord.store.sqlite.dialect import marked
+from auditord.store.work import Atomic, Compiled, ForEach, Overtaken, Records, Refused, Statement, Step, Work
 
 T = TypeVar("T")
+
+QUERIES: Final = load_queries("auditord.store.sqlite", "queries.sql", "feed.sql", "archiving.sql", "lake.sql")
+"""All statements of the store."""
+
 Values: TypeAlias = tuple[object, ...]
 
 _TOGETHER: Final = (500, 50, 5, 1)
@@ -69,10 +73,8 @@ def _do(connection: sqlite3.Connection, step: Step) -> Any:  # Any: the answer i
                 return connection.executemany(QUERIES[name], values).rowcount
             case Records(name, pending):
                 return connection.executemany(QUERIES[name], record_values(pending)).rowcount
-            case Count():
-                return count_changes(connection, step)
-            case RolledKeys():
-                return _rolled_keys(connection)
+            case Compiled(statement):
+                return connection.execute(*marked(statement)).fetchall()
             case Atomic(make):
                 with _savepoint(connection):
                     return run(connection, make())
@@ -80,61 +82,40 @@ def _do(connection: sqlite3.Connection, step: Step) -> Any:  # Any: the answer i
         raise Refused(str(error)) from error
 
 
-class Changes:
-    """Makes changes that wait together; to be given to :meth:`auditord.database.Database.gathering`.
+def make_changes(connection: sqlite3.Connection, changes: Sequence[Change]) -> Sequence[Outcome]:
+    """Make changes that wait together, inside a transaction; returns the outcome of each.
 
     Nearly all records are new: they are added at once, and a plan is made only where that does not do.
     """
-
-    def __init__(self) -> None:
-        self._uncounted = 0
-
-    def __call__(self, connection: sqlite3.Connection, changes: Sequence[Change]) -> Sequence[Outcome]:
-        """The outcome of each change, inside a transaction."""
-        new = {each.pending.row.record_id: each.pending for each in changes if isinstance(each, Addition)}
-        added = list(new.values())
-        if len(new) < len(changes) or not has_added(connection, added, record_values(added)):
-            return run(connection, change_each(changes))
-        self._uncounted += len(new)
-        if self._uncounted >= BETWEEN_NOTES:
-            self._uncounted = 0
-            count_arrivals(connection)
-        return [Verdict.ADDED] * len(new)
+    new = {each.pending.row.record_id: each.pending for each in changes if isinstance(each, Addition)}
+    if len(new) < len(changes) or not has_added(connection, list(new), record_values(new.values())):
+        return run(connection, change_each(changes))
+    return [Verdict.ADDED] * len(new)
 
 
 def change_in_bulk(connection: sqlite3.Connection, bulk: Bulk, values: Sequence[Values]) -> Sequence[Outcome]:
     """The outcomes of many additions, inside a transaction; with the values of all, made before it began."""
-    if not bulk.are_distinct or not has_added(connection, bulk.pending(), values):
+    if not bulk.are_distinct or not has_added(connection, bulk.ids, values):
         return run(connection, add_bulk(bulk))
-    count_arrivals(connection)
     return [Verdict.ADDED] * len(bulk)
 
 
-def has_added(connection: sqlite3.Connection, new: Sequence[PendingRecord], values: Sequence[Values]) -> bool:
+def has_added(connection: sqlite3.Connection, record_ids: Sequence[str], values: Sequence[Values]) -> bool:
     """Add records that are all new; False, and nothing is done, if one of them is known or refused."""
+    ids = msgspec.json.encode(record_ids).decode()
+    if connection.execute(QUERIES["has_archived"], (ids,)).fetchone() == (1,):
+        return False
     try:
         with _savepoint(connection):
-            _insert(connection, new, values)
-            if changes := changes_of_records(new, _rolled_keys(connection)).noted():
-                _do(connection, ForEach("note_rollup_changes", changes))
-            if forwarded := [outbox_row("insert", each) for each in new if each.forwarded]:
-                _do(connection, ForEach("put_outbox", forwarded))
-    except (Overtaken, Refused, *_REFUSALS):
+            _insert(connection, values)
+    except (Overtaken, *_REFUSALS):
         return False
     return True
 
 
-def _rolled_keys(connection: sqlite3.Connection) -> Sequence[str]:
-    return [key for _, key, _ in connection.execute(QUERIES["list_rolled_keys"])]
-
-
-def _insert(connection: sqlite3.Connection, new: Sequence[PendingRecord], values: Sequence[Values]) -> None:
-    ids = msgspec.json.encode([each.row.record_id for each in new]).decode()
-    if connection.execute(QUERIES["has_archived"], (ids,)).fetchone() == (1,):
+def _insert(connection: sqlite3.Connection, values: Sequence[Values]) -> None:
+    if _insert_rows(connection, values) < len(values):
         raise Overtaken
-    if _insert_rows(connection, values) < len(new):
-        raise Overtaken
-    connection.execute(QUERIES["note_new_lake_changes"], (ids,))
 
 
 def _insert_rows(connection: sqlite3.Connection, values: Sequence[Values]) -> int:
@@ -155,7 +136,7 @@ def _insertion_of(size: int) -> str:
     return f"{before}{', '.join([re.sub(r'[0-9]+', '', values)] * size)}{behind}"
 
 
-def record_values(pending: Sequence[PendingRecord]) -> list[Values]:
+def record_values(pending: Iterable[PendingRecord]) -> list[Values]:
     """The values of records in the order of all statements for records, see ``insert_records``."""
     return [_values(each, each.row) for each in pending]
 
@@ -164,7 +145,7 @@ def _values(pending: PendingRecord, row: RecordRow) -> Values:
     labels, amounts = row.labels, row.amounts
     return (
         row.record_id, row.start_time, row.stop_time, labels.site, labels.user_group, labels.user_name, row.more,
-        amounts.cores, amounts.memory, amounts.gpu, amounts.total_cpu, row.content, row.document,
+        amounts.others, amounts.cores, amounts.memory, amounts.gpu, amounts.total_cpu, row.content, row.document,
         pending.score_set, (pending.provenance.received_at - EPOCH) // MICROSECOND, pending.source,
     )  # fmt: skip
 

@@ -1,21 +1,8 @@
 -- The statements behind the lake.
 
--- name: note_new_lake_changes
--- Note that records are new, where there is a lake.
-INSERT INTO lake_changes (record_id, known)
-SELECT value, 0
-FROM json_each(:ids)
-WHERE EXISTS (SELECT 1 FROM lake WHERE lake_id <> '')
-
--- name: note_lake_changes
--- Note that records have changed, where there is a lake.
-INSERT INTO lake_changes (record_id, known, stop_time)
-SELECT ?1, ?2, ?3
-WHERE EXISTS (SELECT 1 FROM lake WHERE lake_id <> '')
-
 -- name: read_lake
--- Which lake has the records, and which batch was the last.
-SELECT store_id, lake_id, batch
+-- Which lake has the records, and the highest number of a batch that was given.
+SELECT store_id, lake_id, given
 FROM lake
 
 -- name: see_one_moment
@@ -24,16 +11,12 @@ SELECT 1
 
 -- name: lock_lake
 -- The same; nobody else writes.
-SELECT store_id, lake_id, batch
+SELECT store_id, lake_id, given
 FROM lake
-
--- name: hold_lake
--- Nobody else writes.
-SELECT 1
 
 -- name: begin_lake
 -- Give the store the id that the lake knows it by.
-INSERT INTO lake (store_id, lake_id, batch)
+INSERT INTO lake (store_id, lake_id, given)
 SELECT :store_id, '', 0
 WHERE NOT EXISTS (SELECT 1 FROM lake)
 
@@ -42,52 +25,35 @@ WHERE NOT EXISTS (SELECT 1 FROM lake)
 UPDATE lake
 SET lake_id = :lake_id
 
--- name: note_lake_batch
--- Note which batch is the last.
+-- name: note_given
+-- Note up to which position a batch is given.
 UPDATE lake
-SET batch = :batch
+SET given = max(given, :given)
 
--- name: drop_lake_changes
--- Forget all changes.
-DELETE FROM lake_changes
+-- name: count_unread
+-- How many versions lie behind a position.
+SELECT
+    (SELECT count(*) FROM records WHERE position > :position)
+    + (SELECT count(*) FROM archived_records WHERE position > :position)
+    + (SELECT count(*) FROM removals WHERE position > :position AND former <= :position)
 
--- name: note_all_records
--- Note every record, of the archive as well, as new.
-INSERT INTO lake_changes (record_id, known)
-SELECT record_id, 0
+-- name: removed_in_slice
+-- Versions from before a slice that were removed in it.
+SELECT record_id, stop_time
+FROM removals
+WHERE position > :after AND position <= :upto AND former <= :after
+
+-- name: records_of_slice
+-- Records of a slice.
+SELECT record_id
 FROM records
-UNION ALL
-SELECT record_id, 0
+WHERE position > :after AND position <= :upto
+
+-- name: archived_of_slice
+-- The same of the archive.
+SELECT record_id, chunk
 FROM archived_records
-
--- name: forget_lake_changes
--- Forget what the lake has.
-DELETE FROM lake_changes
-WHERE batch <= :position
-
--- name: retry_lake_changes
--- Let wait again what was given a number and may have arrived or not.
-UPDATE lake_changes
-SET batch = NULL, known = 1
-WHERE batch IS NOT NULL
-
--- name: list_lake_changes
--- The changes that have waited longest.
-SELECT number, record_id, known, stop_time
-FROM lake_changes
-ORDER BY number
-LIMIT :limit
-
--- name: number_lake_changes
--- Note with which batch changes are synced.
-UPDATE lake_changes
-SET batch = :batch
-WHERE number IN (SELECT value FROM json_each(:numbers))
-
--- name: count_lake_changes
--- How many changes wait.
-SELECT count(*)
-FROM lake_changes
+WHERE position > :after AND position <= :upto
 
 -- name: read_records_by_id
 -- Records as they are now.

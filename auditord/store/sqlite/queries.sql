@@ -5,10 +5,10 @@
 -- of all statements for each of many records: columns of RecordRow, then the number of its scores, its arrival, the
 -- number of its sender.
 INSERT INTO records (
-    record_id, start_time, stop_time, site, user_group, user_name, more, cores, memory, gpu, total_cpu, content, document,
-    score_set, received_at, source_id
+    record_id, start_time, stop_time, site, user_group, user_name, more, others, cores, memory, gpu, total_cpu, content,
+    document, score_set, received_at, source_id
 )
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
 ON CONFLICT (record_id) DO NOTHING
 
 -- name: has_archived
@@ -20,29 +20,33 @@ SELECT EXISTS (SELECT 1 FROM archived_records WHERE record_id IN (SELECT value F
 -- Put a record in the place of the stored one; when the run was first heard of stays.
 UPDATE records
 SET
-    start_time = ?2, stop_time = ?3, site = ?4, user_group = ?5, user_name = ?6, more = ?7, cores = ?8, memory = ?9,
-    gpu = ?10, total_cpu = ?11, content = ?12, document = ?13, score_set = ?14, updated_at = ?15, source_id = ?16
+    position = (SELECT max(position) FROM removals WHERE record_id = ?1),
+    start_time = ?2, stop_time = ?3, site = ?4, user_group = ?5, user_name = ?6, more = ?7, others = ?8, cores = ?9,
+    memory = ?10, gpu = ?11, total_cpu = ?12, content = ?13, document = ?14, score_set = ?15, updated_at = ?16,
+    source_id = ?17
 WHERE record_id = ?1
 
 -- name: move_records
 -- Change when a record started and stopped, and its wire text with it.
 UPDATE records
-SET start_time = ?2, stop_time = ?3, document = ?5, updated_at = ?6
+SET
+    position = (SELECT max(position) FROM removals WHERE record_id = ?1),
+    start_time = ?2, stop_time = ?3, document = ?5, updated_at = ?6
 WHERE record_id = ?1
 
 -- name: find_records
 -- Records by id, as far as plans need them; those of the archive with their chunks, and without a document.
-SELECT records.record_id, start_time, stop_time, content, document, seq, score_set, NULL
+SELECT records.record_id, start_time, stop_time, content, document, NULL
 FROM json_each(:wanted) AS wanted
 INNER JOIN records ON records.record_id = json_extract(wanted.value, '$.record_id')
 UNION ALL
-SELECT archived_records.record_id, start_time, stop_time, content, NULL, 0, NULL, chunk
+SELECT archived_records.record_id, start_time, stop_time, content, NULL, chunk
 FROM json_each(:wanted) AS wanted
 INNER JOIN archived_records ON archived_records.record_id = json_extract(wanted.value, '$.record_id')
 
 -- name: lock_records
 -- The same; nobody else writes.
-SELECT records.record_id, start_time, stop_time, content, document, seq, score_set
+SELECT records.record_id, start_time, stop_time, content, document
 FROM json_each(:ids) AS wanted
 INNER JOIN records ON records.record_id = wanted.value
 
@@ -81,7 +85,7 @@ VALUES (:scores)
 -- name: note_differences
 -- Keep a record that differs from the stored one; one that came before comes to the top.
 INSERT OR REPLACE INTO differences (record_id, content, offered, seen_at, source_id)
-VALUES (?1, ?12, ?13, ?15, ?16)
+VALUES (?1, ?13, ?14, ?16, ?17)
 
 -- name: settle_differences
 -- Forget the differences of records that have been overwritten.
@@ -119,7 +123,9 @@ WHERE record_id = ?1
 -- name: redact_records
 -- Change what the meta of a record decides, and its wire text.
 UPDATE records
-SET site = ?2, user_group = ?3, user_name = ?4, more = ?5, content = ?6, document = ?8
+SET
+    position = (SELECT max(position) FROM removals WHERE record_id = ?1),
+    site = ?2, user_group = ?3, user_name = ?4, more = ?5, content = ?6, document = ?8
 WHERE record_id = ?1
 
 -- name: versions_of_records
@@ -176,25 +182,6 @@ INNER JOIN sources AS changers ON changers.source_id = versions.changed_by
 INNER JOIN sources ON sources.source_id = versions.source_id
 WHERE versions.record_id = :record_id
 ORDER BY versions.number
-
--- name: put_outbox
--- Keep a change for senders.
-INSERT INTO outbox (operation, document, received_at, source_id)
-VALUES (?1, ?2, ?3, ?4)
-
--- name: list_outbox
--- The changes that have waited longest.
-SELECT
-    outbox.number, outbox.operation, outbox.document, outbox.received_at, sources.principal, sources.agent
-FROM outbox
-INNER JOIN sources ON sources.source_id = outbox.source_id
-ORDER BY outbox.number
-LIMIT :limit
-
--- name: forget_outbox
--- Drop changes that have been forwarded.
-DELETE FROM outbox
-WHERE number IN (SELECT value FROM json_each(:numbers))
 
 -- name: fill_probe
 -- Take room for a large record.

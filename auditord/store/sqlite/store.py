@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -14,26 +15,26 @@ from auditord.database.memory import SqliteMemory, sqlite_memory
 from auditord.database.migrations import load_migrations, require_current
 from auditord.database.pages import PAGE_BYTES, Page
 from auditord.database.readers import Query, take_page
-from auditord.store.aggregates import Folding, Row
+from auditord.store.aggregates import Folding, NotRolledUp, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.archived import Counted
 from auditord.store.archiving import read_counted
 from auditord.store.bulks import Bulk
-from auditord.store.conditions import compile_query
+from auditord.store.conditions import can_be_there, compile_query
+from auditord.store.counting import read_counts, set_counted_keys, unread_values
+from auditord.store.feed import begin_outbox
 from auditord.store.listing import FEW_TO_SORT, have_few, users_wanted
 from auditord.store.planning import Outcome
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
-from auditord.store.rollups.scope import Scope, require
-from auditord.store.rollups.upkeep import Pages
+from auditord.store.rollups.scope import Scope, rolled_part
 from auditord.store.sql import Sql
-from auditord.store.sqlite.counting import QUERIES, has_none, read_counts, set_counted_keys
 from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, perhaps_of, take_rows
-from auditord.store.sqlite.driver import Changes, change_in_bulk, record_values, run
+from auditord.store.sqlite.driver import QUERIES, change_in_bulk, make_changes, record_values, run
 from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow
-from auditord.store.store import Recognise, SqlRecordStore, difference, refuse_unfinished_copy
-from auditord.store.work import Work
-from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
-from auditord_hookspecs.query import AnyOf, SortField
+from auditord.store.store import Recognise, SqlRecordStore, Sums, difference, refuse_unfinished_copy
+from auditord.store.work import Work, as_json, ask, atomic
+from auditord_hookspecs import AggregateQuery, RecordQuery
+from auditord_hookspecs.query import AnyOf, Condition, Leaf, MetaContains, MetaContainsAny, SortField, fold
 
 T = TypeVar("T")
 
@@ -45,9 +46,9 @@ _ROWS_AT_ONCE: Final = 64
 class SqliteRecordStore(SqlRecordStore):
     """Implements :class:`auditord.store.protocol.RecordStore` on one file. Make one with :meth:`open`."""
 
-    def __init__(self, database: Database, *, outbox: bool = False, keeps_rollups: bool = False) -> None:
+    def __init__(self, database: Database, *, keeps_rollups: bool = False) -> None:
         """Use :meth:`open`."""
-        super().__init__(database.gathering(Changes()), outbox=outbox, keeps_rollups=keeps_rollups)
+        super().__init__(database.gathering(make_changes), SqliteDialect(), keeps_rollups=keeps_rollups)
         self._database = database
 
     @classmethod
@@ -65,7 +66,7 @@ class SqliteRecordStore(SqlRecordStore):
         Args:
             path: the file; its folder must exist.
             counted_keys: meta keys whose values :meth:`counts` has.
-            outbox: whether changes are kept for senders.
+            outbox: whether senders forward what clients change, see :meth:`RecordStore.outbox`.
             max_page_count: pages that the file may have at most: a test's way to fill a disk.
             recognise: makes work that raises StoreMismatch if it is not the expected store.
 
@@ -75,12 +76,14 @@ class SqliteRecordStore(SqlRecordStore):
             StoreUnavailable: it cannot be opened, or not be written.
         """
         database = Database.open(path, MIGRATIONS, max_page_count=max_page_count)
-        store = cls(database, outbox=outbox, keeps_rollups=True)
+        store = cls(database, keeps_rollups=True)
         try:
             await store._read(refuse_unfinished_copy(path))
             if recognise is not None:
                 await store._read(await recognise())
-            await store._database.write(lambda connection: set_counted_keys(connection, counted_keys))
+            await store._write(lambda: atomic(lambda: set_counted_keys(counted_keys, others_too=False)))
+            if outbox:
+                await store._write(lambda: atomic(begin_outbox))
             store.rollups.wake()
         except BaseException:
             await store.close()
@@ -125,7 +128,7 @@ class SqliteRecordStore(SqlRecordStore):
 
     async def counts(self) -> RecordCounts:
         """See :class:`RecordStore`."""
-        return await self._database.read(read_counts)
+        return await self._read(read_counts(None, self._dialect))
 
     @asynccontextmanager
     async def differences(self) -> AsyncGenerator[AsyncIterator[Difference], None]:
@@ -169,50 +172,81 @@ class SqliteRecordStore(SqlRecordStore):
     async def _read(self, work: Work[T]) -> T:
         return await self._database.read(lambda connection: run(connection, work))
 
-    def _rows(self, name: str, parameters: Mapping[str, object]) -> AbstractAsyncContextManager[Pages]:
-        return self._database.stream(
-            lambda _: (QUERIES[name], parameters), lambda cursor: take_page(cursor, _ROWS_AT_ONCE)
-        )
-
-    async def sums(self, query: AggregateQuery, scope: Scope | None) -> tuple[Aggregates, Counted]:
+    async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
         """See :class:`SqlRecordStore`."""
         try:
             with noticing_overflow():
-                return await self._summed(query, scope, Arithmetic.LIKELY)
+                return await self._summed(query, Arithmetic.LIKELY, from_cells=from_cells)
         except Overflow:
-            return await self._summed(query, scope, Arithmetic.SPLIT)
+            pass
+        try:
+            return await self._summed(query, Arithmetic.SPLIT, from_cells=from_cells)
+        except Overflow as overflow:  # a cell is full, which takes a million records of the largest amounts
+            raise NotRolledUp from overflow
 
-    async def _summed(
-        self, query: AggregateQuery, scope: Scope | None, arithmetic: Arithmetic
-    ) -> tuple[Aggregates, Counted]:
-        counted: list[Counted] = []
-        compiled = compile_aggregate(query, SqliteDialect(arithmetic, windowed=query.window is not None), scope)
-        folding = Folding(query, compiled.parts)
+    async def _summed(self, query: AggregateQuery, arithmetic: Arithmetic, *, from_cells: bool) -> Sums:
+        dialect = SqliteDialect(arithmetic, windowed=query.window is not None)
+        made: list[tuple[Folding, Counted, Scope | None]] = []
 
         def fold(cursor: sqlite3.Cursor) -> Page[Row]:  # in a reader's thread: thousands of groups take their time
             page = take_rows(cursor)
-            folding.add(page.rows)
+            made[0][0].add(page.rows)
             return page
 
         def make(connection: sqlite3.Connection) -> Query:
-            run(connection, require(scope))
-            counted.append(run(connection, read_counted()))
+            rolled = run(connection, rolled_part(query)) if from_cells else None
+            compiled = compile_aggregate(query, dialect, rolled)
+            scope = None if rolled is None else rolled.scope
+            made.append((Folding(query, compiled.parts), run(connection, read_counted()), scope))
             return marked(compiled.statement)
 
         async with self._database.stream(make, fold) as pages:
             async for _ in pages:
                 pass
-        return await asyncio.to_thread(folding.result), counted[0]
+        folding, counted, scope = made[0]
+        return Sums(await asyncio.to_thread(folding.result), counted, scope)
 
 
 def _compiled(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
     """The statement of a query, by what the store knows of its records."""
-    if has_none(connection, query.where):
+    if run(connection, has_none(query.where)):
         query = replace(query, where=AnyOf())
     users = users_wanted(query) if query.order.field is SortField.START else ()  # in other orders, an index has them
     if bool(users) and run(connection, have_few(users, query.limit)):
         return compile_query(query, SqliteDialect(), perhaps_of(users), few=True)
     return compile_query(query, SqliteDialect(), few=_leaves_few(connection, query))
+
+
+def has_none(where: Condition) -> Work[bool]:
+    """Return whether no record can fulfil a condition, since the counts know none with the values that it asks for.
+
+    False where they do not tell. No index has the values, so that without counts all records are read for nothing.
+    """
+    positions: Mapping[str, int] = dict((yield from ask("list_counted_keys")))
+    leaves: dict[Leaf, bool] = {}
+    for leaf in fold(where, lambda leaf: (leaf,), _all_leaves, _all_leaves):
+        leaves[leaf] = yield from _is_unknown(leaf, positions)
+    return fold(where, leaves.__getitem__, any, all)
+
+
+def _all_leaves(parts: Sequence[tuple[Leaf, ...]]) -> tuple[Leaf, ...]:
+    return tuple(chain.from_iterable(parts))
+
+
+def _is_unknown(leaf: Leaf, positions: Mapping[str, int]) -> Work[bool]:
+    match leaf:
+        case MetaContains(key, value):
+            values: Sequence[str] = (value,)
+        case MetaContainsAny(key, values):
+            pass
+        case _:
+            return False
+    if key not in positions or not all(map(can_be_there, values)):
+        return False
+    if (yield from ask("has_count", key=key, values=as_json(values))):
+        return False
+    unread = yield from unread_values(key, positions[key], SqliteDialect())
+    return {value for value, _ in unread}.isdisjoint(values)
 
 
 def _leaves_few(connection: sqlite3.Connection, query: RecordQuery) -> bool:

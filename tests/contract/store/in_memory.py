@@ -15,17 +15,15 @@ from auditord.database.instants import to_micros
 from auditord.database.memory import PluginMemory
 from auditord.store.archived import Counted
 from auditord.store.bulks import Bulk
-from auditord.store.changes import KeptVersion, Move, OutboxRow, add_bulk, change_each
-from auditord.store.lake_changes import LakeChange
+from auditord.store.changes import KeptVersion, Move, add_bulk, change_each
+from auditord.store.feed import Removed
 from auditord.store.planning import Change
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
-from auditord.store.rollups.deltas import DayChange
-from auditord.store.rollups.scope import Scope
-from auditord.store.rollups.upkeep import Pages
 from auditord.store.rows import PendingRecord, RecordRow
-from auditord.store.store import SqlRecordStore, difference
-from auditord.store.work import Atomic, Count, ForEach, Records, RolledKeys, Rows, Statement, Step, Work, as_json
-from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+from auditord.store.sqlite.dialect import SqliteDialect
+from auditord.store.store import SqlRecordStore, Sums, difference
+from auditord.store.work import Atomic, Compiled, ForEach, Records, Rows, Statement, Step, Work, as_json
+from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.wire import decode_record
 
 T = TypeVar("T")
@@ -44,8 +42,6 @@ class MemoryDatabase:
     sources: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     differences: dict[tuple[str, int], Differing] = field(default_factory=dict[tuple[str, int], Differing])
     versions: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
-    outbox: dict[int, OutboxRow] = field(default_factory=dict[int, OutboxRow])
-    entries: int = 0
 
     def run(self, work: Work[T]) -> T:
         """Do work."""
@@ -72,10 +68,8 @@ class MemoryDatabase:
                 return None
             case Records(name, pending):
                 return sum(getattr(self, name)(each) for each in pending)
-            case Count():
-                return None
-            case RolledKeys():
-                return ()
+            case Compiled():
+                raise AssertionError("statements that are put together are tested with the databases")
             case Atomic(make):
                 before = {name: type(table)(table) for name, table in vars(self).items()}
                 try:
@@ -120,16 +114,16 @@ class MemoryDatabase:
     def find_records(self, wanted: str) -> Rows:
         whole = {each["record_id"]: each["whole"] for each in msgspec.json.decode(wanted)}
         return [
-            (*identity, document if whole[identity[0]] or identity[2] is None else None, 0, None)
-            for *identity, document, _, _ in self.lock_records(as_json(list(whole)))
+            (*identity, document if whole[identity[0]] or identity[2] is None else None)
+            for *identity, document in self.lock_records(as_json(list(whole)))
         ]
 
     def lock_records(self, ids: str) -> Rows:
         found = [self.records[record_id][0] for record_id in msgspec.json.decode(ids) if record_id in self.records]
-        return [(row.record_id, row.start_time, row.stop_time, row.content, row.document, 0, None) for row in found]
+        return [(row.record_id, row.start_time, row.stop_time, row.content, row.document) for row in found]
 
     def get_documents(self, ids: str) -> Rows:
-        return [(record_id, document, None) for record_id, *_, document, _, _ in self.lock_records(ids)]
+        return [(record_id, document, None) for record_id, *_, document in self.lock_records(ids)]
 
     def find_archived(self, ids: str) -> Rows:
         return []
@@ -166,25 +160,14 @@ class MemoryDatabase:
             if of == record_id
         ]
 
-    def note_rollup_changes(self, change: DayChange) -> None:
-        """Nothing: roll-ups are tested with the databases."""
+    def note_removals(self, removed: Removed) -> None:
+        """Nothing: the feed is tested with the databases."""
 
-    def note_lake_changes(self, change: LakeChange) -> None:
-        """Nothing: changes for the lake are tested with the databases."""
+    def continue_positions(self) -> None:
+        """Nothing, likewise."""
 
-    def put_outbox(self, row: OutboxRow) -> None:
-        self.entries += 1
-        self.outbox[self.entries] = row
-
-    def list_outbox(self, limit: int) -> Rows:
-        return [
-            (number, row.operation, row.document, to_micros(row.received_at), *self._names(row.source_id))
-            for number, row in sorted(self.outbox.items())[:limit]
-        ]
-
-    def forget_outbox(self, numbers: str) -> None:
-        for number in msgspec.json.decode(numbers):
-            self.outbox.pop(number, None)
+    def note_forwards(self, removed: Removed) -> None:
+        """Nothing, likewise."""
 
     def _names(self, source: int) -> tuple[str | None, str | None]:
         principal, agent = self.sources[source]
@@ -195,10 +178,10 @@ class MemoryDatabase:
 
 
 class MemoryRecordStore(SqlRecordStore):
-    """A record store as far as plans go: it adds, closes, replaces, corrects and forwards."""
+    """A record store as far as plans go: it adds, closes, replaces and corrects."""
 
-    def __init__(self, database: MemoryDatabase, counted_keys: Sequence[str], *, outbox: bool) -> None:
-        super().__init__(self._change, outbox=outbox, keeps_rollups=False)
+    def __init__(self, database: MemoryDatabase, counted_keys: Sequence[str]) -> None:
+        super().__init__(self._change, SqliteDialect(), keeps_rollups=False)
         self._database = database
         self._counted_keys = counted_keys
 
@@ -228,10 +211,7 @@ class MemoryRecordStore(SqlRecordStore):
 
         yield pages(), Counted()
 
-    def _rows(self, name: str, parameters: Mapping[str, object]) -> AbstractAsyncContextManager[Pages]:
-        raise AssertionError("roll-ups are tested with the databases")
-
-    async def sums(self, query: AggregateQuery, scope: Scope | None) -> tuple[Aggregates, Counted]:
+    async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
         raise AssertionError("sums are tested with the databases")
 
     async def counts(self) -> RecordCounts:

@@ -1,4 +1,4 @@
-"""A store notes which records the lake does not have as they are; each change gets the number of one batch."""
+"""The lake follows the feed: each batch is what changed behind the position that the lake has."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -14,6 +14,7 @@ from auditord.store.lake import LakeBatch, LakeDiverged, LakeState
 from auditord_hookspecs import Component, Record, RecordUpdate
 from auditord_hookspecs.wire import encode_record
 from tests.archive_in_memory import MemoryArchive, archive
+from tests.contract.store.feeds import settled
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +57,12 @@ def ids(batch: LakeBatch) -> list[str]:
     return sorted(copy.record.record_id for copy in batch.records)
 
 
-async def test_nothing_is_noted_before_there_is_a_lake(stores: StoreFactory) -> None:
+async def batch_behind(store: RecordStore, position: int, limit: int = 100) -> LakeBatch:
+    await settled(store)
+    return await store.lake_batch(position, limit)
+
+
+async def test_nothing_is_kept_before_there_is_a_lake(stores: StoreFactory) -> None:
     async with stores() as store:
         await put(store, job("job-1"))
         await store.add(job("job-2"), SLURM, Duplicates.SAME_RUN)
@@ -66,71 +72,86 @@ async def test_nothing_is_noted_before_there_is_a_lake(stores: StoreFactory) -> 
 async def test_all_that_was_there_and_all_that_comes_is_synced_once(store: RecordStore) -> None:
     await put(store, job("job-1"))
     await store.add(job("job-2"), SLURM, Duplicates.SAME_RUN)
-    first = await store.lake_batch(0, 100)
-    assert (first.number, ids(first), first.known) == (1, ["before", "job-1", "job-2"], {})
+    assert await store.lake_waiting() == 3
+    first = await batch_behind(store, 0)
+    assert (ids(first), first.known) == (["before", "job-1", "job-2"], {})
     assert first.records[0].received_at == SLURM.received_at
     assert first.records[0].principal == "task:slurm"
-    again = await store.lake_batch(1, 100)
-    assert (again.number, ids(again), await store.lake_waiting()) == (1, [], 0)
+    again = await store.lake_batch(first.number, 100)
+    assert (ids(again), await store.lake_waiting()) == ([], 0)
 
 
-async def test_a_lake_that_ends_leaves_nothing_to_be_noted(store: RecordStore) -> None:
+async def test_a_lake_that_ends_leaves_nothing_to_be_kept(store: RecordStore) -> None:
     await store.begin_lake()
     await put(store, job("job-1"))
     await store.add(job("job-2"), SLURM, Duplicates.SAME_RUN)
     await delete(store, job("before"))
     assert await store.lake_waiting() == 0
     await store.fill_lake(LAKE)
-    assert ids(await store.lake_batch(0, 100)) == ["job-1", "job-2"]
+    assert ids(await batch_behind(store, 0)) == ["job-1", "job-2"]
 
 
-async def test_what_may_have_arrived_is_looked_for_when_it_is_synced_again(store: RecordStore) -> None:
-    await store.lake_batch(0, 100)
-    again = await store.lake_batch(0, 100)
-    assert (again.number, ids(again), again.known) == (2, ["before"], {"before": {None}})
+async def test_a_batch_whose_commit_failed_comes_again(store: RecordStore) -> None:
+    first, again = await batch_behind(store, 0), await store.lake_batch(0, 100)
+    assert (ids(again), again.known, again.number >= first.number) == (["before"], {}, True)
 
 
 async def test_every_change_names_what_the_lake_has(store: RecordStore) -> None:
     await put(store, job("open", stop_time=None), job("moved"), job("gone"), job("redacted"), job("replaced"))
-    await store.lake_batch(0, 100)
+    first = await batch_behind(store, 0)
+    await put(store, job("brief"))
     await store.stop(RecordUpdate("open", (), START + HOUR), SLURM)
     await store.stop(RecordUpdate("moved", (), START + 2 * HOUR), SLURM)
     await store.stop(RecordUpdate("moved", (), START + 3 * HOUR), SLURM)
     await delete(store, job("gone"))
+    await delete(store, job("brief"))
     await store.redact(["redacted"], {"user_id"})
     await store.replace(job("replaced", components=(Component("Cores", 9, ()),)), SLURM)
-    batch = await store.lake_batch(1, 100)
+    batch = await batch_behind(store, first.number)
     assert ids(batch) == ["moved", "open", "redacted", "replaced"]
-    assert batch.known == {
-        "open": {None},
-        "moved": {STOP, to_micros(START + 2 * HOUR)},
-        "gone": {STOP},
-        "redacted": {STOP},
-        "replaced": {STOP},
-    }
+    assert batch.known == {"open": {None}, "moved": {STOP}, "gone": {STOP}, "redacted": {STOP}, "replaced": {STOP}}
     redacted = next(copy.record for copy in batch.records if copy.record.record_id == "redacted")
     assert redacted.meta == {"site_id": ("S",)}
 
 
 async def test_what_differs_or_is_the_same_is_no_change(store: RecordStore) -> None:
-    await store.lake_batch(0, 100)
+    first = await batch_behind(store, 0)
     await put(store, job("before"), job("before", components=(Component("Cores", 9, ()),)))
-    assert ids(await store.lake_batch(1, 100)) == []
+    assert ids(await batch_behind(store, first.number)) == []
 
 
-async def test_records_of_the_archive_are_synced_and_moving_there_is_no_change(store: RecordStore) -> None:
+async def test_records_of_the_archive_are_synced_and_moving_there_is_no_change(stores: StoreFactory) -> None:
     memory = MemoryArchive()
-    store.archive = memory
-    assert await archive(store, memory, START + 2 * HOUR) == 1
-    first = await store.lake_batch(0, 100)
-    assert (ids(first), first.records[0].document) == (["before"], encode_record(job("before")).decode())
-    await store.recall(["before"])
-    assert ids(await store.lake_batch(1, 100)) == []
+    async with stores() as store:
+        store.archive = memory
+        await put(store, job("before"))
+        await settled(store)
+        assert await archive(store, memory, START + 2 * HOUR) == 1
+        await store.begin_lake()
+        await store.fill_lake(LAKE)
+        first = await batch_behind(store, 0)
+        assert (ids(first), first.records[0].document) == (["before"], encode_record(job("before")).decode())
+        await store.recall(["before"])
+        assert ids(await batch_behind(store, first.number)) == []
+
+
+async def test_nothing_moves_to_the_archive_before_the_lake_has_it(store: RecordStore) -> None:
+    await settled(store)
+    assert await store.archivable(START + 2 * HOUR, None, 10) == []
+    first = await batch_behind(store, 0)
+    await store.lake_batch(first.number, 100)
+    assert len(await store.archivable(START + 2 * HOUR, None, 10)) == 1
 
 
 async def test_batches_are_limited_and_in_order(store: RecordStore) -> None:
-    await put(store, job("job-1"), job("job-2"))
-    assert [ids(await store.lake_batch(number, 2)) for number in range(3)] == [["before", "job-1"], ["job-2"], []]
+    for name in ("job-1", "job-2"):
+        await put(store, job(name))
+    position, synced = 0, list[str]()
+    for _ in range(3):
+        batch = await batch_behind(store, position, 1)
+        synced += ids(batch)
+        position = batch.number
+    assert synced == ["before", "job-1", "job-2"]
 
 
 async def test_a_store_that_was_restored_notices_that_the_lake_is_newer(store: RecordStore) -> None:
@@ -138,10 +159,18 @@ async def test_a_store_that_was_restored_notices_that_the_lake_is_newer(store: R
         await store.lake_batch(7, 100)
 
 
+async def test_a_lake_that_was_restored_is_noticed(store: RecordStore) -> None:
+    """The changes between have been forgotten."""
+    first = await batch_behind(store, 0)
+    await store.lake_batch(first.number, 100)
+    with pytest.raises(LakeDiverged, match=f"has batch 0 .* had {first.number} before"):
+        await store.lake_batch(0, 100)
+
+
 async def test_beginning_again_keeps_the_number_and_the_name_of_the_store(store: RecordStore) -> None:
-    await store.lake_batch(0, 100)
+    first = await batch_behind(store, 0)
     before = await store.lake_state()
-    assert await store.begin_lake() == LakeState(before.store_id, "", 1)
+    assert await store.begin_lake() == LakeState(before.store_id, "", first.number)
     await store.fill_lake("another-table")
-    assert await store.lake_state() == LakeState(before.store_id, "another-table", 1)
-    assert ids(await store.lake_batch(0, 100)) == ["before"]
+    assert await store.lake_state() == LakeState(before.store_id, "another-table", first.number)
+    assert ids(await batch_behind(store, 0)) == ["before"]

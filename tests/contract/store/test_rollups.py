@@ -1,15 +1,21 @@
-"""Roll-ups give the sums of the records, whatever has happened to these, on both stores."""
+"""Roll-ups and counts give what the records give, whatever has happened to these, on both stores.
+
+Each answer is compared with a plain evaluation of the records: with cells that have read nothing of the feed, a part of
+it, and all of it.
+"""
 
 # pyright: reportPrivateUsage=false
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from os import environ
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Protocol, TypeVar, cast
+from typing import Final, LiteralString, cast
 
 import anyio
 import msgspec
@@ -19,14 +25,13 @@ from hypothesis import strategies as st
 
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.aggregates import NotRolledUp
-from auditord.store.rollups import upkeep
-from auditord.store.rollups.cells import END, FIRST_DAY, label_row
-from auditord.store.rollups.changes import RollupChanges, label_text, note
-from auditord.store.rollups.folding import FoldingLimits, drop_unused_labels, waiting_changes
+from auditord.store.rollups.cells import FIRST_DAY
+from auditord.store.rollups.folding import fold_slices
 from auditord.store.rollups.scope import MOST_SPLIT_DAYS, scope_of
-from auditord.store.rows import make_row
+from auditord.store.rollups.upkeep import FoldingLimits
+from auditord.store.sql import Sql
 from auditord.store.store import SqlRecordStore
-from auditord.store.work import Work, as_json, ask
+from auditord.store.work import Work, atomic, execute
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
@@ -57,9 +62,10 @@ from auditord_hookspecs.query import (
 )
 from auditord_hookspecs.records import MAX_AMOUNT
 from auditord_hookspecs.wire import decode_record
+from tests.archive_in_memory import MemoryArchive, archive
+from tests.contract.store.conftest import COUNTED_KEYS, StoreFactory
+from tests.contract.store.feeds import settled
 from tests.summed_records import aggregate_records
-
-T = TypeVar("T")
 
 pytestmark = pytest.mark.anyio
 
@@ -70,10 +76,6 @@ BY_COLLECTOR: Final = Provenance(BEGIN, "task:slurm")
 SITE, GROUP, USER = MetaValue("site_id", "site"), MetaValue("group_id", "group"), MetaValue("user_id", "user")
 USAGE: Final = (ComponentUsage("Cores", ("HS23", "none")), ComponentUsage("Memory"), ComponentUsage("Other", ("HS23",)))
 CPU_USAGE: Final = (ComponentUsage("TotalCPU"), ComponentUsage("Cores"))
-
-
-class StoreFactory(Protocol):
-    def __call__(self, *, outbox: bool = False) -> AbstractAsyncContextManager[RecordStore]: ...
 
 
 def stopped(begin: datetime | None, end: datetime | None) -> tuple[TimeCompares, ...]:
@@ -180,7 +182,7 @@ META: Final = st.fixed_dictionaries(
         "VO": st.sampled_from([("x",), ("x",), ("y",), ("y", "x"), ()]),
     },
 )
-AMOUNTS: Final = st.sampled_from([0, 1, 8, 8, 10**12, 2**53 - 1])
+AMOUNTS: Final = st.sampled_from([0, 1, 8, 8, 10**12, 2**43 - 1, 2**43, 2**53 - 1])
 SCORES: Final = st.sampled_from([(), (Score("HS23", 9.2),), (Score("HS23", 18.5), Score("HS06", 1 / 3))])
 COMPONENTS: Final = st.lists(
     st.builds(Component, st.sampled_from(["Cores", "TotalCPU", "Memory", "Other"]), AMOUNTS, SCORES), max_size=3
@@ -189,7 +191,11 @@ HUGE: Final = st.just((Component("Memory", MAX_AMOUNT, ()), Component("Memory", 
 SOME_COMPONENTS: Final = st.one_of(COMPONENTS, COMPONENTS, COMPONENTS, HUGE, HUGE.map(lambda pair: pair[:1]))
 ZONES: Final = st.sampled_from(["UTC", "Europe/Berlin", "Europe/Berlin", "America/St_Johns"])
 HOURS: Final = st.integers(0, 30).map(lambda number: BEGIN + number * 4 * HOUR)
-IDS: Final = st.sampled_from(["r0", "r1", "r2", "r3", "r4"])
+ALL_IDS: Final = ("r0", "r1", "r2", "r3", "r4")
+IDS: Final = st.sampled_from(ALL_IDS)
+
+BY_HAND: Final = FoldingLimits(unread=10**9, quiet_seconds=3_600)
+"""Nothing is folded unless a test asks for it."""
 
 
 @st.composite
@@ -233,8 +239,27 @@ class Redact:
 
 
 @dataclass(frozen=True)
+class Archive:
+    """Records of some hours move to the archive; each comes back before it is asked for."""
+
+    before: datetime
+
+
+@dataclass(frozen=True)
 class Fold:
-    """Changes are folded, as the daemon does now and then."""
+    """All consumers read on, as the daemon lets them now and then; about so many records, or all."""
+
+    limit: int | None
+
+
+@dataclass(frozen=True)
+class Fail:
+    """A process is killed in the middle of folding."""
+
+
+@dataclass(frozen=True)
+class StartOver:
+    """All cells are dropped."""
 
 
 @dataclass(frozen=True)
@@ -246,13 +271,8 @@ class Keep:
     zone: str
 
 
-@dataclass(frozen=True)
-class Unlearn:
-    """As a process that does not know yet which keys have cells."""
-
-
 Change = Add | AddAll | Stop | Replace | Correct | Redact
-Event = Change | Fold | Keep | Unlearn
+Event = Change | Archive | Fold | Fail | StartOver | Keep
 
 EVENTS: Final = st.one_of(
     st.builds(Add, records()),
@@ -261,10 +281,16 @@ EVENTS: Final = st.one_of(
     st.builds(Replace, records()),
     st.builds(Correct, IDS, records() | st.none()),
     st.builds(Redact, IDS, st.sampled_from(["user_id", "VO"])),
-    st.builds(Fold),
+    st.builds(Archive, HOURS),
+    st.builds(Fold, st.sampled_from([1, 1, 2, None])),
+    st.builds(Fail),
+    st.builds(StartOver),
     st.builds(Keep, st.sampled_from([(), ("VO",), ("other", "VO", "site_id")]), st.booleans(), ZONES),
-    st.builds(Unlearn),
 )
+
+
+class Killed(Exception):
+    """An error that no process survives."""
 
 
 async def stored(store: RecordStore) -> list[Record]:
@@ -274,16 +300,38 @@ async def stored(store: RecordStore) -> list[Record]:
 
 async def happen(store: SqlRecordStore, event: Event) -> None:
     match event:
+        case Archive(before):
+            if await store._read(archivable(store)):
+                memory = cast("MemoryArchive", store.archive)
+                if await cast("RecordStore", store).archivable(before, None, 1):
+                    await archive(cast("RecordStore", store), memory, before)
         case Keep(keys, waits, zone):
             store.rollups.keep_by(keys, zone)
             if waits:
-                await filled(store)
-        case Unlearn():
-            store.rollups.keys = ()
-        case Fold():
-            await store.rollups.fold()
+                await folded(store)
+        case Fold(limit):
+            await (store.rollups.fold() if limit is None else store._write(lambda: atomic(lambda: fold(store, limit))))
+        case Fail():
+            with suppress(Killed):
+                await store._write(lambda: atomic(lambda: fail(store)))
+        case StartOver():
+            await store.rollups.start_over()
         case _:
             await change(store, event)
+
+
+def fold(store: SqlRecordStore, limit: int) -> Work[bool]:
+    return (yield from fold_slices(limit, store._dialect))
+
+
+def fail(store: SqlRecordStore) -> Work[None]:
+    yield from fold(store, 100)
+    raise Killed
+
+
+def archivable(store: SqlRecordStore) -> Work[bool]:
+    rows = yield from execute(Sql(f"SELECT 1 FROM {store._dialect.records} LIMIT 1"))  # noqa: S608 literals
+    return bool(rows)
 
 
 async def change(store: SqlRecordStore, event: Change) -> None:
@@ -313,17 +361,15 @@ async def correct(store: SqlRecordStore, record_id: str, wanted: Record | None) 
 
 async def from_rollups(store: SqlRecordStore, query: AggregateQuery) -> Aggregates | None:
     """The answer of the roll-ups; None if they do not know all of it."""
-    scope = await store._scope(query)
-    if scope is None:
-        return None
     try:
-        return (await store.sums(query, scope))[0]
+        answer, _, scope = await store.sums(query, from_cells=True)
     except NotRolledUp:
         return None
+    return None if scope is None else answer
 
 
 async def check(store: SqlRecordStore) -> int:
-    """That all sums are those of the records; returns how many of them the roll-ups knew."""
+    """Check that all sums and counts are those of the records; returns how many of the sums the roll-ups knew."""
     now, known = await stored(cast("RecordStore", store)), 0
     for query in QUERIES:
         expected = aggregate_records(now, query)
@@ -335,7 +381,15 @@ async def check(store: SqlRecordStore) -> int:
         expected = aggregate_records(now, query)
         assert (await from_rollups(store, query) or expected) == expected
         assert await store.aggregate(query) == expected
+    await check_counts(store, now)
     return known
+
+
+async def check_counts(store: SqlRecordStore, now: Sequence[Record]) -> None:
+    counts = await store.counts()
+    assert counts.total == len(now)
+    for key in COUNTED_KEYS:
+        assert counts.per_value[key] == Counter(value for each in now for value in set((each.meta or {}).get(key, ())))
 
 
 async def known_of_keys(store: SqlRecordStore) -> int:
@@ -343,23 +397,23 @@ async def known_of_keys(store: SqlRecordStore) -> int:
     return len([query for query in OF_KEYS if await from_rollups(store, query) is not None])
 
 
-async def filled(store: SqlRecordStore) -> None:
-    """Wait until the cells of all keys are complete."""
-    while store.rollups._wanted is not None or any(
-        each.filled_from > FIRST_DAY for each in await store.rollups.rolled_keys()
-    ):
+async def folded(store: SqlRecordStore) -> None:
+    """Wait until the configured sets of cells, and the counts, have read the whole feed."""
+    while store.rollups._wanted is not None:
         store.rollups.wake()
-        await asyncio.sleep(0.01)
-
-
-async def settled(store: SqlRecordStore) -> None:
-    """Wait until the cells are complete and nothing is left to be folded."""
-    while await store.rollups.ready() < END:
-        store.rollups.wake()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.001)
+    await settled(cast("RecordStore", store))
     await store.rollups.fold()
-    if (task := store.rollups._work_task) is not None:
-        await asyncio.wait({task})  # nothing is done beside what the test does next
+
+
+async def cells(store: SqlRecordStore) -> int:
+    ((number,),) = await store._read(execute(Sql(f"SELECT count(*) FROM {store._dialect.schema}rollups")))  # noqa: S608 literals
+    return int(number)
+
+
+async def texts_in_database(store: SqlRecordStore, table: LiteralString) -> str:
+    select = Sql(f"SELECT * FROM {store._dialect.schema}{table}")  # noqa: S608 literals
+    return str(await store._read(execute(select)))
 
 
 def job(number: int, **meta: str) -> Record:
@@ -372,327 +426,225 @@ def job(number: int, **meta: str) -> Record:
     )
 
 
-async def test_roll_ups_know_the_answers(stores: StoreFactory) -> None:
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        await store.add_all(list(map(job, range(300))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        assert await check(store) == len(QUERIES)  # from what has not been folded
-        await settled(store)
-        assert await check(store) == len(QUERIES)
-        await store.add(job(300), BY_COLLECTOR, Duplicates.SAME_RUN)
-        await correct(store, "job-150", None)
-        assert await check(store) == len(QUERIES)  # from both
+async def put(store: SqlRecordStore, *records: Record) -> None:
+    await store.add_all(records, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
 
 
-async def test_a_sum_does_not_wait_until_very_many_changes_are_folded(
-    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+async def store(stores: StoreFactory) -> AsyncIterator[SqlRecordStore]:
+    async with stores() as opened:
+        assert isinstance(opened, SqlRecordStore)
+        opened.rollups.limits = BY_HAND
+        yield opened
+
+
+async def test_roll_ups_know_the_answers(store: SqlRecordStore) -> None:
+    await put(store, *map(job, range(300)))
+    assert await check(store) > 0  # from the feed alone
+    await folded(store)
+    assert await check(store) == len(QUERIES)  # from cells alone
+    await put(store, job(300))
+    await correct(store, "job-150", None)
+    assert await check(store) == len(QUERIES)  # from both
+
+
+async def test_adding_a_record_writes_one_table(store: SqlRecordStore) -> None:
+    await put(store, *map(job, range(300)))
+    assert await cells(store) == 0
+    for table in ("removals", "record_counts", "rollup_components"):
+        assert await texts_in_database(store, table) == "[]"
+
+
+async def test_a_feed_that_is_far_ahead_of_the_cells_is_read_by_its_times(
+    store: SqlRecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, may_end, fold_some = asyncio.Event(), asyncio.Event(), upkeep.Upkeep._fold_some
-
-    async def fold_later(rollups: upkeep.Upkeep) -> bool:
-        begun.set()
-        await may_end.wait()
-        return await fold_some(rollups)
-
-    monkeypatch.setattr(upkeep.Upkeep, "_fold_some", fold_later)  # before anything can be folded in the background
-    records = list(map(job, range(600)))  # more than are rather read as they are
-    query = AggregateQuery(by=(SITE, USER), usage=USAGE)
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        store.rollups.limits = FoldingLimits(patience=0.001)
-        await store.add_all(records, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        assert await store.aggregate(query) == aggregate_records(records, query)
-        await begun.wait()
-        assert await store.rollups._read(waiting_changes()) > 0
-        may_end.set()
-        await settled(store)
-        assert await store.rollups._read(waiting_changes()) == 0
-        assert await store.aggregate(query) == aggregate_records(records, query)
+    await put(store, *map(job, range(100)))
+    await folded(store)
+    await put(store, *map(job, range(100, 200)))
+    await correct(store, "job-50", job(93))
+    monkeypatch.setattr("auditord.store.rollups.scope._FAR_BEHIND", 0)
+    assert await check(store) == len(QUERIES)
 
 
-async def test_weeks_of_a_zone_over_centuries_have_a_bounded_statement(stores: StoreFactory) -> None:
+async def test_weeks_of_a_zone_over_centuries_have_a_bounded_statement(store: SqlRecordStore) -> None:
     """Records long before the days that cells answer, and behind them, are read one by one."""
-    query = AggregateQuery(by=(WEEK_ELSEWHERE,), usage=USAGE)
-    scope = scope_of(query)
+    scope = scope_of(AggregateQuery(by=(WEEK_ELSEWHERE,), usage=USAGE))
     assert scope is not None
     narrow = scope.within(-10_000, 50_000)
     assert narrow is not None
     assert len(narrow.split_days()) == MOST_SPLIT_DAYS < len(scope.split_days())
+    moved = [
+        msgspec.structs.replace(job(at), start_time=moment, stop_time=moment + HOUR)
+        for at, moment in enumerate(datetime(year, 3, 4, 3, tzinfo=UTC) for year in (1955, 1999, 2020, 2024, 2055))
+    ]
+    await put(store, *moved, job(9))
+    await check(store)
+    await folded(store)
+    assert await check(store) == len(QUERIES)
+
+
+async def test_the_first_record_of_a_cell_is_deleted(store: SqlRecordStore) -> None:
+    await put(store, *map(job, range(20)))
+    await folded(store)
+    await correct(store, "job-0", None)
+    assert await check(store) < len(QUERIES)
+    await folded(store)
+    assert await check(store) < len(QUERIES)
+
+
+async def test_the_first_record_of_a_cell_is_corrected(store: SqlRecordStore) -> None:
+    """The version that takes its place stopped at the same time: the ends of cells are still known."""
+    await put(store, *map(job, range(20)))
+    await folded(store)
+    wanted = msgspec.structs.replace(job(0), components=(*job(0).components[:1], Component("Memory", 7, ())))
+    await correct(store, "job-0", wanted)
+    assert await check(store) == len(QUERIES)
+    await folded(store)
+    assert await check(store) == len(QUERIES)
+
+
+async def test_a_score_that_no_record_has_any_more_is_in_no_answer(store: SqlRecordStore) -> None:
+    amounts = ((0, 9.2), (0, 18.5), (4, 9.2))
+    parts = [(Component("Cores", amount, (Score("HS23", score),)),) for amount, score in amounts]
+    await put(store, *[msgspec.structs.replace(job(at), components=each) for at, each in enumerate(parts)])
+    await folded(store)
+    await correct(store, "job-1", msgspec.structs.replace(job(1), components=parts[0]))
+    await check(store)
+    await folded(store)
+    await check(store)
+
+
+async def test_a_correction_that_takes_the_cpu_time_away_leaves_the_others_ends(store: SqlRecordStore) -> None:
+    parts = (Component("Cores", 2, ()), Component("TotalCPU", 60, ()))
+    meta: dict[str, tuple[str, ...]] = {"user_id": ("u",)}
+    await put(store, *[Record(f"r{at}", BEGIN, parts, BEGIN + (at + 1) * HOUR, meta) for at in range(3)])
+    await folded(store)
+    await correct(store, "r0", Record("r0", BEGIN, parts[:1], BEGIN + HOUR, meta))
+    await check(store)
+    await folded(store)
+    assert 0 < await check(store) < len(QUERIES)  # the first stop with a CPU time is only known from the records
+
+
+async def test_nothing_keeps_a_name_that_is_in_no_record(store: SqlRecordStore) -> None:
+    meta: dict[str, tuple[str, ...]] = {"site_id": ("a",), "user_id": ("alice",)}
+    await put(store, *[Record(each, BEGIN, (Component("X", 1, ()),), BEGIN + HOUR, meta) for each in ("one", "two")])
+    await folded(store)
+    await store.begin_lake()
+    await store.fill_lake("a lake that is away")  # so that it is behind
+    await store.redact(["one"], ["user_id"])
+    await folded(store)
+    assert "alice" in await texts_in_database(store, "rollups")
+    await store.redact(["two"], ["user_id"])
+    await folded(store)
+    for table in ("rollups", "rollup_components", "removals"):
+        assert "alice" not in await texts_in_database(store, table)
+    assert "one" in await texts_in_database(store, "removals")
+    assert await check(store) > 0
+
+
+async def test_former_versions_are_kept_until_all_consumers_have_passed_them(store: SqlRecordStore) -> None:
+    await put(store, job(1), job(2))
+    await folded(store)
+    await store.begin_lake()
+    await store.fill_lake("a-table")
+    await settled(cast("RecordStore", store))
+    first = await store.lake_batch(0, 10)
+    await store.lake_batch(first.number, 10)
+    await correct(store, "job-1", None)
+    await folded(store)
+    assert "job-1" in await texts_in_database(store, "removals")
+    second = await store.lake_batch(first.number, 10)
+    assert list(second.known) == ["job-1"]
+    await store.lake_batch(second.number, 10)
+    await store.rollups.fold()
+    assert await texts_in_database(store, "removals") == "[]"
+
+
+async def test_the_last_record_of_a_cell_is_deleted_and_another_comes(store: SqlRecordStore) -> None:
+    await put(store, job(1))
+    await folded(store)
+    await correct(store, "job-1", None)
+    await folded(store)
+    assert (await cells(store), (await store.aggregate(QUERIES[1])).groups) == (0, ())
+    await put(store, job(31))
+    assert await check(store) > 0
+    await folded(store)
+    assert await check(store) == len(QUERIES)
+
+
+async def test_cells_are_filled_anew_from_what_is_stored(stores: StoreFactory) -> None:
     async with stores() as store:
         assert isinstance(store, SqlRecordStore)
-        moved = [
-            msgspec.structs.replace(job(at), start_time=moment, stop_time=moment + HOUR)
-            for at, moment in enumerate(datetime(year, 3, 4, 3, tzinfo=UTC) for year in (1955, 1999, 2020, 2024, 2055))
-        ]
-        await store.add_all([*moved, job(9)], BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        assert await check(store) == len(QUERIES)
-        await settled(store)
-        assert await check(store) == len(QUERIES)
-
-
-async def test_the_first_record_of_a_cell_is_deleted(stores: StoreFactory) -> None:
+        await put(store, *map(job, range(100)))
+        await folded(store)
+        await store.rollups.start_over()
+        await correct(store, "job-7", None)
+        await put(store, job(101))
     async with stores() as store:
         assert isinstance(store, SqlRecordStore)
-        await store.add_all(list(map(job, range(20))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        await correct(store, "job-0", None)
-        assert await check(store) < len(QUERIES)
-        await settled(store)
-        assert await check(store) < len(QUERIES)
-
-
-async def test_a_correction_that_takes_the_cpu_time_away_leaves_the_others_ends(stores: StoreFactory) -> None:
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        parts = (Component("Cores", 2, ()), Component("TotalCPU", 60, ()))
-        meta: dict[str, tuple[str, ...]] = {"user_id": ("u",)}
-        every = [Record(f"r{at}", BEGIN, parts, BEGIN + (at + 1) * HOUR, meta) for at in range(3)]
-        await store.add_all(every, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        await settled(store)
-        without = Record("r0", BEGIN, parts[:1], BEGIN + HOUR, meta)
-        await correct(store, "r0", without)
-        await check(store)
-        await settled(store)
-        assert 0 < await check(store) < len(QUERIES)  # the first stop with a CPU time is only known from the records
-
-
-async def test_no_label_keeps_a_name_that_is_in_no_record(stores: StoreFactory) -> None:
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        meta: dict[str, tuple[str, ...]] = {"site_id": ("a",), "user_id": ("alice",)}
-        both = [Record(each, BEGIN, (), BEGIN + HOUR, meta) for each in ("one", "two")]
-        await store.add_all(both, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        await settled(store)
-        assert len(await labels(store)) == 2  # with the name, and of all users together
-        await store.redact(["one"], ["user_id"])
-        await store.rollups.fold()
-        assert len(await labels(store)) == 2
-        await store.redact(["two"], ["user_id"])
-        await store.rollups.fold()
-        assert await labels(store) == [label_row(label_text("a", None, None)).digest]
-        assert await check(store) > 0
-
-
-async def test_a_redaction_while_changes_are_folded_leaves_no_label(
-    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        meta: dict[str, tuple[str, ...]] = {"site_id": ("a",), "user_id": ("alice",)}
-        both = [Record(each, BEGIN, (), BEGIN + HOUR, meta) for each in ("one", "two")]
-        await store.add_all(both, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        await settled(store)
-        read, others = store.rollups._read, ["two"]
-
-        async def redact_meanwhile(work: Work[T]) -> T:
-            if others and getattr(work, "__name__", "") == "has_unused_labels":  # changes have been folded
-                await store.redact([others.pop()], ["user_id"])
-            return await read(work)
-
-        monkeypatch.setattr(store.rollups, "_read", redact_meanwhile)
-        await store.redact(["one"], ["user_id"])
-        while others:
-            await store.rollups.fold()
-        await store.rollups.fold()
-        assert await labels(store) == [label_row(label_text("a", None, None)).digest]
-
-
-async def test_no_sum_waits_until_unused_labels_are_looked_for(
-    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        await settled(store)
-        monkeypatch.setattr(store.rollups, "wake", lambda: None)
-        await store.add_all(list(map(job, range(600))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        await store.redact(["job-1"], ["user_id"])
-        dropped: list[bool] = []
-
-        def dropping() -> Work[None]:
-            dropped.append(True)
-            return drop_unused_labels()
-
-        monkeypatch.setattr(upkeep, "drop_unused_labels", dropping)
-        assert await check(store) > 0
-        assert not dropped
-        await store.rollups.fold()
-        assert not dropped  # none is unused
-        await store.redact([f"job-{number}" for number in range(600)], ["user_id"])
-        await store.rollups.fold()
-        assert dropped
-
-
-async def labels(store: SqlRecordStore) -> list[str]:
-    """The labels of the records of that test, as far as there are any."""
-    digests = [label_row(label_text("a", None, user)).digest for user in ("alice", None)]
-    rows = await store._read(ask("find_rollup_labels", digests=as_json(digests)))
-    return [digest for digest, _ in rows]
-
-
-async def test_the_last_record_of_a_cell_is_deleted_and_another_comes(stores: StoreFactory) -> None:
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        await store.add(job(1), BY_COLLECTOR, Duplicates.SAME_RUN)
-        await settled(store)
-        await correct(store, "job-1", None)
-        await settled(store)
-        assert (await store.aggregate(QUERIES[1])).groups == ()
-        await store.add(job(31), BY_COLLECTOR, Duplicates.SAME_RUN)
-        assert await check(store) == len(QUERIES)
-
-
-async def test_cells_are_filled_from_what_is_stored(stores: StoreFactory) -> None:
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        await store.add_all(list(map(job, range(100))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        await settled(store)
-        await store.rollups.start_over()  # as after a migration
-        await correct(store, "job-7", None)  # of a day that is not filled yet
-        await store.add(job(101), BY_COLLECTOR, Duplicates.SAME_RUN)
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        await store.add(job(102), BY_COLLECTOR, Duplicates.SAME_RUN)
+        await put(store, job(102))
         await correct(store, "job-50", None)
         assert await check(store)
-        await settled(store)
+        await folded(store)
         assert await check(store) == len(QUERIES)
 
 
-async def test_cells_are_kept_up_while_records_come_change_and_go(stores: StoreFactory) -> None:
+async def test_two_daemons_fold_while_records_come_change_and_go(stores: StoreFactory) -> None:
     async with stores() as store:
         assert isinstance(store, SqlRecordStore)
-        await store.add_all(list(map(job, range(200))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        await store.rollups.start_over()
+        store.rollups.keep_by(["VO"])
+        await put(store, *map(labelled, range(200)))
 
     async def come(store: SqlRecordStore, first: int) -> None:
         for number in range(first, first + 60, 2):
-            await store.add(job(number), BY_COLLECTOR, Duplicates.SAME_RUN)
-            await store.replace(job(number - 200, user_id="another"), BY_COLLECTOR)
+            await put(store, labelled(number))
+            await store.replace(job(number - 200, user_id="another", VO="another"), BY_COLLECTOR)
             await correct(store, f"job-{number - 140}", None)
 
     async def kept_up(store: SqlRecordStore) -> None:
         for _ in range(20):
-            store.rollups.wake()
-            await store.rollups.fold()
+            await store._write(lambda: atomic(lambda: fold(store, 7)))
             await store.aggregate(QUERIES[1])
 
-    async with (
-        stores() as store,
-        stores() as other,
-    ):  # as two daemons on one PostgreSQL
-        assert isinstance(store, SqlRecordStore)
-        assert isinstance(other, SqlRecordStore)
-        async with anyio.create_task_group() as group:
-            group.start_soon(come, store, 200)
-            group.start_soon(come, other, 201)
-            group.start_soon(kept_up, store)
-            group.start_soon(kept_up, other)
-        await settled(store)
-        now = await stored(cast("RecordStore", store))
-        assert len(now) == 200
-        await check(store)
-
-
-async def test_changes_are_folded_once_where_two_processes_fold(stores: StoreFactory) -> None:
     async with stores() as store, stores() as other:
         assert isinstance(store, SqlRecordStore)
         assert isinstance(other, SqlRecordStore)
-        await store.add_all(list(map(job, range(100))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
         async with anyio.create_task_group() as group:
-            group.start_soon(store.rollups.fold)
-            group.start_soon(other.rollups.fold)
-        assert await check(store) == len(QUERIES)
+            for each in (store, other):
+                group.start_soon(come, each, 200 + (each is other))
+                group.start_soon(kept_up, each)
+        await check(store)
+        await folded(store)
+        assert len(await stored(cast("RecordStore", store))) == 200
+        await check(store)
 
 
-async def add_singly(store: SqlRecordStore, numbers: Sequence[int]) -> None:
-    for number in numbers:
-        await store.add(job(number), BY_COLLECTOR, Duplicates.SAME_RUN)
-
-
-async def fold_the_rest(store: SqlRecordStore) -> None:
-    await store.rollups.fold()
-    assert await store._read(waiting_changes()) == 0
+async def test_slices_are_bounded(store: SqlRecordStore) -> None:
+    for number in range(20):
+        await put(store, job(number))
+    await settled(cast("RecordStore", store))
+    slices = 1
+    while not await store._write(lambda: atomic(lambda: fold(store, 3))):
+        slices += 1
+        await check(store)
+    assert slices >= 20 / 3
     assert await check(store) == len(QUERIES)
 
 
-async def test_changes_of_many_cells_are_folded_some_at_a_time(
-    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        store.rollups.limits = FoldingLimits(cells=10)
-        await settled(store)
-        monkeypatch.setattr(store.rollups, "wake", lambda: None)
-        await add_singly(store, range(40))
-        before = await store._read(waiting_changes())
-        await store.rollups._fold_some()
-        assert 0 < await store._read(waiting_changes()) < before
-        await fold_the_rest(store)
-
-
-async def test_very_many_changes_are_read_some_at_a_time_and_folded_together(
-    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        await settled(store)
-        monkeypatch.setattr(store.rollups, "wake", lambda: None)
-        store.rollups.limits = FoldingLimits(read_at_once=3)
-        await add_singly(store, range(40))
-        assert await store.rollups._fold_some()
-        assert await store._read(waiting_changes()) == 0
-        store.rollups.limits = FoldingLimits(read_at_once=3, changes=7)
-        await add_singly(store, range(40, 60))
-        assert not await store.rollups._fold_some()
-        assert 0 < await store._read(waiting_changes()) < 20
-        await fold_the_rest(store)
-
-
-async def test_changes_are_folded_once_the_store_is_quiet(stores: StoreFactory) -> None:
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        store.rollups.limits = FoldingLimits(worthwhile=10, quiet_seconds=0.05)
-        await settled(store)
-
-        async def add(numbers: Sequence[int]) -> None:
-            records = list(map(job, numbers))
-            await store.add_all(records, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-
-        await add(range(40))
-        while await store._read(waiting_changes()):  # noqa: ASYNC110 nothing else says that it is done
+async def test_changes_are_folded_once_the_store_is_quiet_or_they_are_many(stores: StoreFactory) -> None:
+    async def wait_for_cells(store: SqlRecordStore) -> None:
+        while not await cells(store):  # noqa: ASYNC110 nothing else says that it is done
             await asyncio.sleep(0.01)
-        assert await check(store) == len(QUERIES)
-        store.rollups.limits = FoldingLimits(worthwhile=10, quiet_seconds=3_600)
-        before = store.rollups._noted
-        await add(range(40, 60))
-        store.rollups._fold_if_quiet(before)  # not yet: many came
-        assert not store.rollups._is_due
-        store.rollups._fold_if_quiet(store.rollups._noted)
-        assert store.rollups._is_due
 
-
-async def test_changes_of_few_cells_wait_until_they_are_very_many(
-    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
     async with stores() as store:
         assert isinstance(store, SqlRecordStore)
-        store.rollups.limits = FoldingLimits(cells=10, changes=50)
-        await settled(store)
-        woken: list[bool] = []
-        monkeypatch.setattr(store.rollups, "wake", lambda: woken.append(True))
-
-        async def added(name: str, numbers: Sequence[int]) -> bool:
-            woken.clear()
-            several = [
-                msgspec.structs.replace(job(number), record_id=f"{name}-{at}") for at, number in enumerate(numbers)
-            ]
-            await store.add_all(several, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-            return bool(woken)
-
-        assert not await added("one cell", [7] * 40)
-        assert await added("further cells", range(100, 109))
-        await store.rollups.fold()
-        assert not await added("after a folding", [7] * 40)
-        assert await added("many of one cell", [7] * 10)
+        store.rollups.limits = FoldingLimits(quiet_seconds=0.01)
+        await put(store, job(1))
+        await wait_for_cells(store)
+        store.rollups.limits = FoldingLimits(unread=10, quiet_seconds=3_600)
+        await store.rollups.start_over()
+        await put(store, *map(job, range(40, 60)))
+        await wait_for_cells(store)
 
 
 def labelled(number: int) -> Record:
@@ -702,165 +654,118 @@ def labelled(number: int) -> Record:
 async def test_cells_of_keys_are_filled_kept_up_and_dropped(stores: StoreFactory) -> None:
     async with stores() as store:
         assert isinstance(store, SqlRecordStore)
-        await store.add_all(list(map(labelled, range(200))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await put(store, *map(labelled, range(200)))
         await check(store)
         assert await known_of_keys(store) == 0
         store.rollups.keep_by(["VO"])
-        await filled(store)
+        await folded(store)
         assert await known_of_keys(store) == len(OF_KEYS)
         await check(store)
-        await store.add_all(list(map(labelled, range(200, 260))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
+        await put(store, *map(labelled, range(200, 260)))
         await correct(store, "job-86", job(86, VO="another"))  # in no group the first or the last
         await correct(store, "job-89", None)
         assert await known_of_keys(store) == len(OF_KEYS)  # with what has not been folded
         await check(store)
-        await settled(store)
+        await folded(store)
         assert await known_of_keys(store) == len(OF_KEYS)
         await check(store)
     async with stores() as store:
         assert isinstance(store, SqlRecordStore)
-        await store.add(labelled(300), BY_COLLECTOR, Duplicates.SAME_RUN)  # as a command, which is not told of keys
+        await put(store, labelled(300))  # as a command, which is not told of keys
         assert await known_of_keys(store) == len(OF_KEYS)
         await check(store)
         store.rollups.keep_by([])
-        await filled(store)
+        await folded(store)
         assert 0 < await known_of_keys(store) < len(OF_KEYS)  # the number of cores is left
-        await store.rollups.fold()
-        text = label_text("site0", "group0", None, ("VO",), (("vo1",),))
-        assert await store._read(ask("find_rollup_labels", digests=as_json([label_row(text).digest]))) == []
+        assert "vo1" not in await texts_in_database(store, "rollups")
         await check(store)
 
 
-async def test_days_of_a_zone_have_cells(stores: StoreFactory) -> None:
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        changed = [  # around both changes of the clocks in 2024, and a day in 1969
-            msgspec.structs.replace(job(at), start_time=begun, stop_time=begun + timedelta(minutes=20 * at))
-            for begun in (datetime(2024, 3, 30, 20, tzinfo=UTC), datetime(2024, 10, 26, 20, tzinfo=UTC))
-            for at in range(400 + begun.month, 480)
-        ]
-        early = msgspec.structs.replace(job(1), start_time=BEGIN - 60 * 365 * DAY, stop_time=BEGIN - 60 * 365 * DAY)
-        records = {each.record_id: each for each in [*map(job, range(200)), *changed, early]}
-        await store.add_all(list(records.values()), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        await settled(store)
-        assert [query for query in OF_ZONE if scope_of(query, await store.rollups.rolled_keys()) is None] != []
-        await check(store)
-        store.rollups.keep_by(["VO"], "Europe/Berlin")
-        await filled(store)
-        keys = await store.rollups.rolled_keys()
-        questions = (*OF_ZONE, *OF_ZONE_AND_KEY)
-        assert [query for query in questions if await from_rollups(store, query) is None] == []
-        assert [list(scope.split_days()) for query in OF_ZONE[:3] if (scope := scope_of(query, keys))] == [[], [], []]
-        await check(store)
-        await store.add_all([job(at) for at in range(600, 700)], BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        await correct(store, "job-20", job(93))
-        await check(store)
-        await settled(store)
-        await check(store)
-        store.rollups.keep_by(["VO"], "America/St_Johns")
-        await filled(store)
-        assert [query for query in OF_EARLIER_ZONE if await from_rollups(store, query) is None] == []
-        await check(store)
+async def test_days_of_a_zone_have_cells(store: SqlRecordStore) -> None:
+    changed = [  # around both changes of the clocks in 2024, and a day in 1969
+        msgspec.structs.replace(job(at), start_time=begun, stop_time=begun + timedelta(minutes=20 * at))
+        for begun in (datetime(2024, 3, 30, 20, tzinfo=UTC), datetime(2024, 10, 26, 20, tzinfo=UTC))
+        for at in range(400 + begun.month, 480)
+    ]
+    early = msgspec.structs.replace(job(1), start_time=BEGIN - 60 * 365 * DAY, stop_time=BEGIN - 60 * 365 * DAY)
+    records = {each.record_id: each for each in [*map(job, range(200)), *changed, early]}
+    await put(store, *records.values())
+    await folded(store)
+    assert [query for query in OF_ZONE if await from_rollups(store, query) is None] != []
+    await check(store)
+    store.rollups.keep_by(["VO"], "Europe/Berlin")
+    await folded(store)
+    sets = await store.rollups.sets()
+    questions = (*OF_ZONE, *OF_ZONE_AND_KEY)
+    assert [query for query in questions if await from_rollups(store, query) is None] == []
+    assert [list(scope.split_days()) for query in OF_ZONE[:3] if (scope := scope_of(query, sets))] == [[], [], []]
+    await check(store)
+    await put(store, *[job(at) for at in range(600, 700)])
+    await correct(store, "job-20", job(93))
+    await check(store)
+    await folded(store)
+    await check(store)
+    store.rollups.keep_by(["VO"], "America/St_Johns")
+    await folded(store)
+    assert [query for query in OF_EARLIER_ZONE if await from_rollups(store, query) is None] == []
+    await check(store)
 
 
-async def test_cells_by_other_clocks_of_a_zone_are_filled_anew(
-    stores: StoreFactory, monkeypatch: pytest.MonkeyPatch
+async def test_cells_by_other_clocks_of_a_zone_are_left_to_their_host(
+    store: SqlRecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a host whose zone database is another one: nothing here is right for it, and its cells are not touched."""
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        theirs = "dates of Europe/Berlin 00000000"
+    theirs = "dates of Europe/Berlin 00000000"
 
-        def by_other_clocks(_zone: str) -> str:
-            return theirs
+    def by_other_clocks(_zone: str) -> str:
+        return theirs
 
-        with monkeypatch.context() as patch:
-            patch.setattr("auditord.store.rollups.upkeep.key_of_zone", by_other_clocks)
-            store.rollups.keep_by([], "Europe/Berlin")
-            while store.rollups._wanted is not None:  # noqa: ASYNC110 the database knows
-                await asyncio.sleep(0.01)
-        await store.add_all(list(map(job, range(200))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        await settled(store)
-        await check(store)
-        assert theirs in [each.key for each in await store.rollups.rolled_keys() if each.filled_from == END]
+    with monkeypatch.context() as patch:
+        patch.setattr("auditord.store.rollups.upkeep.key_of_zone", by_other_clocks)
         store.rollups.keep_by([], "Europe/Berlin")
-        await filled(store)
-        assert [query for query in OF_ZONE if await from_rollups(store, query) is None] == []
-        await check(store)
+        await folded(store)
+    await put(store, *map(job, range(200)))
+    await folded(store)
+    await check(store)
+    assert [each.position for each in await store.rollups.sets() if each.key == theirs] == [0]
+    store.rollups.keep_by([], "Europe/Berlin")
+    await folded(store)
+    assert [query for query in OF_ZONE if await from_rollups(store, query) is None] == []
+    await check(store)
 
 
-async def test_a_new_store_has_nothing_to_fill(stores: StoreFactory) -> None:
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        store.rollups.keep_by(["VO"])
-        await filled(store)
-        await store.add_all(list(map(labelled, range(50))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-        assert await known_of_keys(store) == len(OF_KEYS)
-        await store.rollups.fold()
-        assert await known_of_keys(store) == len(OF_KEYS)
-        await check(store)
-
-
-async def test_cells_of_keys_are_filled_while_records_come_change_and_go(stores: StoreFactory) -> None:
-    async with stores() as store, stores() as other:  # as two daemons on one PostgreSQL
-        assert isinstance(store, SqlRecordStore)
-        assert isinstance(other, SqlRecordStore)
-        await store.add_all(list(map(labelled, range(200))), BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
-
-        async def come(store: SqlRecordStore, first: int) -> None:
-            for number in range(first, first + 60, 2):
-                await store.add(labelled(number), BY_COLLECTOR, Duplicates.SAME_RUN)
-                await store.replace(job(number - 200, VO="another"), BY_COLLECTOR)
-                await correct(store, f"job-{number - 140}", None)
-                await store.rollups.fold()
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(come, store, 200)
-            group.start_soon(come, other, 201)
-            store.rollups.keep_by(["VO"])
-            await store.aggregate(OF_KEYS[0])
-        await settled(store)
-        await filled(store)
-        await check(store)
-        assert len(await stored(cast("RecordStore", store))) == 200
-
-
-async def test_a_key_is_filled_anew_where_changes_do_not_tell_it_apart(stores: StoreFactory) -> None:
-    async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
-        store.rollups.keep_by(["VO"])
-        await filled(store)
-        record = labelled(3)
-        await store.add(record, BY_COLLECTOR, Duplicates.SAME_RUN)
-        await store._write(lambda: ask("forget_all_rollup_changes"))
-        row = make_row(record)
-        late = RollupChanges(())  # by a process that has not heard of the key
-        late.add(row, (await store._sources.numbers(BY_COLLECTOR, [record]))[1][0])
-        await store._write(lambda: note(late))
-        assert await from_rollups(store, OF_KEYS[0]) is None
-        await check(store)
-        await store.rollups.fold()
-        await filled(store)
-        assert await known_of_keys(store) == len(OF_KEYS)
-        await check(store)
+async def test_consumers_say_what_they_have_not_read(store: SqlRecordStore) -> None:
+    await folded(store)
+    assert set((await store.counts()).unread.values()) == {None}
+    await store.add(job(1), Provenance(day(9), "task:slurm"), Duplicates.SAME_RUN)
+    assert set((await store.counts()).unread.values()) == {day(9)}
+    await folded(store)
+    assert set((await store.counts()).unread.values()) == {None}
+    assert all(each.filled_from == FIRST_DAY for each in await store.rollups.sets())
 
 
 @pytest.mark.slow
-@given(events=st.lists(EVENTS, min_size=1, max_size=16))
+@given(events=st.lists(st.tuples(st.booleans(), EVENTS), min_size=1, max_size=20))
 @settings(
     deadline=None,
-    max_examples=int(__import__("os").environ.get("EX", "25")),
+    max_examples=int(environ.get("AUDITORD_HISTORIES", "25")),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-async def test_sums_are_those_of_the_records_after_any_history(
-    store_factory: Callable[[Path], StoreFactory], events: Sequence[Event]
+async def test_answers_are_those_of_the_records_after_any_history(
+    store_factory: Callable[[Path], StoreFactory], events: Sequence[tuple[bool, Event]]
 ) -> None:
+    """Two daemons use one store."""
+    memory = MemoryArchive()
     with TemporaryDirectory() as folder:
-        async with store_factory(Path(folder))() as store:
+        async with store_factory(Path(folder))() as store, store_factory(Path(folder))() as other:
+            for each in (store, other):
+                assert isinstance(each, SqlRecordStore)
+                each.rollups.limits = BY_HAND
+                each.archive = memory
             assert isinstance(store, SqlRecordStore)
-            for event in events:
-                await happen(store, event)
+            for of_other, event in events:
+                await happen(cast("SqlRecordStore", other if of_other else store), event)
+            await store.recall([each.record_id for each in await store.archived(ALL_IDS)])
             await check(store)
-            await store.rollups.fold()
-            await filled(store)
+            await folded(store)
             await check(store)

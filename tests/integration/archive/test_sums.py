@@ -1,19 +1,13 @@
 """Sums over the archive and the record store together are those over all records."""
 
 import os
-import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from importlib.resources import files
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
-import anyio
 import msgspec
-import psycopg
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -21,31 +15,24 @@ from pyiceberg.io.pyarrow import PyArrowFile
 
 from auditord.archive.archiver import Archiver
 from auditord.archive.files import DurableFileIO
-from auditord.archive.reading import ArchiveReader
-from auditord.archive.table import ArchiveTable
 from auditord.errors import StoreUnavailable
 from auditord.store import Duplicates, Provenance
-from auditord.store.archived import Counted
-from auditord.store.opening import open_store
 from auditord.store.store import SqlRecordStore
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
     CalendarUnit,
     Component,
-    ComponentAmount,
     ComponentUsage,
     MetaValue,
     Record,
-    RecordQuery,
     RecordUpdate,
     Score,
 )
 from auditord_hookspecs.query import Comparison, IdEquals, MetaContains, TimeCompares, TimeField
-from auditord_hookspecs.wire import decode_record
 from tests.contract.store.test_aggregates import QUERIES, RECORDS
-from tests.contract.store.test_rollups import filled
-from tests.integration.archive.conftest import Stores, table_in
+from tests.contract.store.test_rollups import folded
+from tests.integration.archive.conftest import Stores
 from tests.summed_records import aggregate_records
 
 pytestmark = pytest.mark.anyio
@@ -157,107 +144,52 @@ async def test_sums_that_roll_ups_answer_open_no_data_file(
         assert await store.aggregate(by_month) == aggregate_records([*records, unusual], by_month)
 
 
-async def test_cells_of_keys_have_the_archived_records_too(stores: Stores, tmp_path: Path) -> None:
+async def test_cells_of_a_new_key_answer_for_the_days_behind_the_archive(stores: Stores, tmp_path: Path) -> None:
     records = {number: job(number) for number in range(1, 40)}
     by_project = AggregateQuery(
         by=(CalendarPeriod(CalendarUnit.MONTH), MetaValue("project")), usage=(ComponentUsage("Cores"),)
     )
-    by_size = AggregateQuery(by=(ComponentAmount("Cores"),), usage=(ComponentUsage("Disk"),))
+    later = replace(by_project, where=TimeCompares(TimeField.STOP, Comparison.GTE, START + 31 * DAY))
     async with stores(tmp_path) as (store, table):
         assert isinstance(store, SqlRecordStore)
         await store.add_all(list(records.values()), SENT, Duplicates.SAME_RUN, atomic=True)
         assert (await Archiver(store, table).run(START + 30 * DAY)).moved > 0
-        archive, store.archive = store.archive, None
         store.rollups.keep_by(["project"])
+        await folded(store)
         first = START.toordinal() - datetime(1970, 1, 1, tzinfo=UTC).toordinal() + 30
-        while {each.filled_from for each in await store.rollups.rolled_keys()} != {first}:  # noqa: ASYNC110 the database knows
-            await anyio.sleep(0.01)
-        store.archive = archive
-        await filled(store)
-        store.archive = None  # no file is read
-        assert await store.aggregate(by_size) == aggregate_records(records.values(), by_size)
-        store.archive = archive
+        assert {each.filled_from for each in await store.rollups.sets() if each.key is not None} == {first}
         records[3] = job(3, stop_time=START + 60 * DAY)
         await store.stop(RecordUpdate("job-3", (), START + 60 * DAY), SENT)
-        await Archiver(store, table).run(START + 30 * DAY)
-        store.archive = None
         assert await store.aggregate(by_project) == aggregate_records(records.values(), by_project)
+        assert (await Archiver(store, table).run(START + 30 * DAY)).moved == 0
+        store.archive = None  # no file is read
+        assert await store.aggregate(later) == aggregate_records(records.values(), later)
 
 
-def asked(url: str, statements: str) -> Sequence[Any]:  # Any: columns of all types
-    """The rows of the last of some statements on the database of a store."""
-    if url.startswith("sqlite:"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite://"), isolation_level=None)) as connection:
-            if ";" in statements:
-                connection.executescript(statements)
-                return ()
-            return connection.execute(statements).fetchall()
-    with psycopg.connect(url, autocommit=True, options="-csearch_path=auditord") as server:
-        cursor = server.execute(statements.encode())
-        return () if ";" in statements else cursor.fetchall()
-
-
-def cells(url: str) -> Sequence[Any]:  # Any: columns of all types
-    rows = asked(
-        url,
-        "SELECT level, period, site, user_group, user_name, score_set, component, records, amount, runtime_high,"
-        " runtime_low, first_stop, last_stop, gone_first, gone_last, left_out"
-        " FROM rollups INNER JOIN rollup_labels ON number = labels",
-    )
-    return sorted(map(repr, rows))
-
-
-def empty_rollups(url: str) -> None:
-    """As the migrations do it that changed the meaning of cells."""
-    driver, number = ("sqlite", 7) if url.startswith("sqlite:") else ("postgres", 9)
-    folder = files(f"auditord.store.{driver}.migrations")
-    asked(url, folder.joinpath(f"{number:04}_cpu_time_in_rollups.sql").read_text("utf-8"))
-
-
-class Recalling(ArchiveReader):
-    """An archive of which a record goes back to the store once, before its day of the roll-ups is read here."""
-
-    def __init__(self, table: ArchiveTable, record_id: str, recall: Callable[[list[str]], Awaitable[int]]) -> None:
-        super().__init__(table)
-        self._record_id = record_id
-        self._recall = recall
-        self.recalled = 0
-
-    async def page(self, counted: Counted, query: RecordQuery, after: Record | None) -> Sequence[bytes]:
-        page = await super().page(counted, query, after)
-        left = [text for text in page if decode_record(text).record_id != self._record_id]
-        if len(left) < len(page):
-            self.recalled += await self._recall([self._record_id])
-        return left
-
-
-async def test_a_migration_that_empties_roll_ups_is_made_good_from_the_archive(stores: Stores, tmp_path: Path) -> None:
+async def test_cells_that_are_filled_anew_leave_archived_days_to_the_archive(stores: Stores, tmp_path: Path) -> None:
     records = [job(number, meta={"site_id": (f"S{number % 3}",), "user_id": ("u",)}) for number in range(1, 40)]
     query = AggregateQuery(
         by=(CalendarPeriod(CalendarUnit.MONTH), MetaValue("site_id", "site")),
         usage=(ComponentUsage("Cores", ("HEPscore23",)), ComponentUsage("Disk")),
     )
     expected = aggregate_records(records, query)
-    url = stores.url(tmp_path)
     async with stores(tmp_path) as (store, table):
+        assert isinstance(store, SqlRecordStore)
         await store.add_all(records, SENT, Duplicates.SAME_RUN, atomic=True)
         await Archiver(store, table).run(START + 20 * DAY)
-        assert isinstance(store, SqlRecordStore)
-        await store.rollups.fold()
-        before = cells(url)
-        assert await store.aggregate(query) == expected
-    empty_rollups(url)
-    async with open_store(url, counted_keys=("site_id",)) as store:
+        archive, store.archive = store.archive, None
+        assert await store.aggregate(query) == expected, "by cells alone"
+        await store.rollups.start_over()
         with pytest.raises(StoreUnavailable, match="the configuration has none"):
             await store.aggregate(query)
-        store.archive = archive = Recalling(table_in(tmp_path), "job-5", store.recall)
+        store.archive = archive
         assert await store.aggregate(query) == expected, "while they are filled"
-        while cells(url) != before:  # noqa: ASYNC110 the database knows
-            await anyio.sleep(0.01)
-        assert archive.recalled == 1
+        await folded(store)
+        assert await store.aggregate(query) == expected
+        assert await store.recall(["job-5"]) == 1
+        await folded(store)
         assert await store.aggregate(query) == expected
         await store.add(job(3, record_id="late"), SENT, Duplicates.SAME_RUN)
         assert await store.aggregate(query) == aggregate_records([*records, job(3, record_id="late")], query)
-        assert (await Archiver(store, table_in(tmp_path)).run(START + 30 * DAY)).moved > 10
-        store.archive = None
+        assert (await Archiver(store, table).run(START + 30 * DAY)).moved > 10
         assert await store.aggregate(query) == aggregate_records([*records, job(3, record_id="late")], query)

@@ -87,7 +87,7 @@ def test_a_daemon_syncs_its_records_and_says_so(tmp_path: Path, caplog: pytest.L
         assert re.search(r"auditord_lake_complete_timestamp_seconds 1\.\d+e\+09", metrics)
         assert "kit" in command("status").output
         status = json.loads(command("status", "--output", "json").stdout)
-        assert (status["records"], status["waiting"], status["daemons"]) == (90, 0, {"kit": 1})
+        assert (status["records"], status["waiting"], status["daemons"]) == (90, 0, {"kit": 90})
         assert_reports_agree(tmp_path, daemon)
         assert_listings_agree(tmp_path, daemon)
         assert_pages_agree(daemon)

@@ -12,6 +12,7 @@ from auditord.store.opening import open_store
 from auditord.store.postgres import driver
 from auditord.store.work import Statement
 from auditord_hookspecs import Component, Record, RecordUpdate
+from tests.contract.store.feeds import settled
 
 pytestmark = pytest.mark.anyio
 
@@ -30,20 +31,24 @@ async def test_a_change_that_comes_meanwhile_is_of_the_next_batch(
         await store.fill_lake("a-table")
         record = Record("job", START, (Component("Cores", 1, ()),), STOPS[0])
         await store.add(record, SENT, Duplicates.SAME_RUN)
-        assert (await store.lake_batch(0, 100)).number == 1
+        await settled(store)
+        first = await store.lake_batch(0, 100)
         await store.stop(RecordUpdate("job", (), STOPS[1]), SENT)
+        await settled(store)
 
         execute: Any = vars(driver)["_execute"]  # of one step of a transaction
         moved: list[bool] = []
 
-        async def executing(connection: Connection, step: Any, counted_keys: Any) -> Any:
-            answer = await execute(connection, step, counted_keys)
-            if isinstance(step, Statement) and step.name == "number_lake_changes" and not moved:
+        async def executing(connection: Connection, step: Any) -> Any:
+            answer = await execute(connection, step)
+            if isinstance(step, Statement) and step.name == "records_of_slice" and not moved:
                 moved.append(await other.stop(RecordUpdate("job", (), STOPS[2]), SENT))
             return answer
 
         monkeypatch.setattr(driver, "_execute", executing)
-        second, third = await store.lake_batch(1, 100), await store.lake_batch(2, 100)
+        second = await store.lake_batch(first.number, 100)
+        await settled(store)
+        third = await store.lake_batch(second.number, 100)
     assert moved == [True]
     assert [batch.records[0].record.stop_time for batch in (second, third)] == STOPS[1:]
     assert [batch.known["job"] for batch in (second, third)] == [{to_micros(STOPS[0])}, {to_micros(STOPS[1])}]

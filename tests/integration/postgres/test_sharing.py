@@ -8,13 +8,25 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 import msgspec
+import psycopg
 import pytest
 
 from auditord.store import Duplicates, Provenance, RecordCounts, RecordStore, Verdict
+from auditord.store.feed import list_consumers
 from auditord.store.opening import open_store
-from auditord.store.postgres import store as store_module
-from auditord_hookspecs import Component, Record, RecordQuery, RecordUpdate
+from auditord.store.store import SqlRecordStore
+from auditord_hookspecs import (
+    AggregateQuery,
+    CalendarPeriod,
+    CalendarUnit,
+    Component,
+    MetaValue,
+    Record,
+    RecordQuery,
+    RecordUpdate,
+)
 from auditord_hookspecs.wire import decode_record
+from tests.contract.store.feeds import newest, read, settled
 
 pytestmark = pytest.mark.anyio
 
@@ -106,29 +118,87 @@ async def test_replacing_at_the_same_time_keeps_the_counts_right(postgres_url: s
             assert (await store.counts()).per_value == {"user_id": dict(values)}
 
 
-async def test_a_key_that_only_some_count(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_BETWEEN_SUMS", 3)
+async def test_a_key_that_only_some_count(postgres_url: str) -> None:
     async with open_store(postgres_url, counted_keys=["site_id"]) as old:
         await old.add(finished(0), provenance(0), SAME_RUN)
         async with open_store(postgres_url, counted_keys=["user_id"]) as new:
             assert await new.counts() == RecordCounts(1, {"user_id": {"u0": 1}})
-            for number in range(1, 10):  # the old one does not know yet that users are counted, then it learns it
+            for number in range(1, 10):
                 await old.add(finished(number), provenance(0), SAME_RUN)
                 await new.add(finished(number + 100), provenance(1), SAME_RUN)
             assert (await new.counts()).per_value == {"user_id": {"u0": 7, "u1": 6, "u2": 6}}
             assert (await old.counts()).per_value == {"site_id": {"S": 19}}
 
 
-async def test_adding_up_at_the_same_time_counts_everything_once(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_module, "_BETWEEN_SUMS", 2)
+async def test_folding_at_the_same_time_counts_everything_once(postgres_url: str) -> None:
     async with daemons(postgres_url, "user_id") as stores:
 
         async def write(daemon: int) -> None:
             for number in range(daemon * 1_000, daemon * 1_000 + 60):
                 await stores[daemon].add(finished(number), provenance(daemon), SAME_RUN)
+                await inside(stores[daemon]).rollups.fold()
                 await stores[daemon].counts()
 
         await asyncio.gather(*(write(daemon) for daemon in range(DAEMONS)))
         assert await stores[0].counts() == RecordCounts(180, {"user_id": {"u0": 60, "u1": 60, "u2": 60}})
+
+
+def inside(store: RecordStore) -> SqlRecordStore:
+    assert isinstance(store, SqlRecordStore)
+    return store
+
+
+async def test_a_transaction_that_is_still_running_loses_no_record(postgres_url: str) -> None:
+    """Its position is lower than that of records which are folded before it ends."""
+    async with daemons(postgres_url, "user_id") as stores:
+        store = inside(stores[0])
+        await store.add(finished(0), provenance(0), SAME_RUN)
+        async with await psycopg.AsyncConnection.connect(postgres_url) as other:
+            await other.execute(
+                "INSERT INTO auditord.records (start_time, stop_time, runtime, content, received_at, source_id,"
+                " record_id, site, user_name, meta, document)"
+                " SELECT start_time, stop_time, runtime, content, received_at,"
+                " source_id, 'early', site, user_name, meta, replace(document, 'job-0000', 'early')"
+                " FROM auditord.records"
+            )
+            await store.add_all([finished(number) for number in range(1, 50)], provenance(0), SAME_RUN, atomic=True)
+            for number in range(50, 60):
+                await store.add(finished(number), provenance(0), SAME_RUN)
+            await store.rollups.fold()
+            assert (await store.counts()).total == 60
+            assert sum(group.records for group in (await store.aggregate(BY_USER)).groups) == 60
+            assert max(each.position for each in await read(store, list_consumers())) < await newest(store)
+            await other.commit()
+        for _ in range(2):
+            assert (await store.counts()).total == 61
+            assert sum(group.records for group in (await store.aggregate(BY_USER)).groups) == 61
+            await settled(stores[0])
+            await store.rollups.fold()
+
+
+BY_USER = AggregateQuery(by=(MetaValue("user_id"), CalendarPeriod(CalendarUnit.MONTH)))
+
+
+async def test_positions_go_on_in_another_cluster(postgres_url: str) -> None:
+    """As after a dump was restored where transactions have lower ids."""
+    async with daemons(postgres_url, "user_id") as stores:
+        store = inside(stores[0])
+        await store.add_all([finished(number) for number in range(9)], provenance(0), SAME_RUN, atomic=True)
+        await settled(stores[0])
+        await store.rollups.fold()
+    far = 10**15
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("UPDATE auditord.records SET position = position + %s", (far,))
+        connection.execute("UPDATE auditord.consumers SET position = position + %s", (far,))
+        connection.execute("UPDATE auditord.feed SET cluster = cluster + 1")
+    async with daemons(postgres_url, "user_id") as stores:
+        store = inside(stores[0])
+        await store.add(finished(9), provenance(0), SAME_RUN)
+        await store.stop(RecordUpdate(finished(1).record_id, (), START + 2 * HOUR), provenance(0))
+        for _ in range(2):
+            assert await newest(store) > far + 10
+            assert (await store.counts()).total == 10
+            assert sum(group.records for group in (await store.aggregate(BY_USER)).groups) == 10
+            await settled(stores[0])
+            await store.rollups.fold()
+        assert min(each.position for each in await read(store, list_consumers())) >= await newest(store)

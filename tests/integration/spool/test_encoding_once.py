@@ -81,7 +81,7 @@ async def test_what_a_client_wrote_is_forwarded_as_it_is_stored(
     spool: Spool, store: RecordStore, counted: dict[str, int]
 ) -> None:
     await store.add(PLAIN, Provenance(NOON, "client"), Duplicates.SAME_RUN)
-    await spool.take_over({each.number: each.entry for each in await store.outbox(10)}, ["far"])
+    await spool.take_over([(each.number, each.entry) for each in (await store.outbox(10)).entries], ["far"])
     assert counted == {"encoded": 1, "decoded": 0}
     (queued,) = await spool.claim("far", 10)
     assert queued.entry == Insert(PLAIN, None, Provenance(NOON, "client"))

@@ -18,7 +18,7 @@ from auditord.config.model import ApiSection
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreDamaged, StoreMisconfigured, StoreUnavailable
 from auditord.ingest import Ingest
-from auditord.store import Amended, Amendment, Difference, OutboxEntry, Provenance, RecordCounts, Verdict, Version
+from auditord.store import Amended, Amendment, Difference, Outbox, Provenance, RecordCounts, Verdict, Version
 from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Removal
 from auditord.store.lake import LakeBatch, LakeState
 from auditord.store.protocol import DaemonState, HeldTurn, KnownDaemon, Occasion, PluginMemory
@@ -179,10 +179,10 @@ class FakeStore:
     async def differences(self) -> AsyncGenerator[AsyncIterator[Difference], None]:
         yield nobody()
 
-    async def outbox(self, limit: int) -> Sequence[OutboxEntry]:
+    async def outbox(self, limit: int) -> Outbox:
         raise NotImplementedError
 
-    async def forget_outbox(self, numbers: Collection[int]) -> None:
+    async def forget_outbox(self, position: int) -> None:
         raise NotImplementedError
 
     def memory(

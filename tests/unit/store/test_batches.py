@@ -126,7 +126,7 @@ async def test_a_bulk_has_a_transaction_of_its_own_and_its_turn() -> None:
     before = batches.submit(stop("a"))
     records = [Record(name, NOW, ()) for name in "ba"]
     shared = (PROVENANCE, Duplicates.SAME_RUN)
-    bulk = batches.submit(Bulk(records, [None, None], *shared, forwarded=False, source=1, atomic=True))
+    bulk = batches.submit(Bulk(records, [None, None], *shared, source=1, atomic=True))
     after = batches.submit(stop("b"))
     beside = batches.submit(stop("c"))
     assert list(await asyncio.gather(before, bulk, after, beside)) == [True, [Verdict.ADDED] * 2, True, True]

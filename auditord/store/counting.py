@@ -1,0 +1,112 @@
+"""Numbers of records with each value under some meta keys: kept by consumers of the feed, one for each key.
+
+A consumer ``count:<key>`` has counted all versions up to its position in ``record_counts``; the rest is counted when it
+is asked for. Each record counts once under each of its values, however often its list has one.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, LiteralString
+
+from auditord.store.dialects import StoreDialect
+from auditord.store.feed import (
+    BEHIND_ALL,
+    Slice,
+    add_consumer,
+    forget_consumer,
+    oldest_unread,
+    versions_between,
+)
+from auditord.store.protocol import RecordCounts
+from auditord.store.rows import META_COLUMNS
+from auditord.store.sql import Sql, join
+from auditord.store.work import Work, ask, execute
+
+ALL_RECORDS: Final = ""
+"""Stands for a key that every record has; no meta key is empty."""
+
+PREFIX: Final = "count:"
+"""In front of the key in the names of consumers."""
+
+
+def count_slice(key: str, bounds: Slice, dialect: StoreDialect) -> Work[None]:
+    """Count the versions of a slice, in the transaction that moves the consumer."""
+    counted = _by_value(key, bounds, dialect)
+    yield from execute(
+        Sql(
+            f"INSERT INTO {dialect.schema}record_counts (meta_key, meta_value, records)"  # noqa: S608 literals
+            f" SELECT {dialect.text_parameter}, value, records FROM ({counted.sql}) AS counted WHERE records <> 0"
+            " ON CONFLICT (meta_key, meta_value) DO UPDATE SET records = record_counts.records + excluded.records",
+            (key, *counted.parameters),
+        )
+    )
+
+
+def set_counted_keys(keys: Collection[str], *, others_too: bool) -> Work[None]:
+    """Count values under these meta keys.
+
+    Args:
+        keys: of the meta.
+        others_too: whether other keys, which another process may count, stay.
+    """
+    counted = {key for key, _ in (yield from ask("list_counted_keys"))}
+    for key in sorted({*keys} - counted):
+        yield from add_consumer(PREFIX + key, 0)
+    if others_too:
+        return
+    for key in sorted(counted - {ALL_RECORDS, *keys}):
+        yield from forget_consumer(PREFIX + key)
+        yield from ask("forget_counts", key=key)
+
+
+def read_counts(keys: Collection[str] | None, dialect: StoreDialect) -> Work[RecordCounts]:
+    """The counts as of now, in one state of the database.
+
+    Args:
+        keys: those that are wanted; None for all that are counted.
+        dialect: of the database.
+    """
+    positions: Mapping[str, int] = dict((yield from ask("list_counted_keys")))
+    shown = {ALL_RECORDS, *(positions if keys is None else keys)}
+    counters = {key: Counter[str]() for key in shown & positions.keys()}
+    for key, value, records in (yield from ask("list_counts")):
+        if key in counters:
+            counters[key][value] = records
+    for key, counter in counters.items():
+        counter.update(dict((yield from unread_values(key, positions[key], dialect))))
+    per_value = {key: {value: records for value, records in each.items() if records} for key, each in counters.items()}
+    total = per_value.pop(ALL_RECORDS).get("", 0)
+    ((differences,),) = yield from ask("count_differences")
+    return RecordCounts(total, per_value, differences, (yield from oldest_unread()))
+
+
+def unread_values(key: str, position: int, dialect: StoreDialect) -> Work[Sequence[tuple[str, int]]]:
+    """By value of a key, how many more records have it than its consumer has counted."""
+    rows = yield from execute(_by_value(key, Slice(position, BEHIND_ALL), dialect))
+    return [(value, int(records)) for value, records in rows]
+
+
+def _by_value(key: str, bounds: Slice, dialect: StoreDialect) -> Sql:
+    """The values under a key, and how many more records have each."""
+    if key == ALL_RECORDS:
+        versions = versions_between(bounds, "1 AS counted", "TRUE", dialect.feed, dialect.removals)
+        count: LiteralString = f"SELECT {dialect.empty_text} AS value, coalesce(sum(sign), 0) AS records"
+        return Sql(f"{count} FROM ({versions.sql}) AS version")
+    parts: list[Sql] = []
+    if key in META_COLUMNS:
+        column = META_COLUMNS[key]
+        where = f"{dialect.no_more} AND {column} IS NOT NULL"
+        complete = versions_between(bounds, f"{column} AS value", where, dialect.feed, dialect.removals)
+        parts.append(Sql(f"SELECT value, sum(sign) AS records FROM ({complete.sql}) AS version GROUP BY value"))  # noqa: S608 literals
+    where = dialect.more if parts else "TRUE"
+    versions = versions_between(bounds, dialect.labels, where, dialect.feed, dialect.removals)
+    entries, is_first = dialect.entries(key)
+    parts.append(
+        Sql(
+            f"SELECT entry.value, sum(sign) AS records FROM ({versions.sql}) AS version, {entries.sql}"  # noqa: S608 literals
+            f" WHERE {is_first.sql} GROUP BY entry.value",
+            (*entries.parameters, *is_first.parameters),
+        )
+    )
+    both = join(" UNION ALL ", parts)
+    return Sql(f"SELECT value, sum(records) AS records FROM ({both.sql}) AS parts GROUP BY value", both.parameters)  # noqa: S608 literals

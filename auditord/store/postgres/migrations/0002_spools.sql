@@ -1,5 +1,0 @@
--- The spools that deliver here, and how far each has come: an older copy of one of the two is noticed.
-CREATE TABLE auditord.spools (
-    spool_id text COLLATE "C" PRIMARY KEY,
-    generation bigint NOT NULL -- grows with every delivery, every start and stop of the spool's daemon
-);
