@@ -146,14 +146,33 @@ class DatabaseMetrics(Collector):
         self._most_values = most_values
         self._families: Sequence[Metric] = ()
 
-    def update(self, total: int, per_value: Mapping[str, Mapping[str, int]], differences: int) -> None:
-        """Show new counts: in all, by meta key and value, and of records that came again with other content."""
+    def update(
+        self,
+        total: int,
+        per_value: Mapping[str, Mapping[str, int]],
+        differences: int,
+        feed_lag: Mapping[str, float] | None = None,
+    ) -> None:
+        """Show new counts.
+
+        Args:
+            total: of all records.
+            per_value: by meta key and value.
+            differences: of records that came again with other content.
+            feed_lag: by consumer of the record store's feed, the age in seconds of the oldest record it has not read.
+        """
         shown: list[Metric] = [
+            gauge(
+                "auditord_feed_lag_seconds",
+                "Age of the oldest record that a consumer of the store's feed has not read; 0 if it has read all.",
+                ["consumer"],
+                (((consumer,), seconds) for consumer, seconds in (feed_lag or {}).items()),
+            ),
             GaugeMetricFamily(
                 "auditord_differences_records",
                 "Records that came again with other content; the stored ones stay.",
                 value=differences,
-            )
+            ),
         ]
         text = "Number of records in the database."
         if self._with_total:

@@ -220,7 +220,7 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, vie
     store = runtime.storage.store
     working.start_soon(look_at_host, runtime.configuration, views.certificates, store, host, runtime.health)
     working.start_soon(look_at_spool, spool, spool_metrics, notifier)
-    working.start_soon(count_records, runtime.storage.store, database_metrics, section.interval)
+    working.start_soon(count_records, store, database_metrics, section.interval, runtime.now)
     working.start_soon(notifier.feed_watchdog, runtime.health.alive)
 
 

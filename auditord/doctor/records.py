@@ -14,7 +14,7 @@ from auditord.doctor.instances import check_pair
 from auditord.errors import SchemaMismatch, StoreUnavailable
 from auditord.store import RecordStore
 from auditord.store.opening import open_store_for_reading
-from auditord.store.postgres.administration import clock_offset, database_status
+from auditord.store.postgres.administration import clock_offset, database_status, oldest_writer
 from auditord_hookspecs import AggregateQuery
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
@@ -27,6 +27,9 @@ AHEAD: Final = timedelta(minutes=5)
 """A job that ended so long after now has a host whose clock is wrong, or ours is."""
 
 _GROWTH: Final = timedelta(days=28)
+
+_FEED_LAGS: Final = 3_600.0
+"""Seconds; the roll-ups and the counts read what has come within seconds."""
 
 
 async def check_records(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
@@ -42,15 +45,27 @@ async def check_records(configuration: Configuration, now: Callable[[], datetime
         return
     try:
         async with open_store_for_reading(section) as store:
-            yield Finding(
-                Severity.OK, "database", f"it answers, with {counted((await store.counts()).total, 'record')}"
-            )
+            counts = await store.counts()
+            yield Finding(Severity.OK, "database", f"it answers, with {counted(counts.total, 'record')}")
+            for consumer, lag in counts.lag(now()).items():
+                if lag > _FEED_LAGS and consumer != "lake":  # which reads once a day, say
+                    yield await _lagging(section, consumer, lag)
             async for finding in _check_content(store, now()):
                 yield finding
     except SchemaMismatch as error:
         yield Finding(Severity.FAILURE, "schema", str(error), "see the message")
     except StoreUnavailable as error:
         yield Finding(Severity.FAILURE, "database", str(error), "see the message; what is posted goes to the spool")
+
+
+async def _lagging(section: StoreSection, consumer: str, lag: float) -> Finding:
+    """Say why a consumer of the feed has not read what came long ago."""
+    remedy = "auditord status says what it does; figures are right meanwhile, and sums take longer"
+    writer = await oldest_writer(address_of(section)) if is_postgresql(section.url) else None
+    if writer is not None:
+        remedy = f"it waits for {writer}: end that transaction"
+    text = f"it has not read a record that came {lag / 60:.0f} minutes ago"
+    return Finding(Severity.WARNING, f"consumer {consumer}", text, remedy)
 
 
 async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:

@@ -63,12 +63,14 @@ async def look_at_spool(spool: Spool, metrics: SpoolMetrics, notifier: Notifier)
         await anyio.sleep(_SPOOL_SECONDS)
 
 
-async def count_records(store: RecordStore, metrics: DatabaseMetrics, interval: timedelta) -> NoReturn:
+async def count_records(
+    store: RecordStore, metrics: DatabaseMetrics, interval: timedelta, now: Callable[[], datetime]
+) -> NoReturn:
     """Keep AUDITOR's gauges fresh; the store maintains the counts, so this scans nothing."""
     while True:
         try:
             counts = await store.counts()
-            metrics.update(counts.total, counts.per_value, counts.differences)
+            metrics.update(counts.total, counts.per_value, counts.differences, counts.lag(now()))
         except StoreUnavailable as error:
             _log.warning("the counts of records are old: %s", error)
         await anyio.sleep(interval.total_seconds())

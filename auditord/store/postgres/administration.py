@@ -124,6 +124,19 @@ async def clock_offset(address: Address, now: Callable[[], datetime]) -> timedel
     return offset
 
 
+async def oldest_writer(address: Address) -> str | None:
+    """Describe the transaction that has been writing for longest, be it in another database, if that is over a minute.
+
+    Consumers of the feed read nothing that was stored after it began.
+
+    Raises:
+        StoreUnavailable: the server does not answer.
+    """
+    async with _connected(address) as connection:
+        found = await _only(connection, "oldest_writer")
+    return str(found[0]) if found else None
+
+
 async def _only(connection: AsyncConnection[TupleRow], name: str) -> TupleRow:
     row = await (await connection.execute(_QUERIES[name])).fetchone()
     return row or ()

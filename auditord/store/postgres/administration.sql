@@ -13,7 +13,43 @@ ORDER BY pg_table_size(pg_class.oid) DESC, pg_class.relname
 SELECT clock_timestamp()
 
 -- name: count_records
--- How many records there are, from the maintained counts.
+-- How many records there are.
 SELECT
-    (SELECT coalesce(sum(records), 0)::bigint FROM auditord.record_counts WHERE meta_key = '')
-    + (SELECT coalesce(sum((changes #>> '{"",""}')::bigint), 0)::bigint FROM auditord.count_changes)
+    coalesce((SELECT records FROM auditord.record_counts WHERE meta_key = ''), 0)
+    + (
+        SELECT count(*)
+        FROM auditord.records
+        WHERE position > (SELECT consumers.position FROM auditord.consumers WHERE name = 'count:')
+    )
+    - (
+        SELECT count(*)
+        FROM auditord.removals
+        WHERE
+            position > (SELECT consumers.position FROM auditord.consumers WHERE name = 'count:')
+            AND former <= (SELECT consumers.position FROM auditord.consumers WHERE name = 'count:')
+    )
+
+-- name: oldest_writer
+-- The transaction that has been writing for longest, if that is over a minute.
+SELECT described
+FROM (
+    SELECT
+        format(
+            'session %s of %s (%s) in the database %s, %s', pid, usename, application_name, datname,
+            date_trunc('second', now() - xact_start)
+        ) AS described,
+        xact_start AS since
+    FROM pg_stat_activity
+    WHERE backend_xid IS NOT NULL
+    UNION ALL
+    SELECT
+        format(
+            'the prepared transaction %s of %s in the database %s, %s', gid, owner, database,
+            date_trunc('second', now() - prepared)
+        ),
+        prepared
+    FROM pg_prepared_xacts
+) AS writers
+WHERE since < now() - interval '1 minute'
+ORDER BY since
+LIMIT 1
