@@ -91,7 +91,7 @@ def print_findings(found: Sequence[Examined], *, show_all: bool) -> None:
 
 
 def _print(found: Sequence[Examined]) -> None:
-    if not sys.stdout.isatty():  # five columns of sentences make lines that nobody reads
+    if not sys.stdout.isatty():  # a table with this much text would have lines too long to read
         _print_blocks(found)
         return
     table = new_table("", "where", "what", "how it is", "what to do")

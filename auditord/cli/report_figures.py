@@ -26,7 +26,7 @@ def _digits(value: Fraction, measure: Measure) -> int:
 
 
 def largest(report: Report, most: int) -> Sequence[tuple[str, Row]]:
-    """The rows with their names; behind so many of them, the others as one."""
+    """The largest rows with their names, at most ``most`` of them, and one row that sums up the others."""
     rows, rest, count = report.largest(most)
     named = [(_ALL if report.question.by is None else row.label or _NO_LABEL, row) for row in rows]
     return named if rest is None else [*named, (f"{count} more", rest)]

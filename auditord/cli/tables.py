@@ -98,7 +98,7 @@ def print_table(table: Table, out: TextIO | None = None) -> None:
 
 
 def _folded(text: str, limit: int, whole: bool) -> Sequence[str]:  # noqa: FBT001 words are broken, too
-    """The text in parts of at most so many columns."""
+    """The text broken into lines that are at most ``limit`` columns wide."""
     if _width(text) <= limit:
         return [text]
     narrow = limit if len(text) == _width(text) else max(limit // 2, 1)  # letters may be two columns wide
