@@ -60,7 +60,7 @@ def test_no_module_is_longer_than_one_can_read() -> None:
     modules = [path for path in tracked_files() if path.suffix == ".py" and "tests" not in path.parts]
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules}
     assert modules
-    assert {name: lines for name, lines in lengths.items() if lines > 350} == {}
+    assert {name: lines for name, lines in lengths.items() if lines > 600} == {}
 
 
 def test_docstrings_say_what_things_are_and_few_modules_are_tiny() -> None:
