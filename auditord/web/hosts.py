@@ -9,6 +9,7 @@ lose records or leave them open.
 import logging
 import socket
 from collections.abc import Collection, Iterable
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -80,7 +81,8 @@ class HostCheck:
                 *(request.method, request.raw_path[:200], request.remote, name),
             )
         detail = "this server does not know the host's name that was asked for"
-        return _refusal(request, 421, detail, "its operator can add it to api.hosts")
+        remedy = "its operator can add it to api.hosts"
+        return _answer(request, Refused(HTTPStatus.MISDIRECTED_REQUEST, detail, remedy=remedy))
 
     def _refuse_page(self, request: web.BaseRequest, host: str, origin: str) -> Answer:
         page = (origin[:_LONGEST], host[:_LONGEST])
@@ -91,13 +93,15 @@ class HostCheck:
                 "server's page under that name, have it pass the name on (see auditord manual proxy)",
                 *(request.method, request.raw_path[:200], request.remote, *page),
             )
-        return _refusal(request, 403, "pages of other servers may not ask this one", "ask from a page of this server")
+        detail = "pages of other servers may not ask this one"
+        return _answer(request, Refused(HTTPStatus.FORBIDDEN, detail, remedy="ask from a page of this server"))
 
 
-def _refusal(request: web.BaseRequest, status: int, detail: str, remedy: str) -> Answer:
+def _answer(request: web.BaseRequest, refused: Refused) -> Answer:
     if read_target(request.raw_path).path.startswith(PREFIX):
-        return Refused(status, detail, remedy=remedy).answer().closing()
-    return plain_text(status, f"{detail[0].upper()}{detail[1:]}: {remedy}.").closing()
+        return refused.answer().closing()
+    problem = refused.problem
+    return plain_text(problem.status, f"{problem.detail[0].upper()}{problem.detail[1:]}: {problem.remedy}.").closing()
 
 
 def _is_of_no_browser(request: web.BaseRequest) -> bool:

@@ -81,7 +81,7 @@ def test_tables_are_made_on_demand_only(site: Site) -> None:
     assert site.command("database", "status").returncode == 3
     assert "CREATE SCHEMA auditord" in site.command("database", "migrate", "--sql").stdout
     first, second = (site.command("database", "migrate") for _ in range(2))
-    assert (first.returncode, first.stdout.splitlines()[0]) == (0, "migrated   0001_records")
+    assert (first.returncode, first.stdout.splitlines()[0]) == (0, "migrated   0001_record_feed")
     assert second.stdout.splitlines() == [f"The database {first.stdout.split('The database ')[1].strip()}"]
     status = json.loads(site.command("database", "status", "--output", "json").stdout)
     assert (status["pending"], status["records"]) == ([], 0)

@@ -85,7 +85,7 @@ def daemon(folder: Path, url: str) -> Generator[tuple[int, int], None, None]:
     document = {"state_dir": str(folder / "state"), "store": {"url": url}, "api": {"listen": [f"127.0.0.1:{port}"]}}
     file.write_text(msgspec.json.encode(document).decode())
     command = [sys.executable, "-m", "auditord", "run", "--config", str(file)]
-    with subprocess.Popen(command, stderr=(folder / "log").open("w")) as process:
+    with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log) as process:
         try:
             _wait_until_idle(port, process.pid)
             yield port, process.pid
