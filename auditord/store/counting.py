@@ -6,6 +6,7 @@ is asked for. Each record counts once under each of its values, however often it
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, LiteralString
 
 from auditord.store.dialects import StoreDialect
@@ -14,6 +15,7 @@ from auditord.store.feed import (
     Slice,
     add_consumer,
     forget_consumer,
+    of_slice,
     oldest_unread,
     versions_between,
 )
@@ -31,7 +33,7 @@ PREFIX: Final = "count:"
 
 def count_slice(key: str, bounds: Slice, dialect: StoreDialect) -> Work[None]:
     """Count the versions of a slice, in the transaction that moves the consumer."""
-    counted = _by_value(key, bounds, dialect)
+    counted = of_slice(_by_value(key, dialect), bounds)
     yield from execute(
         Sql(
             f"INSERT INTO {dialect.schema}record_counts (meta_key, meta_value, records)"  # noqa: S608 literals
@@ -82,30 +84,32 @@ def read_counts(keys: Collection[str] | None, dialect: StoreDialect) -> Work[Rec
 
 def unread_values(key: str, position: int, dialect: StoreDialect) -> Work[Sequence[tuple[str, int]]]:
     """By value of a key, how many more records have it than its consumer has counted."""
-    rows = yield from execute(_by_value(key, Slice(position, BEHIND_ALL), dialect))
+    rows = yield from execute(of_slice(_by_value(key, dialect), Slice(position, BEHIND_ALL)))
     return [(value, int(records)) for value, records in rows]
 
 
-def _by_value(key: str, bounds: Slice, dialect: StoreDialect) -> Sql:
-    """The values under a key, and how many more records have each."""
+@lru_cache(64)
+def _by_value(key: str, dialect: StoreDialect) -> Sql:
+    """Return the statement for the values under a key, and how many more records of a slice have each."""
     if key == ALL_RECORDS:
-        versions = versions_between(bounds, "1 AS counted", "TRUE", dialect.feed, dialect.removals)
+        versions = versions_between("1 AS counted", "TRUE", dialect.feed, dialect.removals)
         count: LiteralString = f"SELECT {dialect.empty_text} AS value, coalesce(sum(sign), 0) AS records"
-        return Sql(f"{count} FROM ({versions.sql}) AS version")
+        return Sql(f"{count} FROM ({versions.sql}) AS version", versions.parameters)
     parts: list[Sql] = []
     if key in META_COLUMNS:
         column = META_COLUMNS[key]
         where = f"{dialect.no_more} AND {column} IS NOT NULL"
-        complete = versions_between(bounds, f"{column} AS value", where, dialect.feed, dialect.removals)
-        parts.append(Sql(f"SELECT value, sum(sign) AS records FROM ({complete.sql}) AS version GROUP BY value"))  # noqa: S608 literals
+        complete = versions_between(f"{column} AS value", where, dialect.feed, dialect.removals)
+        text: LiteralString = f"SELECT value, sum(sign) AS records FROM ({complete.sql}) AS version GROUP BY value"  # noqa: S608 literals
+        parts.append(Sql(text, complete.parameters))
     where = dialect.more if parts else "TRUE"
-    versions = versions_between(bounds, dialect.labels, where, dialect.feed, dialect.removals)
+    versions = versions_between(dialect.labels, where, dialect.feed, dialect.removals)
     entries, is_first = dialect.entries(key)
     parts.append(
         Sql(
             f"SELECT entry.value, sum(sign) AS records FROM ({versions.sql}) AS version, {entries.sql}"  # noqa: S608 literals
             f" WHERE {is_first.sql} GROUP BY entry.value",
-            (*entries.parameters, *is_first.parameters),
+            (*versions.parameters, *entries.parameters, *is_first.parameters),
         )
     )
     both = join(" UNION ALL ", parts)

@@ -214,6 +214,10 @@ class StoreDialect(Dialect):
     """The sign of a version; NULL if its amounts are too large for cells."""
     present: ClassVar[LiteralString]
     """The components that a version has: the sum of the numbers in the place of the braces."""
+    has_one_writer: ClassVar[bool]
+    """Whether a transaction that folds keeps others from writing."""
+    upserts_repeat: ClassVar[bool]
+    """Whether one statement may insert or update the same row several times."""
     digest: ClassVar[LiteralString | None]
     """A key of texts that may be too long for an index; None where an index takes them."""
     day: ClassVar[LiteralString]
@@ -228,8 +232,6 @@ class StoreDialect(Dialect):
     """A name as cells have it."""
     no_name: ClassVar[LiteralString]
     """The name of nobody as cells have it."""
-    no_labels: ClassVar[Sql]
-    """The labels of cells of the first set."""
     rolled_columns: ClassVar[LiteralString]
     """The sums in a row of ``rolled_cells``."""
     rolled_components: ClassVar[LiteralString]

@@ -20,6 +20,7 @@ Consumers inside the database (``count:<key>`` of :mod:`auditord.store.counting`
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Final, LiteralString, NamedTuple
 
 import msgspec
@@ -27,7 +28,7 @@ import msgspec
 from auditord.database.instants import from_micros
 from auditord.store.planning import Forward, Operation
 from auditord.store.protocol import Outbox, OutboxEntry, Provenance, is_forwarded
-from auditord.store.sql import Sql, join, literal
+from auditord.store.sql import Sql, join
 from auditord.store.work import Work, as_json, ask, for_each
 from auditord_hookspecs import Close, Entry, Insert, Replace
 from auditord_hookspecs.entries import Encoded
@@ -146,27 +147,45 @@ def oldest_unread() -> Work[Mapping[str, datetime | None]]:
     return {name: None if received_at is None else from_micros(received_at) for name, received_at in rows}
 
 
+class Edge(Enum):
+    """Stands for a position among the parameters of a statement, so that its text is the same for all slices."""
+
+    AFTER = "after"
+    UPTO = "upto"
+
+
+def of_slice(statement: Sql, bounds: Slice) -> Sql:
+    """Return a statement about versions (:func:`versions_between`) with the positions of a slice."""
+    positions = {Edge.AFTER: bounds.after, Edge.UPTO: bounds.upto}
+    values = [positions[each] if isinstance(each, Edge) else each for each in statement.parameters]
+    return Sql(statement.sql, tuple(values))
+
+
 def versions_between(
-    bounds: Slice, columns: LiteralString, where: LiteralString, records: LiteralString, removals: LiteralString
+    columns: LiteralString, where: LiteralString, records: LiteralString, removals: LiteralString
 ) -> Sql:
-    """The versions by which the states at both ends of a slice differ.
+    """Return the statement for the versions by which the states at both ends of a slice differ.
+
+    Its parameters are :class:`Edge`; :func:`of_slice` puts positions in their places.
 
     Args:
-        bounds: the slice.
         columns: that are read of each version, beside ``sign``: 1 for one that is added, -1 for one that is taken out.
         where: a condition on versions.
         records: the table of stored versions.
         removals: the table of former versions.
     """
-    after, upto = literal(str(bounds.after)), literal(str(bounds.upto))
-    parts: Sequence[tuple[LiteralString, LiteralString, LiteralString]] = (
-        ("1", records, f"position > {after} AND position <= {upto}"),
-        ("1", removals, f"former > {after} AND former <= {upto} AND position > {upto}"),
-        ("-1", removals, f"former <= {after} AND position > {after} AND position <= {upto}"),
+    after, upto = Edge.AFTER, Edge.UPTO
+    parts: Sequence[tuple[LiteralString, LiteralString, LiteralString, tuple[Edge, ...]]] = (
+        ("1", records, "position > %s AND position <= %s", (after, upto)),
+        ("1", removals, "former > %s AND former <= %s AND position > %s", (after, upto, upto)),
+        ("-1", removals, "former <= %s AND position > %s AND position <= %s", (after, after, upto)),
     )
     return join(
         " UNION ALL ",
-        [Sql(f"SELECT {sign} AS sign, {columns} FROM {table} WHERE {here} AND {where}") for sign, table, here in parts],  # noqa: S608 literals
+        [
+            Sql(f"SELECT {sign} AS sign, {columns} FROM {table} WHERE {here} AND {where}", edges)  # noqa: S608 literals
+            for sign, table, here, edges in parts
+        ],
     )
 
 

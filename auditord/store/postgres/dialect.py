@@ -93,6 +93,8 @@ class PostgresDialect(StoreDialect):
     windowed: bool = False
     of_cells: bool = False
 
+    has_one_writer = False
+    upserts_repeat = False
     schema = "auditord."
     records = "auditord.records"
     feed = "auditord.records"
@@ -133,7 +135,6 @@ class PostgresDialect(StoreDialect):
     later = "greatest({0}, {1})"
     name_or_none = "{0}"
     no_name = "NULL::text"
-    no_labels = Sql("NULL::jsonb")
     rolled_columns = (
         "records, runtime, first_stop, last_stop, first_gone, last_gone, cores, cores_runtime, memory, memory_runtime,"
         " gpu, gpu_runtime, total_cpu, total_cpu_runtime"

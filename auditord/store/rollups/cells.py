@@ -1,7 +1,7 @@
 """The cells of roll-ups: sums by day and month, in sets that tell different things apart.
 
-The first set tells sites, groups and users apart. Each further set tells the values of one key apart, of all users
-together: a meta key, the number of cores, or the days of a time zone with one of these
+The first set tells sites, groups, users and numbers of cores apart. Each further set tells the values of one key
+apart, of all users together: a meta key, or the days of a time zone with a meta key or the number of cores
 (:mod:`auditord.store.rollups.zone_keys`). So the cells of several keys add up instead of multiplying.
 """
 
@@ -59,7 +59,7 @@ class CellSet:
 
     Args:
         number: of the set; of its levels and its consumer.
-        key: a meta key, :data:`CORES_KEY`, or a key of :mod:`auditord.store.rollups.zone_keys`; None for the first set.
+        key: a meta key, or a key of :mod:`auditord.store.rollups.zone_keys`; None for the first set.
         filled_from: the first day of stop times whose records are in the cells.
         position: of its consumer.
     """
@@ -77,7 +77,7 @@ class CellSet:
     @property
     def parts(self) -> tuple[str, ...]:
         """The keys that its cells tell apart."""
-        return () if self.key is None else parts_of(self.key)
+        return (CORES_KEY,) if self.key is None else parts_of(self.key)
 
     @property
     def of_zone(self) -> str | None:

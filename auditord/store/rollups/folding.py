@@ -10,6 +10,7 @@ gone, unless the same slice adds a version at that end or beyond it.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, LiteralString
 
 from auditord.store.counting import PREFIX, count_slice
@@ -24,6 +25,7 @@ from auditord.store.feed import (
     forget_consumer,
     lock_consumers,
     move_consumer,
+    of_slice,
     versions_between,
 )
 from auditord.store.rollups.cells import LEVELS, CellSet, Level
@@ -35,18 +37,14 @@ from auditord_hookspecs.zones import clock_changes
 
 _PLACE: Final[Sequence[LiteralString]] = ("user_name", "site", "user_group", "labels")
 
-_ENDS: Final[Mapping[LiteralString, LiteralString]] = {
-    "first_stop": "min(CASE WHEN sign > 0 THEN stop_time END)",
-    "last_stop": "max(CASE WHEN sign > 0 THEN stop_time END)",
-    "first_gone": "min(CASE WHEN sign < 0 THEN stop_time END)",
-    "last_gone": "max(CASE WHEN sign < 0 THEN stop_time END)",
-}
+_FIRST: Final[LiteralString] = "min(CASE WHEN sign {} 0 THEN stop_time END)"
+_LAST: Final[LiteralString] = "max(CASE WHEN sign {} 0 THEN stop_time END)"
 
-_ENDS_OF_CELLS: Final[Mapping[LiteralString, LiteralString]] = {
-    "first_stop": "min(first_stop)",
-    "last_stop": "max(last_stop)",
-    "first_gone": "CASE WHEN min(first_stop) <= min(first_gone) THEN NULL ELSE min(first_gone) END",
-    "last_gone": "CASE WHEN max(last_stop) >= max(last_gone) THEN NULL ELSE max(last_gone) END",
+_ENDS: Final[Mapping[LiteralString, LiteralString]] = {
+    "first_stop": _FIRST.format(">"),
+    "last_stop": _LAST.format(">"),
+    "first_gone": f"CASE WHEN {_FIRST.format('>')} <= {_FIRST.format('<')} THEN NULL ELSE {_FIRST.format('<')} END",
+    "last_gone": f"CASE WHEN {_LAST.format('>')} >= {_LAST.format('<')} THEN NULL ELSE {_LAST.format('<')} END",
 }
 
 _PRESENT: Final[Mapping[LiteralString, int]] = {"cores": 1, "memory": 2, "gpu": 4, "total_cpu": 8}
@@ -136,8 +134,9 @@ def fold_slices(limit: int, dialect: StoreDialect, consumers: Collection[str] | 
 
 def fold_cells(cells: CellSet, bounds: Slice, dialect: StoreDialect) -> Work[None]:
     """Fold a slice into a set of cells, in the transaction that moves its consumer."""
-    yield from execute(_fold(cells, bounds, dialect, of_components=False))
-    yield from execute(_fold(cells, bounds, dialect, of_components=True))
+    for of_components in (False, True):
+        fold = _fold(CellSet(cells.number, cells.key), dialect, of_components=of_components)
+        yield from execute(of_slice(fold, bounds))
     if (yield from ask("has_removals")):
         yield from ask("drop_empty_cells")
         yield from ask("drop_empty_component_cells")
@@ -154,14 +153,15 @@ def _can_fold(cells: CellSet) -> bool:
     return cells.key is None or not is_of_zone(cells.key) or zone_of_key(cells.key) is not None
 
 
-def _fold(cells: CellSet, bounds: Slice, dialect: StoreDialect, *, of_components: bool) -> Sql:
-    """The statement that folds the columns of versions, or the other components that their documents list."""
+@lru_cache(64)
+def _fold(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
+    """Return the statement that folds the columns of versions, or the other components that their documents list."""
     table: LiteralString = "rollup_components" if of_components else "rollups"
     sums = dialect.component_sums if of_components else dialect.cell_sums
     ends: Sequence[LiteralString] = () if of_components else tuple(_ENDS)
     names: Sequence[LiteralString] = [each.column for each in sums]
     place: Sequence[LiteralString] = (*_PLACE, "score_set", "present", *(["component"] if of_components else []))
-    read = _read(cells, bounds, dialect, of_components=of_components)
+    read = _read(cells, dialect, of_components=of_components)
     grouped: LiteralString = ", ".join(["day", "ahead", *place])
     added: LiteralString = ", ".join(
         [
@@ -225,19 +225,27 @@ def _rows(
     ends: Sequence[LiteralString],
     dialect: StoreDialect,
 ) -> LiteralString:
-    """The changes of the cells of one size."""
-    columns: Sequence[LiteralString] = [
+    """Return the query for the changes of the cells of one size.
+
+    It has one row for each cell, unless the database takes several: adding each to its cell costs less than sorting.
+    """
+    of_cell: Sequence[LiteralString] = [
         literal(str(size.level)) + " AS level",
         f"{size.period} AS period",
         *[each if size.by_user or each != "user_name" else f"{dialect.no_name} AS user_name" for each in place],
+    ]
+    if dialect.upserts_repeat:
+        return f"SELECT {', '.join([*of_cell, *names, *ends])} FROM slice"  # noqa: S608 literals
+    columns: Sequence[LiteralString] = [
+        *of_cell,
         *[f"sum({each}) AS {each}" for each in names],
-        *[f"{_ENDS_OF_CELLS[each]} AS {each}" for each in ends],
+        *[f"{'min' if each.startswith('first') else 'max'}({each}) AS {each}" for each in ends],
     ]
     places: LiteralString = ", ".join([literal(str(number)) for number in range(2, len(place) + 3)])
     return f"SELECT {', '.join(columns)} FROM slice GROUP BY {places}"  # noqa: S608 literals
 
 
-def _read(cells: CellSet, bounds: Slice, dialect: StoreDialect, *, of_components: bool) -> Sql:
+def _read(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
     """The versions of a slice with the columns that cells tell apart and sum."""
     amounts: LiteralString = ", ".join(AMOUNT_COLUMNS.values())
     where: LiteralString = f"stop_time >= start_time AND {dialect.no_more}"
@@ -248,9 +256,9 @@ def _read(cells: CellSet, bounds: Slice, dialect: StoreDialect, *, of_components
     )
     if of_components and dialect.labels != "document":
         columns = f"{columns}, document"
-    versions = versions_between(bounds, columns, where, dialect.feed, dialect.removals)
+    versions = versions_between(columns, where, dialect.feed, dialect.removals)
     dated = _dated(cells, versions, dialect)
-    labels = dialect.no_labels if cells.key is None else dialect.labels_of(cells.parts)
+    labels = dialect.labels_of(cells.parts)
     present: LiteralString = " + ".join(
         [f"CASE WHEN {column} IS NULL THEN 0 ELSE {literal(str(number))} END" for column, number in _PRESENT.items()]
     )

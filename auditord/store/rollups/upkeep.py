@@ -46,14 +46,15 @@ class FoldingLimits:
     Args:
         unread: changes after which counts and cells are folded though more keep coming.
         quiet_seconds: without changes, after which the rest is folded.
-        slice_seconds: about what one transaction takes while others write: in SQLite they wait for it.
+        slice_seconds: about what one transaction takes while others write: in SQLite they wait for it. A larger slice
+            costs less for each record, since more of its records share their cells.
         smallest: records of a slice.
         largest: records of a slice.
     """
 
     unread: int = 20_000
     quiet_seconds: float = 1.0
-    slice_seconds: float = 0.01
+    slice_seconds: float = 0.03
     smallest: int = 500
     largest: int = 50_000
 
@@ -73,7 +74,7 @@ class Upkeep:
         self._read = read
         self._dialect = dialect
         self._is_ours = is_ours
-        self.limits = FoldingLimits()
+        self.limits = FoldingLimits() if dialect.has_one_writer else FoldingLimits(slice_seconds=1.0, smallest=20_000)
         """Of folding; others may be set at any time."""
         self._wanted: Sequence[str] | None = None
         self._noted = 0
@@ -115,15 +116,14 @@ class Upkeep:
             self._task.add_done_callback(_log_fault)
 
     def keep_by(self, keys: Sequence[str] | None, zone: str = UTC_NAME) -> None:
-        """See to it that the number of cores, these keys and the days of a zone, and no others, get cells of their own.
+        """See to it that these keys and the days of a zone, and no others, get cells of their own.
 
         None instead of keys: as it is.
         """
         if keys is not None:
-            wanted = [CORES_KEY, *[key for key in keys if key not in GROUPED_KEYS and not is_of_zone(key)]]
-            if (of_zone := key_of_zone(zone)) is not None:
-                wanted = [of_zone, *[beside(of_zone, key) for key in wanted]]
-            self._wanted = wanted
+            wanted = [key for key in keys if key not in GROUPED_KEYS and not is_of_zone(key)]
+            of_zone = key_of_zone(zone)
+            self._wanted = wanted if of_zone is None else [beside(of_zone, key) for key in (CORES_KEY, *wanted)]
             self.wake()
 
     async def sets(self) -> Sequence[CellSet]:
@@ -179,8 +179,8 @@ class Upkeep:
             return
         if await self._write(partial(atomic, partial(_set_keys, wanted)), is_long=True):
             parts = dict.fromkeys([part for key in wanted for part in parts_of(key)])
-            names = ", ".join(each or "number of cores" for each in parts) or "no further label"
-            _log.info("the roll-ups are kept by site, group, user, and by: %s", names)
+            names = ", ".join(each for each in parts if each != CORES_KEY) or "no further label"
+            _log.info("the roll-ups are kept by site, group, user, number of cores, and by: %s", names)
         self._wanted = None
 
 

@@ -101,6 +101,8 @@ class SqliteDialect(StoreDialect):
     arithmetic: Arithmetic = Arithmetic.LIKELY
     windowed: bool = False
 
+    has_one_writer = True
+    upserts_repeat = True
     schema = ""
     records = "records"
     feed = "records NOT INDEXED"  # by the row numbers alone
@@ -145,7 +147,6 @@ class SqliteDialect(StoreDialect):
     later = "coalesce(max({0}, {1}), {0}, {1})"
     name_or_none = "ifnull({0}, '') AS {0}"
     no_name = "''"
-    no_labels = Sql("'{}'")
     rolled_columns = (
         "records, runtime, left_out, first_stop, last_stop, first_gone, last_gone, cores, cores_high, cores_low,"
         " memory, memory_high, memory_low, gpu, gpu_high, gpu_low, total_cpu, total_cpu_high, total_cpu_low"

@@ -168,7 +168,7 @@ CREATE TABLE auditord.rollups (
     site text COLLATE "C",
     user_group text COLLATE "C",
     user_name text COLLATE "C",
-    labels jsonb,               -- the values of the key, as in meta; NULL in the first set
+    labels jsonb,               -- the values of the key, as in meta; NULL for none
     runtime numeric NOT NULL,   -- in seconds
     -- Of each component the amount, and amount times runtime; NULL if the records do not have it.
     cores numeric,

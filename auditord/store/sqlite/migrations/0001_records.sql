@@ -111,7 +111,7 @@ CREATE TABLE rollups (
     user_name TEXT NOT NULL,    -- '' for none
     site TEXT NOT NULL,         -- the same
     user_group TEXT NOT NULL,   -- the same
-    labels TEXT NOT NULL,       -- {"meta": values of the key}; {} in the first set
+    labels TEXT NOT NULL,       -- {"meta": values of the key}
     score_set INTEGER NOT NULL, -- of score_sets, 0 for none
     present INTEGER NOT NULL,   -- which components the records have: 1 Cores, 2 Memory, 4 GPU, 8 TotalCPU, added up
     records INTEGER NOT NULL,
