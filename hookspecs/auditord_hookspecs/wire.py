@@ -62,7 +62,7 @@ def decode_record(body: bytes) -> Record:
     return _decode(body, _record_decoder)
 
 
-KEPT_META: Final = 16_384
+KEPT_META: Final = 4_096
 """Texts of meta whose values are kept for the next body, which has jobs of the same users."""
 
 LONGEST_KEPT: Final = 500
