@@ -24,7 +24,7 @@ COMMANDS = (
     Registered("demo", "auditord.cli.demo", "Watch it work: recorded jobs, collected and served."),
     Registered("doctor", "auditord.cli.doctor", "Look at all that the configuration refers to."),
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
-    Registered("import", "auditord.cli.importing", "Take over the records of an AUDITOR."),
+    Registered("import", "auditord.cli.importing", "Take over records from another accounting system."),
     Registered("init", "auditord.cli.init", "Write a first configuration that fits this host."),
     Registered("lake", "auditord.cli.lake", "Sync records to a table of many daemons, and look at it."),
     Registered("manual", "auditord.cli.manual", "Read the manual, or search in it."),

@@ -83,7 +83,7 @@ class LazyGroup(GuessingGroup):
         if cmd_name not in self._names:
             return super().get_command(ctx, cmd_name)
         command: click.Command = getattr(import_module(self._module), f"{cmd_name}_command")
-        _add_config_option(command)
+        add_config_option(command)
         return command
 
 
@@ -122,7 +122,7 @@ class Commands(GuessingGroup):
         super().__init__(*args, **kwargs)
         self._registered = {each.name: each for each in registered}
         self._provided_by = provided
-        _add_config_option(self)
+        add_config_option(self)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""
@@ -133,7 +133,7 @@ class Commands(GuessingGroup):
         if (registered := self._registered.get(cmd_name)) is None:
             return super().get_command(ctx, cmd_name) or self._provided_command(ctx, cmd_name)
         command: click.Command = getattr(import_module(registered.module), f"{cmd_name.replace('-', '_')}_command")
-        _add_config_option(command)
+        add_config_option(command)
         if isinstance(command, ExtensibleGroup):
             command.further = partial(self._provided_command, name=cmd_name)
         return command
@@ -143,7 +143,7 @@ class Commands(GuessingGroup):
             return None
         command = provided.load()
         ctx.find_root().obj = import_module(_CONTEXT).HostCommandContext()
-        _add_config_option(command)
+        add_config_option(command)
         return command
 
     def _provided(self, ctx: click.Context) -> Mapping[str, Provided]:
@@ -169,12 +169,12 @@ class Commands(GuessingGroup):
         return "" if provided is None else provided.help
 
 
-def _add_config_option(command: click.Command) -> None:
+def add_config_option(command: click.Command) -> None:
     """Let a command and everything below it take ``--config``; adding it twice changes nothing."""
     if not any(parameter.name == "config_files" for parameter in command.params):
         command.params.append(_config_option())
     for below in command.commands.values() if isinstance(command, click.Group) else ():
-        _add_config_option(below)
+        add_config_option(below)
 
 
 def _config_option() -> click.Option:

@@ -3,14 +3,13 @@
 import json
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from auditord.cli.tables import new_table, print_table
 from auditord.errors import ConfigurationError
 from auditord.importing.comparing import Compared, RowProblem, RowState
-from auditord.importing.units import MonthOfUnits
+from auditord_hookspecs import Table
 from auditord_hookspecs.terminal import say
 from auditord_hookspecs.wording import counted
 
@@ -67,10 +66,20 @@ class Findings:
         return max(self.count - _SHOWN, 0)
 
 
-def print_report(compared: Compared, stored: int | None, findings: Findings, *, dry_run: bool) -> None:
-    """Print what has been found."""
+def print_report(
+    compared: Compared, stored: int | None, findings: Findings, remarks: Sequence[str | Table], *, of: str | None
+) -> None:
+    """Print what has been found.
+
+    Args:
+        compared: what the second reading found.
+        stored: how many records the store has; None of a dry run.
+        findings: the problems, which have been shown.
+        remarks: those of the importer.
+        of: the system whose records were imported; None of a dry run.
+    """
     say(f"{counted(compared.rows, 'row')} in the source")
-    for finding, words in (_WOULD if dry_run else _IS).items():
+    for finding, words in (_WOULD if of is None else _IS).items():
         if compared.counts[finding] or finding is RowState.SAME:
             say(f"{compared.counts[finding]:,} {words}")
     if stored is not None:
@@ -79,18 +88,20 @@ def print_report(compared: Compared, stored: int | None, findings: Findings, *, 
             say(f"{counted(twins, 'row shares', 'rows share')} the id of another row (after the conversion)", err=True)
     if findings.unseen:
         say(f"{counted(findings.unseen, 'more problem')} not shown; --problems FILE writes all of them", err=True)
-    _print_units(compared)
-    _print_verdict(findings, dry_run=dry_run)
+    _print_remarks(remarks)
+    _print_verdict(findings, of)
 
 
-def report_document(compared: Compared, stored: int | None, findings: Findings) -> Mapping[str, Any]:  # Any: JSON
-    """The report for programs; ``stored`` is null of a dry run, ``suspicious_units`` may be in milliseconds."""
+def report_document(
+    compared: Compared, stored: int | None, findings: Findings, remarks: Sequence[str | Table]
+) -> Mapping[str, Any]:  # Any: JSON
+    """Return the report for programs; ``stored`` is null of a dry run."""
     return {
         "rows": compared.rows,
         **{finding.name.lower(): count for finding, count in compared.counts.items()},
         "stored": stored,
         "problems": findings.count,
-        "suspicious_units": dict(compared.units.suspicious()),
+        "remarks": [_as_json(remark) for remark in remarks],
     }
 
 
@@ -101,7 +112,7 @@ _IS: Final = {
     RowState.STILL_OPEN: "are open in the store and closed in the source",
     RowState.DIFFERENT: "differ from what is stored",
     RowState.OTHER_RUN: "have an id that belongs to another run in the store",
-    RowState.OTHER_RUNTIME: "have another runtime in AUDITOR than from start to stop, which counts here",
+    RowState.OTHER_RUNTIME: "have another runtime in the source than from start to stop, which counts here",
     RowState.UNREADABLE: "are no valid records",
 }
 
@@ -113,46 +124,36 @@ _WOULD: Final = _IS | {
 }
 
 
-def _print_verdict(findings: Findings, *, dry_run: bool) -> None:
+def _print_verdict(findings: Findings, of: str | None) -> None:
     if findings.count:
         say(
             f"{counted(findings.count, 'row of the source is', 'rows of the source are')} not in the store unchanged",
             err=True,
         )
-        if not dry_run:
+        if of is not None:
             say(
-                "What AUDITOR has taken in meanwhile is imported by the same command once more; what is stored of the "
+                f"What {of} has taken in meanwhile is imported by the same command once more; what is stored of the "
                 "same runs with other content is corrected with --replace, what was deleted here comes back with it.",
                 err=True,
             )
-    elif not dry_run:
+    elif of is not None:
         say("The import is complete.")
 
 
-def _print_units(compared: Compared) -> None:
-    table = new_table("component", "months", "records", "too large as they came", "as imported", "")
-    for name, months in compared.units.suspicious():
-        for alike, run in groupby(months, key=lambda month: (month.looked_wrong, month.looks_wrong)):
-            table.add_row(name, *_figures(list(run)), _verdict(*alike))
-    if not table.row_count:
-        return
-    say()
-    say("CPU times of more than 2 x wall time x cores, which look like milliseconds (--milliseconds NAME):")
-    print_table(table)
+def _print_remarks(remarks: Sequence[str | Table]) -> None:
+    for remark in remarks:
+        if isinstance(remark, str):
+            say()
+            say(remark)
+        else:
+            table = new_table(*(column.title for column in remark.columns))
+            for row in remark.rows:
+                table.add_row(*map(str, row))
+            print_table(table)
 
 
-def _figures(months: Sequence[MonthOfUnits]) -> tuple[str, ...]:
-    records, before, after = (
-        sum(counts) for counts in zip(*((each.records, each.before, each.after) for each in months), strict=True)
-    )
-    span = months[0].month if len(months) == 1 else f"{months[0].month} to {months[-1].month}"
-    return span, f"{records:,}", f"{before:,} ({before / records:.1%})", f"{after:,} ({after / records:.1%})"
-
-
-def _verdict(looked_wrong: bool, looks_wrong: bool) -> str:  # noqa: FBT001 as groupby has them
-    if looks_wrong:
-        return "looks like milliseconds"
-    return "was milliseconds, is seconds" if looked_wrong else "seconds"
+def _as_json(remark: str | Table) -> Any:  # Any: JSON
+    return remark if isinstance(remark, str) else {"columns": remark.columns, "rows": remark.rows}
 
 
 def _line(problem: RowProblem) -> bytes:

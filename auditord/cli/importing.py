@@ -1,4 +1,4 @@
-"""``auditord import``: records from elsewhere into the record store."""
+"""``auditord import``: the records of other accounting systems into the record store, a command for each importer."""
 
 import gc
 from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
@@ -6,36 +6,138 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin
 
 import click
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
+from auditord.cli.frame import GuessingGroup, add_config_option
 from auditord.cli.import_report import Findings, print_report, report_document
-from auditord.cli.import_sources import open_source, source_options
-from auditord.cli.installation import load_installation, run_async, utc_now
+from auditord.cli.installation import load_installation, readable_disabled_hooks, run_async, utc_now
 from auditord.cli.option_types import INSTANT
 from auditord.cli.progress import ImportProgress
 from auditord.config.kinds import configured_transform
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.contexts.instances import InstanceContext
 from auditord.errors import StateInUse
+from auditord.hooks import survey
 from auditord.importing.comparing import Compared, ComparedStore, RowState, StoreComparison
-from auditord.importing.conversion import Conversion
-from auditord.importing.position import PositionFile
-from auditord.importing.source import Source
-from auditord.importing.writing import Writer
+from auditord.importing.writing import PositionFile, Writer
 from auditord.spool.lock import own
 from auditord.store import Provenance, RecordStore
 from auditord.store.opening import open_store, open_store_for_reading
-from auditord_hookspecs.terminal import output_option, write_json
+from auditord_hookspecs import Importer, ImporterKind, Section, Transform
+from auditord_hookspecs.terminal import output_option, say, write_json
 
 FOLDER: Final = "imports"
 """In state_dir: how far imports have come."""
 
+_IMPORTERS: Final = "auditord.importers"
 
-@click.group("import")
+_HELP: Final = """\
+Take over the records of an {title}.
+
+{help}
+
+What is there already is left as it is. An import that was killed goes on where it was when the same command is
+given again. At the end the source is read once more and compared with what is stored: the exit code is 0 only if
+every record is there.
+"""
+
+
+class _ImporterGroup(GuessingGroup):
+    """The group with a command for each installed importer."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the kinds of importers."""
+        return sorted(_importers(ctx))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Make the command of a kind."""
+        kind = _importers(ctx).get(cmd_name)
+        return None if kind is None else _command_of(kind)
+
+
+@click.group("import", cls=_ImporterGroup)
 def import_command() -> None:
     """Take over records from another accounting system."""
+
+
+def _importers(ctx: click.Context) -> Mapping[str, ImporterKind[Any]]:
+    if _IMPORTERS not in ctx.meta:
+        with ctx.scope(cleanup=False):  # --config may have been given already
+            disabled, _ = readable_disabled_hooks()
+        found = survey(disabled)
+        for fault in found.faults:
+            say(f"auditord: {fault}", err=True)
+        ctx.meta[_IMPORTERS] = found.hooks.kinds.importers
+    kinds: Mapping[str, ImporterKind[Any]] = ctx.meta[_IMPORTERS]
+    return kinds
+
+
+def _command_of(kind: ImporterKind[Any]) -> click.Command:
+    @click.command(kind.name, help=_HELP.format(title=kind.title, help=kind.help))
+    @click.option("--dry-run", is_flag=True, help="Read everything and say what would be imported; change nothing.")
+    @click.option(
+        "--replace",
+        is_flag=True,
+        help="Correct what is stored of the same runs with other content, which stays in their history, and bring back"
+        " what was deleted here.",
+    )
+    @click.option("--restart", is_flag=True, help="Forget how far an earlier attempt came; read from the beginning.")
+    @click.option(
+        "--problems",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        help="Write every problem to this file, as NDJSON; the terminal shows the first ones.",
+    )
+    @output_option
+    def command(  # Any: click's values
+        *, dry_run: bool, replace: bool, restart: bool, problems: Path | None, output: str, **options: Any
+    ) -> None:
+        if dry_run and (replace or restart):
+            raise click.UsageError("--dry-run changes nothing: leave --replace and --restart out")
+        wanted = _wanted(kind, _checked(kind.config, options), replacing=replace, restart=restart)
+        _take_over(wanted, problems, output, dry_run=dry_run)
+
+    command.params[:0] = [_parameter(name, field) for name, field in kind.config.model_fields.items()]
+    add_config_option(command)
+    return command
+
+
+def _parameter(name: str, field: FieldInfo) -> click.Parameter:
+    """Make the option of a field, or the argument of one without a default."""
+    several = get_origin(field.annotation) is tuple
+    leaves = _leaves(field.annotation)
+    types: Mapping[object, Any] = {datetime: INSTANT, int: int, Path: click.Path(path_type=Path)}  # Any: click's
+    kind = next((each for known, each in types.items() if known in leaves), str)
+    if field.is_required():
+        return click.Argument([name], nargs=-1 if several else 1, required=True, type=kind)
+    return click.Option(
+        [f"--{name.replace('_', '-')}"],
+        help=field.description,
+        is_flag=field.annotation is bool,
+        multiple=several,
+        default=field.default,
+        show_default=several and bool(field.default),
+        type=None if field.annotation is bool else kind,
+    )
+
+
+def _leaves(annotation: object) -> list[object]:
+    """Return the types that an annotation is made of."""
+    inner = get_args(annotation)
+    return [leaf for each in inner for leaf in _leaves(each)] if inner else [annotation]
+
+
+def _checked(model: type[Section], options: Mapping[str, Any]) -> Section:  # Any: click's values
+    try:
+        return model.model_validate(options)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        named = "".join(f"--{str(place).replace('_', '-')}: " for place in first["loc"][:1])
+        raise click.UsageError(f"{named}{first['msg'].removeprefix('Value error, ')}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,111 +145,48 @@ class _Wanted:
     """An import, as the options describe it.
 
     Args:
-        cores: components that say how many cores a job had.
+        transform: what every record meets before it is kept here.
         replacing: whether what is stored with other content is overwritten.
         restart: whether a position that an earlier attempt has left is forgotten.
     """
 
     configuration: Configuration
-    source: Source
-    conversion: Conversion
-    cores: tuple[str, ...]
+    title: str
+    importer: Importer
+    transform: Transform | None
     replacing: bool
     restart: bool
 
 
-@import_command.command("auditor")
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option(
-    "--unquote", is_flag=True, help="Percent-decode record ids and meta values, as collectors before 0.7 wrote them."
-)
-@click.option(
-    "--milliseconds", multiple=True, metavar="NAME", help="This component has milliseconds: make seconds of them."
-)
-@click.option(
-    "--milliseconds-until", type=INSTANT, help="… only in records that stopped earlier than this; in all, if not given."
-)
-@click.option(
-    "--cores",
-    multiple=True,
-    default=("Cores",),
-    show_default=True,
-    metavar="NAME",
-    help="The component that says how many cores a job had, to recognise milliseconds by.",
-)
-@click.option("--dry-run", is_flag=True, help="Read everything and say what would be imported; change nothing.")
-@click.option(
-    "--replace",
-    is_flag=True,
-    help="Correct what is stored of the same runs with other content, which stays in their history, and bring back what"
-    " was deleted here.",
-)
-@click.option("--restart", is_flag=True, help="Forget how far an earlier attempt came, and read from the beginning.")
-@click.option(
-    "--problems",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write every problem to this file, as NDJSON; the terminal shows the first ones.",
-)
-@output_option
-@source_options
-def auditor_command(  # Any: click's values
-    *,
-    sources: Sequence[str],
-    unquote: bool,
-    milliseconds: Sequence[str],
-    milliseconds_until: datetime | None,
-    cores: tuple[str, ...],
-    dry_run: bool,
-    replace: bool,
-    restart: bool,
-    problems: Path | None,
-    output: str,
-    **access: Any,
-) -> None:
-    """Take over the records of an AUDITOR, which may be running meanwhile and is never changed.
-
-    SOURCE is its database (postgresql://user@host/auditor), its server (http://host:8000), or its archive (Parquet
-    files or folders of them).
-
-    What is there already is left as it is. An import that was killed goes on where it was when the same command is
-    given again. At the end the source is read once more and compared with what is stored: the exit code is 0 only if
-    every record is there.
-    """
-    if milliseconds_until and not milliseconds:
-        raise click.UsageError("--milliseconds-until needs --milliseconds")
-    if dry_run and (replace or restart):
-        raise click.UsageError("--dry-run changes nothing: leave --replace and --restart out")
+def _wanted(kind: ImporterKind[Any], options: Section, *, replacing: bool, restart: bool) -> _Wanted:
     installation = load_installation()
-    transform = configured_transform(installation.configuration, installation.hooks.kinds)
-    conversion = Conversion(unquote, frozenset(milliseconds), milliseconds_until, transform)
-    wanted = _Wanted(
-        installation.configuration,
-        open_source(sources, **access),
-        conversion,
-        cores,
-        replacing=replace,
-        restart=restart,
-    )
+    configuration = installation.configuration
+    importer = kind.open(options, InstanceContext("import", kind.name, utc_now, {}))
+    transform = configured_transform(configuration, installation.hooks.kinds)
+    return _Wanted(configuration, kind.title, importer, transform, replacing, restart)
+
+
+def _take_over(wanted: _Wanted, problems: Path | None, output: str, *, dry_run: bool) -> None:
     with Findings.to(problems, missing_is_news=not dry_run) as findings:
         compared, stored = run_async(_look if dry_run else _import, wanted, findings)
+    remarks = wanted.importer.remarks()
     if output == "json":
-        write_json(report_document(compared, stored, findings))
+        write_json(report_document(compared, stored, findings, remarks))
     else:
-        print_report(compared, stored, findings, dry_run=dry_run)
+        print_report(compared, stored, findings, remarks, of=None if dry_run else wanted.title)
     if findings.count or (stored is not None and stored < compared.counts[RowState.SAME]):
         raise SystemExit(1)
 
 
 async def _look(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | None]:
-    configuration = wanted.configuration
-    async with _stored(configuration) as store:
+    async with _stored(wanted.configuration) as store:
         return await _compare(wanted, store, findings), None
 
 
 async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | None]:
     configuration = wanted.configuration
     with _owned(configuration):
-        what = (wanted.source.name, configuration.store.url, repr(wanted.conversion), str(wanted.replacing))
+        what = (wanted.importer.name, configuration.store.url, str(wanted.replacing))
         file = PositionFile.of(configuration.state_dir / FOLDER, *what)
         if wanted.restart:
             file.forget()
@@ -161,16 +200,16 @@ async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | 
 
 
 async def _write(wanted: _Wanted, store: RecordStore, file: PositionFile) -> None:
-    provenance = Provenance(utc_now(), "task:import", wanted.source.name)
+    provenance = Provenance(utc_now(), "task:import", wanted.importer.name)
     with ImportProgress("importing") as progress, _without_gc():
-        writer = Writer(store, provenance, wanted.conversion, progress.note, wanted.replacing)
-        await writer.write_all(wanted.source, file, progress.advanced)
+        writer = Writer(store, provenance, wanted.transform, progress.note, wanted.replacing)
+        await writer.write_all(wanted.importer, file, progress.advanced)
 
 
 async def _compare(wanted: _Wanted, store: ComparedStore, findings: Findings) -> Compared:
-    comparison = StoreComparison(store, wanted.conversion, wanted.cores)
     with ImportProgress("comparing") as progress, _without_gc():
-        return await comparison.compare_all(wanted.source, findings.add, progress.advanced)
+        comparison = StoreComparison(store, wanted.transform)
+        return await comparison.compare_all(wanted.importer, findings.add, progress.advanced)
 
 
 @contextmanager
@@ -187,7 +226,7 @@ def _without_gc() -> Generator[None, None, None]:
 
 @contextmanager
 def _owned(configuration: Configuration) -> Generator[None, None, None]:
-    """Own the state folder: nobody else imports with this configuration, no daemon writes the same SQLite file."""
+    """Own the state folder: no one else imports with this configuration, no daemon writes the same SQLite file."""
     if not is_postgresql(configuration.store.url):
         with _explained(configuration), own(configuration.state_dir), own(configuration.state_dir / FOLDER):
             yield
@@ -209,7 +248,7 @@ def _explained(configuration: Configuration) -> Generator[None, None, None]:
 
 @asynccontextmanager
 async def _stored(configuration: Configuration) -> AsyncGenerator[ComparedStore, None]:
-    """The store to compare with; one in SQLite that has not been made yet has nothing."""
+    """Open the store to compare with; one in SQLite that has not been made yet has nothing."""
     url = configuration.store.url
     if not is_postgresql(url) and not sqlite_path(url).exists():
         yield _Nothing()
@@ -222,9 +261,11 @@ class _Nothing:
     """Implements :class:`ComparedStore` where there is no store yet."""
 
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
+        """Return nothing."""
         del record_ids
         return {}
 
     async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
+        """Return nothing."""
         del record_ids
         return ()

@@ -1,4 +1,4 @@
-"""Bring AUDITOR's configuration files in: the server's, and those of the collectors and plugins that a kind knows."""
+"""Bring configuration files of other programs in: those that an installed kind knows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from configparser import Error, RawConfigParser
@@ -7,102 +7,90 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from auditord.config.auditor import import_server_config
 from auditord.config.documents import Path as OptionPath
-from auditord.config.documents import is_list, is_section
 from auditord.config.kinds import InstalledKinds
-from auditord.config.listen import stands_for_itself
 from auditord.config.printing import Remarks, to_yaml
 from auditord.config.yaml_files import read_tagged_file
 from auditord.errors import ConfigurationError, refusal
-from auditord_hookspecs import ImportedConfig
+from auditord_hookspecs import ImportedConfig, ImporterKind
 
 _HEAD = "Made by auditord config import from {files}."
 _AUDITOR = "AUDITOR"
-_NO_ENVIRONMENT = "AUDITOR's environment variables were not looked at."
-_DIFFERENT = (
-    "Whatever the configuration: a query has at most 250 conditions (AUDITOR: 500), a record has at most 2 MiB, and",
-    "pages of other servers (a foreign Origin) are answered 403. All differences: auditord manual from-auditor",
-)
 _LEVEL = "logging.level"
 _INI = frozenset({".cfg", ".ini"})
 
-Importer: TypeAlias = Callable[[Mapping[str, Any]], ImportedConfig | None]
-"""Translates a file, or knows that it is another's."""
+FileDocument: TypeAlias = Mapping[str, Any]  # Any: an operator's YAML
+
+
+@dataclass(frozen=True, slots=True)
+class _Importer:
+    """Translates files of one program.
+
+    Args:
+        owner: the program, for messages.
+        translate: returns None for a file of another program.
+        whole: whether the file is about the whole daemon, not about one instance.
+    """
+
+    owner: str
+    translate: Callable[[FileDocument], ImportedConfig | None]
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file and what it became.
-
-    Args:
-        server: whether the file is that of AUDITOR's server.
-        servers: hosts of that server, which a client's file names.
-    """
+    """A file and its translation."""
 
     file: Path
     imported: ImportedConfig
-    server: bool = False
-    servers: Sequence[str] = ()
 
 
 def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
-    """One configuration, as YAML with a remark on every value that means something else and on all that is dropped.
+    """Return one configuration as YAML, with a remark on each value that has changed its meaning or is dropped.
 
     Raises:
         ConfigurationError: a file cannot be read or is of no known component, or two files claim one instance.
     """
-    sources = [_import_file(file, kinds) for file in files]
+    documents = {file: _document(file) for file in files}
+    sources = [_import_file(file, documents, kinds) for file in documents]
     _refuse_collisions(sources)
     values: dict[str, Any] = {}
     for source in sources:
         for path, value in source.imported.sections.items():
             _put(values, _split(path), value)
-    if "hosts" in values.get("api", {}):
-        values["api"]["hosts"] = _aliases(sources)
     head = "".join(f"# {line}\n" for line in _head(sources).splitlines())
     return head + to_yaml(values, Remarks(above=_remarks(sources)))
 
 
-def _import_file(file: Path, kinds: InstalledKinds) -> _Source:
+def _document(file: Path) -> FileDocument:
     document = _read_ini(file) if file.suffix in _INI else read_tagged_file(file).values
     if not document:
         raise ConfigurationError(f"{file} sets nothing: it is empty, or all of it is comments")
-    for owner, importer in _importers(kinds):
+    return document
+
+
+def _import_file(file: Path, documents: Mapping[Path, FileDocument], kinds: InstalledKinds) -> _Source:
+    document = documents[file]
+    importers = list(_importers(kinds, [other for path, other in documents.items() if path != file]))
+    for importer in importers:
         try:
-            imported = importer(document)
+            imported = importer.translate(document)
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # the file has another shape than it should
-            raise ConfigurationError(f"{file} cannot be imported, {owner} would refuse it: {error}") from error
+            raise ConfigurationError(f"{file} cannot be imported, {importer.owner} would refuse it: {error}") from error
         if imported is not None:
-            if importer is import_server_config:
-                return _Source(file, imported, server=True)
-            return _Source(file, _without_level(imported), servers=_servers(document))
-    if unknown := _unknown_option(document, kinds):
+            return _Source(file, imported if importer.whole else _without_level(imported))
+    if unknown := _unknown_option(document, importers):
         raise ConfigurationError(
             f"{file} cannot be imported: no program that auditord replaces has an option '{unknown}'"
         )
     known = ", ".join(
         [
-            "AUDITOR's server",
+            *sorted(f"{kind.title}'s server" for kind in kinds.importers.values() if kind.import_config),
             *sorted(f"its {name} collector" for name, kind in kinds.collectors.items() if kind.import_config),
             *sorted(_replaced(name) for name, kind in kinds.plugins.items() if kind.import_config),
         ]
     )
     raise ConfigurationError(f"{file} is not a configuration file of {known}; are all its options spelt right?")
-
-
-def _servers(document: Mapping[str, Any]) -> Sequence[str]:
-    """The hosts of AUDITOR's server in the file of one of its clients."""
-    section = document.get("auditor")
-    options = section if is_section(section) else document
-    found = [options.get(name) for name in ("addr", "ip", "host", "hosts")]
-    return [str(host) for each in found if each for host in (each if is_list(each) else [each])]
-
-
-def _aliases(sources: Sequence[_Source]) -> Sequence[str]:
-    """The names for ``api.hosts``: those under which clients ask, if somebody else could give them to this host."""
-    names = {host.lower() for source in sources for host in source.servers}
-    return sorted(name for name in names if not stands_for_itself(name))
 
 
 def _read_ini(path: Path) -> Mapping[str, Mapping[str, str]]:
@@ -121,26 +109,31 @@ def _read_ini(path: Path) -> Mapping[str, Mapping[str, str]]:
     return {name: dict(parser.items(name)) for name in parser.sections() if parser.items(name)}
 
 
-def _unknown_option(document: Mapping[str, Any], kinds: InstalledKinds) -> str | None:
-    """The one option without which the file would be known."""
+def _unknown_option(document: FileDocument, importers: Sequence[_Importer]) -> str | None:
+    """Return the one option without which the file would be known."""
     for option in document:
         others = {name: value for name, value in document.items() if name != option}
-        for _, importer in _importers(kinds):
+        for importer in importers:
             with suppress(AttributeError, KeyError, TypeError, ValueError):
-                if importer(others) is not None:
+                if importer.translate(others) is not None:
                     return option
     return None
 
 
-def _importers(kinds: InstalledKinds) -> Iterator[tuple[str, Importer]]:
-    """Importable files, each with the name of the program whose files they are."""
+def _importers(kinds: InstalledKinds, others: Sequence[FileDocument]) -> Iterator[_Importer]:
     for collector in kinds.collectors.values():
         if collector.import_config is not None:
-            yield _AUDITOR, collector.import_config
+            yield _Importer(_AUDITOR, collector.import_config)
     for name, plugin in kinds.plugins.items():
         if plugin.import_config is not None:
-            yield _replaced(name), plugin.import_config
-    yield _AUDITOR, import_server_config
+            yield _Importer(_replaced(name), plugin.import_config)
+    for kind in kinds.importers.values():
+        yield from _server_importer(kind, others)
+
+
+def _server_importer(kind: ImporterKind[Any], others: Sequence[FileDocument]) -> Iterator[_Importer]:
+    if (translate := kind.import_config) is not None:
+        yield _Importer(kind.title, lambda document: translate(document, others), whole=True)
 
 
 def _replaced(plugin: str) -> str:
@@ -191,10 +184,7 @@ def _remarks(sources: Sequence[_Source]) -> Mapping[OptionPath, str]:
 
 def _head(sources: Sequence[_Source]) -> str:
     lines = [_HEAD.format(files=", ".join(str(source.file) for source in sources))]
-    if any(source.imported.origin == _AUDITOR for source in sources):
-        lines.append(_NO_ENVIRONMENT)
-    if any(source.server for source in sources):
-        lines += _DIFFERENT
+    lines += dict.fromkeys(note for source in sources for note in source.imported.notes)
     for source in sources:
         lines += [f"Not taken from {source.file}:"] if source.imported.dropped else []
         lines += [f"  {', '.join(options)}: {reason}" for reason, options in _by_reason(source).items()]

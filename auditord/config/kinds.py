@@ -10,6 +10,7 @@ from auditord.config.model import Configuration, kind_of
 from auditord_hookspecs import (
     AuthenticatorKind,
     CollectorKind,
+    ImporterKind,
     InvalidRecord,
     PluginKind,
     Record,
@@ -53,6 +54,8 @@ class InstalledKinds:
     senders: Mapping[str, SenderKind[Any]] = field(default_factory=dict[str, SenderKind[Any]])
     authenticators: Mapping[str, AuthenticatorKind[Any]] = field(default_factory=dict[str, AuthenticatorKind[Any]])
     transforms: Mapping[str, TransformKind[Any]] = field(default_factory=dict[str, TransformKind[Any]])
+    importers: Mapping[str, ImporterKind[Any]] = field(default_factory=dict[str, ImporterKind[Any]])
+    """These have no instances: their options are those of a command."""
 
     def sections(self) -> Mapping[str, Mapping[str, AnyKind]]:
         """The kinds of each section of the configuration that holds instances."""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:  # a command that has no use for instances imports neither the
 DEFAULT_FILE = Path("/etc/auditord/auditord.yml")
 SOCKET = "api.sock"
 _SUFFIXES = frozenset({".yml", ".yaml"})
+_ANOTHER_SYSTEM = "AUDITOR_"
+"""Variables that begin so may count (:mod:`auditord.config.foreign_environment`); the kinds that know are not loaded
+for a command that needs none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ def load_with_sources(
     from auditord.config.instances import instance_models  # noqa: PLC0415 with the kinds
 
     models = instance_models(kinds)
-    return _validate(_read_all(paths, environ, models), kinds, models, environ, resolve_secret)
+    return _validate(_read_all(paths, environ, kinds, models), kinds, models, environ, resolve_secret)
 
 
 def load_without_instances(
@@ -69,9 +72,9 @@ def load_without_instances(
         None if :func:`load_with_sources` has to be asked: variables of the environment count, or something is wrong.
     """
     others = {name: value for name, value in environ.items() if name != FILES_VARIABLE}
-    if any(name.startswith(PREFIX) for name in others):
+    if any(name.startswith((PREFIX, _ANOTHER_SYSTEM)) for name in others):
         return None
-    document = _read_all(paths, others, {})
+    document = read_files(paths)
     values = {name: value for name, value in document.values.items() if name not in INSTANCE_SECTIONS}
     try:
         return Configuration.model_validate(
@@ -137,7 +140,8 @@ def disabled_hooks(paths: Sequence[Path] | None, environ: Mapping[str, str]) -> 
         ConfigurationError: a file cannot be read, or this very section is wrong.
     """
     ours = {name: value for name, value in environ.items() if name.split("__")[0] == "AUDITORD_HOOKS"}
-    document = _read_all(paths, ours, {})
+    document = read_files(paths)
+    document = document.merged_with(_environment(ours, document, {}))
     try:
         return _OnlyHooks.model_validate(document.values).hooks.disabled
     except ValidationError as error:
@@ -150,14 +154,14 @@ class _OnlyHooks(BaseModel):
     hooks: HooksSection = HooksSection()
 
 
-def _read_all(paths: Sequence[Path] | None, environ: Mapping[str, str], models: "InstanceModels") -> Document:
-    files = read_files(paths)
-    if not any(name.startswith("AUDITOR") for name in environ):
-        return files
-    from auditord.config.auditor_environment import read_auditor_environment  # noqa: PLC0415 which few need
+def _read_all(
+    paths: Sequence[Path] | None, environ: Mapping[str, str], kinds: "InstalledKinds", models: "InstanceModels"
+) -> Document:
+    from auditord.config.foreign_environment import read_foreign_environment  # noqa: PLC0415 with the kinds
 
+    files = read_files(paths)
     try:
-        below = files.merged_with(read_auditor_environment(environ, files))
+        below = files.merged_with(read_foreign_environment(environ, files, kinds.importers))
         return below.merged_with(_environment(environ, below, models))
     except ConfigurationError as error:
         raise refusal(str(error).splitlines()) from error

@@ -68,7 +68,7 @@ def survey(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) 
 
 def broken_kinds(kinds: InstalledKinds) -> Iterator[str]:
     """The faults of kinds that were deferred, loading all of them; one sentence each."""
-    for installed in kinds.sections().values():
+    for installed in (*kinds.sections().values(), kinds.importers):
         for name in installed:
             try:
                 installed[name]

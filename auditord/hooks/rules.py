@@ -15,8 +15,10 @@ from auditord_hookspecs import (
     AuthenticatorKind,
     CollectorKind,
     Deferred,
+    ImporterKind,
     InstanceConfig,
     PluginKind,
+    Section,
     SenderKind,
     TransformKind,
     hookspec,
@@ -34,6 +36,7 @@ _DECLARATIONS: Mapping[str, tuple[str, type]] = {
     "auditord_senders": ("senders", SenderKind),
     "auditord_authenticators": ("authenticators", AuthenticatorKind),
     "auditord_record_transforms": ("transforms", TransformKind),
+    "auditord_importers": ("importers", ImporterKind),
 }
 KIND_HOOKS = tuple(_DECLARATIONS)
 
@@ -85,15 +88,16 @@ def _unusable(kind: Any, kind_type: type, section: str) -> Iterator[str]:
         yield f"{called}whose name is no identifier: small letters, digits and _, a letter first"
     if isinstance(kind, Deferred):
         return
-    if not (inspect.isclass(declared.config) and issubclass(declared.config, InstanceConfig)):
-        yield f"{called}whose config is no model derived from RunConfig or InstanceConfig"
+    base, named = (Section, "Section") if kind_type is ImporterKind else (InstanceConfig, "RunConfig or InstanceConfig")
+    if not (inspect.isclass(declared.config) and issubclass(declared.config, base)):
+        yield f"{called}whose config is no model derived from {named}"
     elif "kind" in declared.config.model_fields:
         yield f"{called}whose config has an option 'kind', which the host adds itself"
     if reason := _wrong_function(declared):
         yield f"{called}{reason}"
 
 
-def _wrong_function(kind: AnyKind) -> str | None:
+def _wrong_function(kind: AnyKind | ImporterKind[Any]) -> str | None:
     if isinstance(kind, CollectorKind):
         return "whose collect never yields a batch: write yield" if inspect.iscoroutinefunction(kind.collect) else None
     if isinstance(kind, PluginKind):
@@ -101,6 +105,8 @@ def _wrong_function(kind: AnyKind) -> str | None:
         return "whose run yields: it is awaited, so write no yield" if yields else None
     if isinstance(kind, TransformKind):
         return "whose make is async: it is called without waiting" if inspect.iscoroutinefunction(kind.make) else None
+    if isinstance(kind, ImporterKind):
+        return "whose open is async: it is called without waiting" if inspect.iscoroutinefunction(kind.open) else None
     made = inspect.iscoroutinefunction(kind.open) or inspect.isasyncgenfunction(kind.open)
     return "whose open is no context manager: decorate it with @asynccontextmanager" if made else None
 

@@ -1,26 +1,21 @@
-"""A second reading of a source: each record against what the store has under its id, as clients would read it.
+"""The second reading of a source: compare each record with what the store has under its id, as clients would read it.
 
-This is what an import is believed by, so it rests on nothing that the first reading has said. It is also what a dry run
-does: what is missing then would be imported.
+This is the proof of an import, so it uses nothing that the first reading has said. A dry run does this alone: what is
+missing then would be imported.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Protocol
-
-import msgspec
+from typing import Protocol
 
 from auditord.database.instants import to_micros
-from auditord.importing.conversion import BadRow, Conversion, ConvertedRow, convert_page
-from auditord.importing.source import Page, Source, in_order
-from auditord.importing.units import Units
-from auditord.importing.writing import Advanced
+from auditord.importing.writing import Advanced, in_order, transformed
 from auditord.store import Duplicates, Verdict
 from auditord.store.rows import anonymous_hash, content_hash
 from auditord.store.verdicts import Identity, classify
-from auditord_hookspecs import Record
+from auditord_hookspecs import Importer, ImportPage, InvalidRecord, Record, Transform
 from auditord_hookspecs.wire import decode_record, encode_record
 
 
@@ -51,7 +46,7 @@ class RowState(Enum):
     OTHER_RUN = "another run"
     """Its id belongs to a record with another start time."""
     OTHER_RUNTIME = "another runtime"
-    """There as it is, but AUDITOR kept another runtime than the time from start to stop."""
+    """There as it is, but the source has another runtime than the time from start to stop."""
     UNREADABLE = "unreadable"
     """The row is no valid record."""
 
@@ -77,7 +72,6 @@ class RowProblem:
 class Compared:
     """The findings of a comparison."""
 
-    units: Units
     counts: dict[RowState, int] = field(default_factory=lambda: dict.fromkeys(RowState, 0))
 
     @property
@@ -85,68 +79,60 @@ class Compared:
         """The number of rows of the source."""
         return sum(self.counts.values())
 
-    @property
-    def problems(self) -> int:
-        """The number of those that the store does not have as they are."""
-        return self.rows - self.counts[RowState.SAME]
-
 
 @dataclass(frozen=True, slots=True)
 class StoreComparison:
-    """Holds records against a store.
+    """Compares records with a store.
 
     Args:
-        cores: components that say how many cores a job had, see :class:`Units`.
+        transform: what every record meets before it is kept here.
     """
 
     store: ComparedStore
-    conversion: Conversion
-    cores: Sequence[str]
+    transform: Transform | None = None
 
-    async def compare_all(self, source: Source, report: Callable[[RowProblem], None], advanced: Advanced) -> Compared:
+    async def compare_all(
+        self, importer: Importer, report: Callable[[RowProblem], None], advanced: Advanced
+    ) -> Compared:
         """Read all of the source; every problem is reported, in the order of the source.
 
         Raises:
-            SourceFailed: the source cannot be read to its end.
-            StoreUnavailable: the store cannot be asked.
+            AuditordError: the source cannot be read to its end, or the store cannot be asked.
         """
-        compared = Compared(Units(self.cores))
-        async with source.pages(None) as pages, aclosing(in_order(pages, self._compare)) as done:
-            async for page, (good, problems) in done:
-                _count(compared, page, problems)
-                for each in good:
-                    compared.units.add(each.before, each.after)
+        compared = Compared()
+        async with importer.pages(None) as pages, aclosing(in_order(pages, self._compare)) as done:
+            async for page, problems in done:
                 for problem in problems:
+                    compared.counts[problem.finding] += 1
                     report(problem)
-                advanced(len(page.texts), page.fraction)
+                compared.counts[RowState.SAME] += len(page.records) - len(problems)
+                advanced(len(page.records), page.fraction)
         return compared
 
-    async def _compare(self, page: Page) -> tuple[list[ConvertedRow], list[RowProblem]]:
-        good, bad = convert_page(page, self.conversion)
-        ids = [each.after.record_id for each in good]
+    async def _compare(self, page: ImportPage) -> list[RowProblem]:
+        records = transformed(page, self.transform)
+        ids = [each.record_id for each in records if isinstance(each, Record)]
         stored = await self.store.documents(ids)
         absent = [name for name in ids if name not in stored]
         deleted = await self.store.deleted(absent) if absent else ()
-        found = (_problem(page, each, stored, deleted) or _other_runtime(page, each, stored) for each in good)
-        return good, [*map(_unreadable, bad), *(problem for problem in found if problem)]
+        found = (_problem(page, place, each, stored, deleted) for place, each in enumerate(records))
+        return [problem for problem in found if problem]
 
 
-def _count(compared: Compared, page: Page, problems: Sequence[RowProblem]) -> None:
-    for problem in problems:
-        compared.counts[problem.finding] += 1
-    compared.counts[RowState.SAME] += len(page.texts) - len(problems)
-
-
-def _unreadable(row: BadRow) -> RowProblem:
-    return RowProblem(RowState.UNREADABLE, row.where, row.reason, row.text)
-
-
-def _problem(page: Page, row: ConvertedRow, stored: Mapping[str, bytes], deleted: Collection[str]) -> RowProblem | None:
-    record = row.after
+def _problem(
+    page: ImportPage,
+    place: int,
+    record: Record | InvalidRecord,
+    stored: Mapping[str, bytes],
+    deleted: Collection[str],
+) -> RowProblem | None:
+    if isinstance(record, InvalidRecord):
+        row = page.row(place)
+        return RowProblem(RowState.UNREADABLE, row.where, str(record), row.text)
     expected, found = encode_record(record), stored.get(record.record_id)
     if found == expected:
-        return None  # as nearly always
-    where = page.places(row.place)
+        return _other_runtime(page, place, record, expected)  # as nearly always
+    where = page.row(place).where
     if record.record_id in deleted:
         reason = f"{record.record_id} was deleted from the store (auditord records history says why)"
         return RowProblem(RowState.DELETED, where, reason, expected)
@@ -154,31 +140,21 @@ def _problem(page: Page, row: ConvertedRow, stored: Mapping[str, bytes], deleted
         return RowProblem(RowState.MISSING, where, f"{record.record_id} is not in the store", expected)
     finding, reason = _difference(record, decode_record(found))
     if finding is RowState.SAME:
-        return None
+        return _other_runtime(page, place, record, found)
     return RowProblem(finding, where, f"{record.record_id}: {reason}", expected, found)
 
 
-def _other_runtime(page: Page, row: ConvertedRow, stored: Mapping[str, bytes]) -> RowProblem | None:
-    """AUDITOR computes the runtime once and keeps it; here it always follows from the times."""
-    text, record = page.texts[row.place], row.before
-    kept = _kept.decode(text).runtime
-    if record.stop_time is None or kept is None or kept == record.runtime:
+def _other_runtime(page: ImportPage, place: int, record: Record, stored: bytes) -> RowProblem | None:
+    said = page.runtimes[place] if page.runtimes else None
+    if record.stop_time is None or said is None or said == record.runtime:
         return None
     reason = (
-        f"{row.after.record_id}: AUDITOR has a runtime of {kept} s, and from start to stop it is {record.runtime} s, "
+        f"{record.record_id}: the source has a runtime of {said} s, and from start to stop it is {record.runtime} s, "
         "which counts here"
     )
-    found = stored[row.after.record_id]
-    return RowProblem(RowState.OTHER_RUNTIME, page.places(row.place), reason, text, found)
+    row = page.row(place)
+    return RowProblem(RowState.OTHER_RUNTIME, row.where, reason, row.text, stored)
 
-
-class _Kept(msgspec.Struct, gc=False):
-    """The member of a row that is no part of a record."""
-
-    runtime: Any = None  # Any: AUDITOR's, which nobody has checked
-
-
-_kept: Final = msgspec.json.Decoder(_Kept)
 
 _WORDS = {
     Verdict.SAME: (RowState.SAME, ""),

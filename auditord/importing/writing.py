@@ -1,22 +1,97 @@
-"""The first reading of a source: its records into the store, and the position behind them."""
+"""The first reading of a source: its records into the store, and the position behind them.
 
-from collections.abc import Callable, Sequence
+The records are committed before the position is. So what is read again after a kill is at most what the store has
+already, where its id makes it the same record.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
-from auditord.importing.conversion import Conversion, convert_page
-from auditord.importing.position import PositionFile, Progressed
-from auditord.importing.source import Page, Source, in_order
+import msgspec
+
+from auditord.database.durable_files import write_durably
 from auditord.ingest import add_each
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.amendments import Action, Amendment
-from auditord_hookspecs import InvalidRecord, Record
+from auditord_hookspecs import AuditordError, Importer, ImportPage, InvalidRecord, Record, Transform
+
+T = TypeVar("T")
 
 REASON: Final = "imported again with --replace"
 
 Advanced = Callable[[int, float], None]
 """Called after every page with its number of rows, and the fraction of the source that lies behind."""
+
+_AT_ONCE: Final = 2
+"""While the database works on one page, another one is being put together."""
+
+
+class BadPosition(AuditordError):
+    """The file that says how far an import came cannot be read or written.
+
+    Remedy:
+        give the service's user the folder `imports` of state_dir, or begin anew with --restart: nothing is imported
+        twice.
+    """
+
+
+class Progressed(msgspec.Struct, frozen=True):
+    """The position of an import.
+
+    Args:
+        position: the importer's own word for it; None at its beginning.
+        written: whether everything is in the store, and only remains to be compared.
+    """
+
+    position: str | None = None
+    written: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PositionFile:
+    """The file of a position, which survives a kill and a power cut."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, folder: Path, *what: str) -> "PositionFile":
+        """Return the file in a folder for an import that these words identify."""
+        name = blake2b("\0".join(what).encode(), digest_size=8).hexdigest()
+        return cls(folder / f"{name}.json")
+
+    def read(self) -> Progressed:
+        """Read the position that was written last; the beginning if none was.
+
+        Raises:
+            BadPosition: it was written by another program.
+        """
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=Progressed)
+        except FileNotFoundError:
+            return Progressed()
+        except (OSError, msgspec.DecodeError) as error:
+            raise BadPosition(f"{self.path} cannot be used: {error}; with --restart it is not needed") from error
+
+    def write(self, progressed: Progressed) -> None:
+        """Replace it, durably: there is always one whole version.
+
+        Raises:
+            BadPosition: it cannot be written.
+        """
+        try:
+            write_durably(self.path, msgspec.json.encode(progressed))
+        except OSError as error:
+            raise BadPosition(f"{self.path} cannot be written: {error.strerror}") from error
+
+    def forget(self) -> None:
+        """Begin at the beginning the next time."""
+        self.path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +100,7 @@ class Writer:
 
     Args:
         store: the target; nothing of what is imported may be forwarded by senders, so it is one without an outbox.
+        transform: what every record meets before it is kept here.
         refused: receives the reason for which the store refuses a record for good.
         replacing: whether records that are stored with other content (of the same start) are corrected, and what they
             were is kept in their history; whether those come back that were deleted.
@@ -32,37 +108,35 @@ class Writer:
 
     store: RecordStore
     provenance: Provenance
-    conversion: Conversion
+    transform: Transform | None
     refused: Callable[[str], None]
     replacing: bool = False
 
-    async def write_all(self, source: Source, file: PositionFile, advanced: Advanced) -> None:
+    async def write_all(self, importer: Importer, file: PositionFile, advanced: Advanced) -> None:
         """Read the source from the position in the file to its end.
 
         Rows that are no records, or that the store refuses, are left out: comparing finds them again.
 
         Raises:
-            SourceFailed: the source fails; the position is behind the last page that is in the store.
-            StoreUnavailable: the store fails; the same.
+            AuditordError: the source or the store fails; the position is behind the last page that is in the store.
         """
         position = file.read().position
-        async with source.pages(position) as pages, aclosing(in_order(pages, self._write)) as written:
+        async with importer.pages(position) as pages, aclosing(in_order(pages, self._write)) as written:
             async for page, _ in written:
                 position = page.position
                 file.write(Progressed(position))
-                advanced(len(page.texts), page.fraction)
+                advanced(len(page.records), page.fraction)
         file.write(Progressed(position, written=True))
 
-    async def _write(self, page: Page) -> None:
-        good, _ = convert_page(page, self.conversion)
-        records = await self._wanted([each.after for each in good])
+    async def _write(self, page: ImportPage) -> None:
+        records = await self._wanted([each for each in transformed(page, self.transform) if isinstance(each, Record)])
         verdicts = await self._add(records)
         if self.replacing and Verdict.DIFFERENT in verdicts:
             pairs = zip(records, verdicts, strict=True)
             await self._correct([record for record, verdict in pairs if verdict is Verdict.DIFFERENT])
 
     async def _wanted(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Without those that were deleted from the store; most likely they were in AUDITOR by mistake."""
+        """Leave out those that were deleted from the store; most likely they were in the source by mistake."""
         if self.replacing:
             return records
         deleted = await self.store.deleted([record.record_id for record in records])
@@ -94,3 +168,37 @@ class Writer:
             if isinstance(outcome, InvalidRecord):
                 self.refused(str(outcome))
         return outcomes
+
+
+def transformed(page: ImportPage, transform: Transform | None) -> Sequence[Record | InvalidRecord]:
+    """Return the records of a page as they are to be kept here."""
+    if transform is None:
+        return page.records
+    return [each if isinstance(each, InvalidRecord) else _transformed(each, transform) for each in page.records]
+
+
+def _transformed(record: Record, transform: Transform) -> Record | InvalidRecord:
+    try:
+        return transform(record)
+    except InvalidRecord as error:
+        return error
+
+
+async def in_order(
+    pages: AsyncIterator[ImportPage], work: Callable[[ImportPage], Coroutine[Any, Any, T]]
+) -> AsyncGenerator[tuple[ImportPage, T], None]:
+    """Work on several pages at a time; yield each with its result, in order, after all before it are done."""
+    waiting: deque[tuple[ImportPage, asyncio.Task[T]]] = deque()
+    try:
+        async for page in pages:
+            waiting.append((page, asyncio.create_task(work(page))))
+            if len(waiting) > _AT_ONCE:
+                yield waiting[0][0], await waiting[0][1]
+                waiting.popleft()
+        while waiting:
+            yield waiting[0][0], await waiting[0][1]
+            waiting.popleft()
+    finally:
+        for _, task in waiting:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in waiting), return_exceptions=True)

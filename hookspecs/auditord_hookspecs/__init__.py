@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         InvalidHttpAnswer,
         NoHttpAnswer,
     )
+    from auditord_hookspecs.importers import Importer, ImporterKind, ImportPage, ImportRow
     from auditord_hookspecs.kinds import (
         Batch,
         CollectorKind,
@@ -139,7 +140,11 @@ __all__ = [
     "HttpStatusError",
     "HttpStream",
     "Identity",
+    "ImportPage",
+    "ImportRow",
     "ImportedConfig",
+    "Importer",
+    "ImporterKind",
     "Insert",
     "InstanceConfig",
     "InvalidHttpAnswer",
@@ -274,6 +279,12 @@ _MODULES: Final = {
         "HttpStream",
         "InvalidHttpAnswer",
         "NoHttpAnswer",
+    ),
+    "importers": (
+        "ImportPage",
+        "ImportRow",
+        "Importer",
+        "ImporterKind",
     ),
     "kinds": (
         "Batch",

@@ -1,7 +1,7 @@
 """Translation of another program's configuration file into ours, for a kind's ``import_config``."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from typing import Any, Final
 
@@ -15,6 +15,8 @@ OWN_LOG: Final = "the daemon logs to standard error or the journal, which keep a
 """Why options of a log file are left out."""
 OWN_QUEUE: Final = "the queue is in the daemon's state_dir; let the old collector send what it still has queued"
 """Why the database of a collector of AUDITOR's is left out."""
+
+NO_ENVIRONMENT: Final = "AUDITOR's environment variables were not looked at."
 
 _LEVELS: Final = {"off": "error", "critical": "error", "warn": "warning", "trace": "debug"}
 _ZONE: Final = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$")
@@ -109,9 +111,9 @@ class ConfigImport:
         self.drop(self.document, {*taken, "log_level"}, reasons)
         return self.result()
 
-    def result(self, origin: str = "AUDITOR") -> ImportedConfig:
-        """The whole translation, of a file of the program ``origin``."""
-        return ImportedConfig(self.sections, self.comments, self.dropped, origin)
+    def result(self, origin: str = "AUDITOR", notes: Sequence[str] = (NO_ENVIRONMENT,)) -> ImportedConfig:
+        """Return the whole translation, of a file of the program ``origin``, with lines about the file as a whole."""
+        return ImportedConfig(self.sections, self.comments, self.dropped, origin, notes if origin == "AUDITOR" else ())
 
 
 def instant(value: date | str) -> str:

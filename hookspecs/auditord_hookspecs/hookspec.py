@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from auditord_hookspecs.access import AuthenticatorKind
 from auditord_hookspecs.contexts import Daemon
 from auditord_hookspecs.deferred import Deferred
+from auditord_hookspecs.importers import ImporterKind
 from auditord_hookspecs.kinds import CollectorKind, PluginKind, RunReport, SenderKind
 from auditord_hookspecs.panels import Panel
 from auditord_hookspecs.transforms import TransformKind
@@ -89,6 +90,21 @@ def auditord_record_transforms() -> Iterable[TransformKind[Any] | Deferred[Trans
         @hookimpl
         def auditord_record_transforms():
             yield TransformKind(name="renamed_sites", config=RenamedConfig, make=rename_sites)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def auditord_importers() -> Iterable[ImporterKind[Any] | Deferred[ImporterKind[Any]]]:  # Any: its model
+    """Bring kinds of accounting systems whose records ``auditord import KIND`` takes over.
+
+    Called before the configuration is read.
+
+    Example::
+
+        @hookimpl
+        def auditord_importers():
+            yield ImporterKind(name="ledger", title="Ledger", config=LedgerOptions, open=open_ledger)
     """
     raise NotImplementedError
 

@@ -198,12 +198,14 @@ class ImportedConfig:
         comments: remarks by the same paths, for every value that means something else than it did.
         dropped: options that have no counterpart, with the reason.
         origin: the program whose file it is.
+        notes: lines about the file as a whole.
     """
 
     sections: Mapping[str, Any]
     comments: Mapping[str, str] = field(default_factory=dict[str, str])
     dropped: Mapping[str, str] = field(default_factory=dict[str, str])
     origin: str = "AUDITOR"
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)  # no slots: PluginKind[Config](…) would raise TypeError

@@ -19,6 +19,7 @@ from auditord_hookspecs import (
     Batch,
     CollectorKind,
     ImportedConfig,
+    ImporterKind,
     PluginKind,
     Produced,
     Quarantined,
@@ -67,7 +68,7 @@ def test_every_hook_has_a_built_in_that_implements_it(name: str) -> None:
 
 @pytest.mark.parametrize(
     "declaration",
-    [Batch, CollectorKind, ImportedConfig, PluginKind, Produced, Quarantined, RunReport, SenderKind],
+    [Batch, CollectorKind, ImportedConfig, ImporterKind, PluginKind, Produced, Quarantined, RunReport, SenderKind],
 )
 def test_every_field_of_a_declaration_has_a_row(declaration: Any) -> None:
     rows = re.findall(r"^\| `(\w+)` \| \S", section(declaration.__name__), re.MULTILINE)

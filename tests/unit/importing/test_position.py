@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from auditord.importing.position import BadPosition, PositionFile, Progressed
+from auditord.importing.writing import BadPosition, PositionFile, Progressed
 
 
 def test_it_begins_at_the_beginning_and_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -6,10 +6,13 @@ much (threads, and rounding, explain less) was most likely not counted in second
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
-from auditord.importing.conversion import KEPT_IN_MILLISECONDS
-from auditord_hookspecs import Record
+from auditord_hookspecs import Column, Record, Table
+
+KEPT_IN_MILLISECONDS: Final = "_milli"
+"""AUDITOR's own script for the change of units keeps the old amount of ``X`` as ``X_milli``; ``X`` is right then."""
 
 _OFTEN: Final = 0.5
 """From this share of a month's records on, its unit is in doubt: in milliseconds, only idle jobs stay below."""
@@ -72,6 +75,18 @@ class Units:
             if any(month.looked_wrong or month.looks_wrong for month in months):
                 yield name, months
 
+    def remarks(self) -> Sequence[str | Table]:
+        """Return a table of the components that look like milliseconds; nothing if there are none.
+
+        Neighbouring months of one verdict share a row.
+        """
+        rows = [
+            (name, *_figures(list(run)), _verdict(*alike))
+            for name, months in self.suspicious()
+            for alike, run in groupby(months, key=lambda month: (month.looked_wrong, month.looks_wrong))
+        ]
+        return [_HEADING, Table(_COLUMNS, rows)] if rows else []
+
     def _cores_of(self, record: Record) -> int:
         for name in self._cores:
             for component in record.components:
@@ -91,3 +106,23 @@ class Units:
         if key not in self._months:
             self._months[key] = MonthOfUnits(f"{year:04}-{month:02}")
         return self._months[key]
+
+
+_HEADING: Final = "CPU times of more than 2 x wall time x cores, which look like milliseconds (--milliseconds NAME):"
+_COLUMNS: Final = tuple(
+    map(Column, ("component", "months", "records", "too large as they came", "as imported", "unit"))
+)
+
+
+def _figures(months: Sequence[MonthOfUnits]) -> tuple[str, ...]:
+    records, before, after = (
+        sum(counts) for counts in zip(*((each.records, each.before, each.after) for each in months), strict=True)
+    )
+    span = months[0].month if len(months) == 1 else f"{months[0].month} to {months[-1].month}"
+    return span, f"{records:,}", f"{before:,} ({before / records:.1%})", f"{after:,} ({after / records:.1%})"
+
+
+def _verdict(looked_wrong: bool, looks_wrong: bool) -> str:  # noqa: FBT001 as groupby has them
+    if looks_wrong:
+        return "looks like milliseconds"
+    return "was milliseconds, is seconds" if looked_wrong else "seconds"

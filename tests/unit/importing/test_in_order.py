@@ -1,44 +1,26 @@
-"""Rows gathered into pages, and pages worked on ahead."""
+"""Pages that are worked on ahead."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
 
-from auditord.importing.source import PAGE_BYTES, PAGE_ROWS, Page, in_order, in_pages
+from auditord.importing.writing import in_order
+from auditord_hookspecs import ImportPage, ImportRow
 
 pytestmark = pytest.mark.anyio
 
 
-async def given(pieces: Sequence[Sequence[bytes]]) -> AsyncIterator[Sequence[bytes]]:
-    for piece in pieces:
-        yield piece
-
-
-async def numbered(count: int) -> AsyncIterator[Page]:
+async def numbered(count: int) -> AsyncIterator[ImportPage]:
     for number in range(count):
-        yield Page([], str, str(number), 0.0)
-
-
-async def test_pages_are_bounded_by_rows() -> None:
-    pages = [len(page) async for page in in_pages(given([[b"x"] * 999] * 12))]
-    assert pages == [PAGE_ROWS - 5 + 999, 12 * 999 - (PAGE_ROWS - 5 + 999)]
-
-
-async def test_pages_are_bounded_by_bytes() -> None:
-    rows = [b"x" * (PAGE_BYTES // 2 + 1)] * 3
-    assert [len(page) async for page in in_pages(given([[row] for row in rows]))] == [2, 1]
-
-
-async def test_no_rows_no_page() -> None:
-    assert [page async for page in in_pages(given([[], []]))] == []
+        yield ImportPage([], str(number), 0.0, lambda _: ImportRow("", b""))
 
 
 async def test_pages_come_in_their_order_whichever_is_done_first() -> None:
     done: list[str] = []
     second = asyncio.Event()
 
-    async def work(page: Page) -> str:
+    async def work(page: ImportPage) -> str:
         if page.position == "0":
             await second.wait()
         if page.position == "1":
@@ -55,7 +37,7 @@ async def test_pages_come_in_their_order_whichever_is_done_first() -> None:
 async def test_a_fault_is_raised_in_its_place_and_nothing_goes_on_behind_it() -> None:
     ended: list[str] = []
 
-    async def work(page: Page) -> None:
+    async def work(page: ImportPage) -> None:
         if page.position == "1":
             raise ValueError("one")
         try:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from auditord.client import AsyncClient, ClientError
-from auditord.importing.source import Page, SourceFailed, in_pages
+from auditord_builtin.auditor.source import Rows, SourceFailed, in_pages
 from auditord_hookspecs import InvalidRecord, RecordQuery
 from auditord_hookspecs.query import AllOf, Comparison, Order, SortField, TimeCompares, TimeField
 from auditord_hookspecs.wire import format_time, parse_time
@@ -39,22 +39,22 @@ class _Reached:
 
 
 class RestSource:
-    """Implements :class:`auditord.importing.source.Source`."""
+    """Implements :class:`auditord_builtin.auditor.source.Source`."""
 
     def __init__(self, url: str, connect: Callable[[], AsyncClient]) -> None:
         self._connect = connect
         self.name = f"the server {url}"
 
     @asynccontextmanager
-    async def pages(self, position: str | None) -> AsyncGenerator[AsyncIterator[Page], None]:
-        """See :class:`Source`; in the order of start times."""
+    async def pages(self, position: str | None) -> AsyncGenerator[AsyncIterator[Rows], None]:
+        """Read in the order of start times."""
         try:
             async with self._connect() as client, aclosing(self._pages(client, position)) as pages:
                 yield pages
         except ClientError as error:
             raise SourceFailed(str(error)) from error
 
-    async def _pages(self, client: AsyncClient, position: str | None) -> AsyncGenerator[Page, None]:
+    async def _pages(self, client: AsyncClient, position: str | None) -> AsyncGenerator[Rows, None]:
         bounds = await self._bounds(client)
         if bounds is None:
             return
@@ -64,7 +64,7 @@ class RestSource:
         async with aclosing(in_pages(self._rows(client, begin, last))) as pages:
             async for texts in pages:
                 reached, _ = _peek(texts[-1], begin)
-                yield _page(texts, reached, min((reached - first).total_seconds() / span, 1.0))
+                yield _rows(texts, reached, min((reached - first).total_seconds() / span, 1.0))
 
     async def _rows(
         self, client: AsyncClient, begin: datetime, last: datetime
@@ -118,8 +118,8 @@ class RestSource:
         return None
 
 
-def _page(texts: Sequence[bytes], reached: datetime, fraction: float) -> Page:
-    return Page(texts, lambda place: _place(texts[place]), format_time(reached), fraction)
+def _rows(texts: Sequence[bytes], reached: datetime, fraction: float) -> Rows:
+    return Rows(texts, lambda place: _place(texts[place]), format_time(reached), fraction)
 
 
 def _query(begin: datetime, end: datetime) -> RecordQuery:

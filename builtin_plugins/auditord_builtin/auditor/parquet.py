@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from auditord.importing.source import PAGE_ROWS, Page, SourceFailed
+from auditord_builtin.auditor.source import PAGE_ROWS, Rows, SourceFailed
 from auditord_hookspecs.records import runtime_seconds
 from auditord_hookspecs.wire import format_time
 
@@ -25,7 +25,7 @@ _END: Final = object()
 
 
 class ParquetSource:
-    """Implements :class:`auditord.importing.source.Source` on files, or folders of ``*.parquet``, one after another.
+    """Implements :class:`auditord_builtin.auditor.source.Source` on files, or folders of ``*.parquet``, one by one.
 
     Raises:
         SourceFailed: pyarrow is missing, or there is no such file.
@@ -37,21 +37,21 @@ class ParquetSource:
         self.name = "AUDITOR's archive " + ", ".join(str(path.absolute()) for path in paths)
 
     @asynccontextmanager
-    async def pages(self, position: str | None) -> AsyncGenerator[AsyncIterator[Page], None]:
-        """See :class:`Source`; the files are read in the order of their names, those before the position not at all."""
+    async def pages(self, position: str | None) -> AsyncGenerator[AsyncIterator[Rows], None]:
+        """Read the files in the order of their names; those before the position are not opened."""
         name, row = ("", 0) if position is None else json.loads(position)
         rows = {file: self._count(file) for file in self._files}
         async with aclosing(self._pages(rows, name, row)) as pages:
             yield pages
 
-    async def _pages(self, rows: dict[Path, int], name: str, row: int) -> AsyncGenerator[Page, None]:
+    async def _pages(self, rows: dict[Path, int], name: str, row: int) -> AsyncGenerator[Rows, None]:
         total, behind = max(sum(rows.values()), 1), 0
         for file, count in rows.items():
             if str(file) >= name:
                 skipped = row if str(file) == name else 0
                 async with aclosing(self._read(file, skipped)) as batches:
                     async for first, texts in batches:
-                        yield _page(file, first, texts, (behind + first + len(texts)) / total)
+                        yield _rows(file, first, texts, (behind + first + len(texts)) / total)
             behind += count
 
     async def _read(self, file: Path, skipped: int) -> AsyncGenerator[tuple[int, list[bytes]], None]:
@@ -140,9 +140,9 @@ def _time(moment: datetime | None) -> str:
     return "null" if moment is None else f'"{format_time(moment.astimezone(UTC))}"'
 
 
-def _page(file: Path, first: int, texts: Sequence[bytes], fraction: float) -> Page:
+def _rows(file: Path, first: int, texts: Sequence[bytes], fraction: float) -> Rows:
     position = json.dumps([str(file), first + len(texts)])
-    return Page(texts, lambda place: f"{file.name}, row {first + place + 1}", position, fraction)
+    return Rows(texts, lambda place: f"{file.name}, row {first + place + 1}", position, fraction)
 
 
 def _guarded(file: Path, batches: Iterator[tuple[int, list[bytes]]]) -> Iterator[tuple[int, list[bytes]]]:

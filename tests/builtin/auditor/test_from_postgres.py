@@ -9,17 +9,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from auditord.config.model import StoreSection
-from auditord.importing import postgres
-from auditord.importing.postgres import PostgresSource
-from auditord.importing.source import Page
 from auditord.spool.lock import own
 from auditord.testing import make_record
 from auditord.testing.records import EPOCH
+from auditord_builtin.auditor import postgres
+from auditord_builtin.auditor.postgres import PostgresSource
+from auditord_builtin.auditor.source import Rows
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.wire import encode_record
 from tests.auditor_database import insert, insert_raw, make_auditor, set_runtime
-from tests.integration.importing.conftest import Target
+from tests.builtin.auditor.conftest import Target
 
 HOUR = timedelta(hours=1)
 MICROSECOND = timedelta(microseconds=1)
@@ -107,11 +106,11 @@ def test_a_runtime_that_does_not_follow_from_the_times_is_listed(target: Target,
     set_runtime(auditor, "empty meta", None)
     done = target.run(auditor, "--problems", tmp_path / "problems")
     assert done.exit_code == 1
-    assert "7 are in the store, with equal times and content hashes\n1 have another runtime in AUDITOR" in done.stdout
-    text = (
-        "row with id 5: bare: AUDITOR has a runtime of 3599 s, and from start to stop it is 3600 s, which counts here"
+    assert (
+        "7 are in the store, with equal times and content hashes\n1 have another runtime in the source" in done.stdout
     )
-    assert f"another runtime: {text}" in done.stderr
+    text = "bare: the source has a runtime of 3599 s, and from start to stop it is 3600 s, which counts here"
+    assert f"another runtime: row with id 5: {text}" in done.stderr
     (problem,) = [json.loads(line) for line in (tmp_path / "problems").read_text().splitlines()]
     assert problem["finding"] == "another runtime"
     assert '"runtime":3599' in problem["source"]
@@ -217,12 +216,12 @@ class Killed(BaseException):
 class Reading:
     """Makes pages, and notes where each begins; dies after so many."""
 
-    def __init__(self, make: Callable[[Sequence[bytes], float], Page]) -> None:
+    def __init__(self, make: Callable[[Sequence[bytes], float], Rows]) -> None:
         self._make = make
         self.first_rows: list[int] = []
         self.dies_after: int | None = None
 
-    def __call__(self, texts: Sequence[bytes], fraction: float) -> Page:
+    def __call__(self, texts: Sequence[bytes], fraction: float) -> Rows:
         if len(self.first_rows) == self.dies_after:
             raise Killed
         self.first_rows.append(json.loads(texts[0])["id"])
@@ -234,11 +233,11 @@ def test_an_import_goes_on_behind_the_last_page_that_is_stored(
 ) -> None:
     records = {f"job-{number}": make_record(f"job-{number}") for number in range(50)}
     make_auditor(empty_postgres_url, records.values())
-    monkeypatch.setattr("auditord.importing.source.PAGE_ROWS", 10)
-    monkeypatch.setattr("auditord.database.postgres.streaming.PAGE_BYTES", 100)
+    monkeypatch.setattr("auditord_builtin.auditor.source.PAGE_ROWS", 10)
+    monkeypatch.setattr(postgres, "_FETCHED", 1)
     monkeypatch.setattr(postgres, "_OVERLAP", 5)
-    reading = Reading(postgres.make_page)
-    monkeypatch.setattr(postgres, "make_page", reading)
+    reading = Reading(postgres.make_rows)
+    monkeypatch.setattr(postgres, "make_rows", reading)
     reading.dies_after = 4
     with suppress(Killed):
         target.run(empty_postgres_url)
@@ -276,7 +275,7 @@ def test_beside_a_daemon_with_its_store_in_postgresql(tmp_path: Path, postgres_u
 
 def test_a_source_that_does_not_answer_is_said(sqlite_target: Target) -> None:
     done = sqlite_target.run("postgresql://nobody@127.0.0.1:1/auditor")
-    assert "The database auditor at 127.0.0.1:1 is not available" in str(done.exception)
+    assert "AUDITOR's database auditor at 127.0.0.1:1 is not available: connection failed" in str(done.exception)
 
 
 def test_a_database_without_auditors_table_is_said(sqlite_target: Target, empty_postgres_url: str) -> None:
@@ -285,5 +284,5 @@ def test_a_database_without_auditors_table_is_said(sqlite_target: Target, empty_
 
 
 def test_the_password_is_shown_nowhere() -> None:
-    section = StoreSection(url="postgresql://me:geheim@db.example.org/auditor")
-    assert PostgresSource(section).name == "AUDITOR's database auditor at db.example.org"
+    source = PostgresSource("postgresql://me:geheim@db.example.org/auditor", None)
+    assert source.name == "AUDITOR's database auditor at db.example.org"

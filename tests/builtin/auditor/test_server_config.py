@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from auditord.config.auditor import import_server_config
+from auditord_builtin.auditor.server_config import import_server_config
 
 SECTION = {
     "archive_older_than_months": 6,
@@ -15,7 +15,7 @@ SECTION = {
 
 
 def imported(**section: Any) -> Any:
-    result = import_server_config({"application": {"port": 8000}, "archival_config": section})
+    result = import_server_config({"application": {"port": 8000}, "archival_config": section}, [])
     assert result is not None
     return result
 
@@ -38,6 +38,6 @@ def test_a_schedule_that_is_none_is_left_out(schedule: str | None) -> None:
 
 
 def test_without_the_section_there_is_no_archive() -> None:
-    result = import_server_config({"application": {"port": 8000}})
+    result = import_server_config({"application": {"port": 8000}}, [])
     assert result is not None
     assert not [name for name in result.sections if name.startswith("archive")]

@@ -13,7 +13,7 @@ import pytest
 from auditord.testing import make_record
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import Record
-from tests.integration.importing.conftest import Target
+from tests.builtin.auditor.conftest import Target
 
 pa: Any = import_module("pyarrow")  # it ships no types
 pq: Any = import_module("pyarrow.parquet")
@@ -84,7 +84,7 @@ def test_a_runtime_that_the_times_cannot_tell_is_listed(sqlite_target: Target, f
     done = sqlite_target.run(file)
     assert done.exit_code == 1
     assert "1 are in the store, with equal times and content hashes\n2 have another runtime" in done.stdout
-    assert "another runtime: more.parquet, row 2: b: AUDITOR has a runtime of 2 s" in done.stderr
+    assert "another runtime: more.parquet, row 2: b: the source has a runtime of 2 s" in done.stderr
 
 
 def test_single_files_with_missing_meta(sqlite_target: Target, folder: Path) -> None:
@@ -98,7 +98,7 @@ def test_single_files_with_missing_meta(sqlite_target: Target, folder: Path) -> 
 def test_it_goes_on_in_the_middle_of_a_file(
     sqlite_target: Target, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("auditord.importing.parquet.PAGE_ROWS", 4)
+    monkeypatch.setattr("auditord_builtin.auditor.parquet.PAGE_ROWS", 4)
     whole = (folder / "auditor_2026_02.parquet").read_bytes()
     metadata = pq.read_metadata(folder / "auditor_2026_02.parquet")
     place = metadata.row_group(1).column(0).data_page_offset

@@ -1,14 +1,17 @@
 """The conversion of old records on their way in."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
-from auditord.importing.conversion import Conversion, convert_page
-from auditord.importing.source import Page
-from auditord.testing import make_record
+from auditord.testing import FakeCollectorContext, make_record
 from auditord.testing.records import EPOCH
-from auditord_hookspecs import InvalidRecord, Record
+from auditord_builtin.auditor.conversion import AuditorImporter, Conversion
+from auditord_builtin.auditor.kinds import AuditorOptions, open_importer
+from auditord_builtin.auditor.parquet import ParquetSource
+from auditord_builtin.auditor.source import Rows
+from auditord_hookspecs import ImportPage, ImportRow, InvalidRecord, Record
 from auditord_hookspecs.wire import encode_record
 
 HOUR = timedelta(hours=1)
@@ -62,11 +65,36 @@ def test_what_is_no_name_once_decoded_is_said(name: str, reason: str) -> None:
         Conversion(unquoted=True).convert(make_record(name))
 
 
+def page_of(texts: Sequence[bytes], conversion: Conversion) -> ImportPage:
+    importer = AuditorImporter(ParquetSource([]), conversion, ())
+    return importer.page(Rows(texts, lambda place: f"row {place}", "", 1.0))
+
+
 def test_bad_rows_of_a_page_harm_no_others() -> None:
     good = [make_record("a"), make_record("b%FF"), make_record("c")]
     texts = [*map(encode_record, good), b'{"record_id":"d","components":7}', b"garbage"]
-    page = Page(texts, lambda place: f"row {place}", "", 1.0)
-    converted, bad = convert_page(page, Conversion(unquoted=True))
-    assert [(each.place, each.before) for each in converted] == [(0, good[0]), (2, good[2])]
-    assert [(row.where, row.text) for row in bad] == [("row 1", texts[1]), ("row 3", texts[3]), ("row 4", texts[4])]
-    assert "$.components" in bad[1].reason
+    page = page_of(texts, Conversion(unquoted=True))
+    assert (page.records[0], page.records[2]) == (good[0], good[2])
+    assert [place for place, each in enumerate(page.records) if isinstance(each, InvalidRecord)] == [1, 3, 4]
+    assert "$.components" in str(page.records[3])
+    assert page.row(4) == ImportRow("row 4", b"garbage")
+    assert page.runtimes == [3_600, 3_600, 3_600, None, None]
+
+
+def test_a_page_has_the_runtimes_that_auditor_kept() -> None:
+    text = encode_record(make_record("a"))
+    other = text.replace(b'"runtime":3600', b'"runtime":7')
+    without = text.replace(b',"runtime":3600', b"")
+    assert page_of([text, other, without], Conversion()).runtimes == [3_600, 7, None]
+
+
+def test_the_options_that_change_records_are_part_of_the_name() -> None:
+    """A position of an import with other options is not used."""
+
+    def name(**options: object) -> str:
+        given = AuditorOptions.model_validate({"source": ("http://a:8000",), **options})
+        return open_importer(given, FakeCollectorContext()).name
+
+    assert name() == "the server http://a:8000"
+    changed = name(unquote=True, milliseconds=("b", "a"), milliseconds_until=EPOCH)
+    assert changed == ("the server http://a:8000; percent-decoded; milliseconds in a, b before 2026-01-01T00:00:00Z")

@@ -1,16 +1,31 @@
 """A container that was set up for AUDITOR: its variables work, and each is reported with ours to write instead."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from auditord.config.loading import Loaded
+from auditord.config.loading import Loaded, load_with_sources
 from auditord.errors import ConfigurationError
+from auditord.hooks import load_hooks
 
 Load = Callable[..., Loaded]
 
 PASSWORD = {"AUDITOR_DATABASE__PASSWORD": "p"}
+KINDS = load_hooks([]).kinds
 EVERYWHERE = {"AUDITOR_APPLICATION__ADDR": "0.0.0.0"}  # noqa: S104 nothing is bound
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Return a function that loads a text as the configuration file, with the environment given by keyword."""
+
+    def load(text: str, **environ: str) -> Loaded:
+        path = tmp_path / "a.yml"
+        path.write_text(text)
+        return load_with_sources([path], KINDS, {"HOME": "/home/me", **environ}, lambda _: None)
+
+    return load
 
 
 def test_a_containers_variables_are_understood(load: Load, caplog: pytest.LogCaptureFixture) -> None:
@@ -81,4 +96,7 @@ def test_what_auditors_server_alone_knows_is_reported_and_anything_else_is_nobod
     load: Load, caplog: pytest.LogCaptureFixture
 ) -> None:
     load("", AUDITOR_TLS_CONFIG__USE_TLS="true", AUDITOR_ENVIRONMENT="production", AUDITOR_SITE="x")
-    assert [record.args for record in caplog.records] == [("AUDITOR_ENVIRONMENT",), ("AUDITOR_TLS_CONFIG__USE_TLS",)]
+    assert [record.args for record in caplog.records] == [
+        ("AUDITOR_ENVIRONMENT", "AUDITOR"),
+        ("AUDITOR_TLS_CONFIG__USE_TLS", "AUDITOR"),
+    ]

@@ -1,0 +1,65 @@
+"""Environment variables of other systems, which their importers translate; a log line names ours to write instead.
+
+Our own variables win over them, and they over the files.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from auditord.config.documents import ENVIRONMENT_PREFIX, Document, Origin
+from auditord.errors import ConfigurationError
+from auditord_hookspecs import ImportedConfig, ImporterKind
+
+_log: Final = logging.getLogger(__name__)
+
+_SECRET: Final = "store.password"  # noqa: S105 the name of an option
+
+
+def read_foreign_environment(
+    environ: Mapping[str, str], files: Document, importers: Mapping[str, ImporterKind[Any]]
+) -> Document:
+    """Return the options that variables of other systems set.
+
+    Raises:
+        ConfigurationError: the other system would refuse a value.
+    """
+    document = Document()
+    for name in importers:
+        given = {each: value for each, value in environ.items() if each.startswith(f"{name.upper()}_")}
+        if given and (translate := importers[name].import_environment) is not None:
+            try:
+                translated = translate(given, files.values)
+            except ValueError as error:
+                raise ConfigurationError(str(error)) from error
+            document = document.merged_with(_options(translated, environ))
+    return document
+
+
+def _options(translated: ImportedConfig, environ: Mapping[str, str]) -> Document:
+    document = Document()
+    for option, value in translated.sections.items():
+        variables, ours = translated.comments.get(option), f"{ENVIRONMENT_PREFIX}{option.upper().replace('.', '__')}"
+        if variables and ours in environ:
+            _log.warning("%s: not looked at, since %s is there; take it away", variables, ours)
+            continue
+        if variables:
+            shown = _shown(option, value)
+            _log.warning("%s: understood, as %s's; write %s=%s instead", variables, translated.origin, ours, shown)
+        origin = Origin(f"environment variable {variables}" if variables else f"default of {translated.origin}")
+        section, name = option.split(".")
+        document = document.merged_with(
+            Document({section: {name: value}}, {(section,): origin, (section, name): origin})
+        )
+    for variable in sorted(translated.dropped):
+        _log.warning(
+            "%s: %s's server knows it, auditord does not: see `auditord config import`", variable, translated.origin
+        )
+    return document
+
+
+def _shown(option: str, value: Any) -> str:  # Any: as the configuration has it
+    if option == _SECRET:
+        return "file:/path"  # the secret is never shown, and a reference to a file is better than any variable
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,107 @@
+"""The kind ``auditor`` of importers: its options, and the source that they name."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field, FilePath, model_validator
+
+from auditord.client import AsyncClient, Tls
+from auditord_builtin.auditor.conversion import AuditorImporter, Conversion
+from auditord_builtin.auditor.environment import import_environment
+from auditord_builtin.auditor.server_config import import_server_config
+from auditord_builtin.auditor.source import Source
+from auditord_hookspecs import Context, ImporterKind, Section
+
+_PATIENCE: Final = 300.0
+"""Seconds without progress: AUDITOR sorts its whole table before the first record of an answer."""
+
+_DATABASE: Final = ("postgresql://", "postgres://")
+
+_SERVER: Final = ("http://", "https://")
+
+_HELP: Final = """\
+SOURCE is its database (postgresql://user@host/auditor), its server (http://host:8000), or its archive (Parquet
+files or folders of them). An AUDITOR may be running meanwhile, and is never changed.
+"""
+
+
+class AuditorOptions(Section):
+    """Options of ``auditord import auditor``."""
+
+    source: tuple[str, ...]
+    unquote: bool = Field(
+        default=False, description="Percent-decode record ids and meta values, as collectors before 0.7 wrote them."
+    )
+    milliseconds: tuple[str, ...] = Field(
+        default=(), description="This component has milliseconds: make seconds of them."
+    )
+    milliseconds_until: datetime | None = Field(
+        default=None, description="… only in records that stopped earlier than this; in all, if not given."
+    )
+    cores: tuple[str, ...] = Field(
+        default=("Cores",),
+        description="The component that says how many cores a job had, to recognise milliseconds by.",
+    )
+    password_file: FilePath | None = Field(
+        default=None, description="The database password; else PGPASSWORD or ~/.pgpass has it."
+    )
+    ca: FilePath | None = Field(
+        default=None, description="Who may vouch for an https server, in PEM; else the system's authorities."
+    )
+    certificate: FilePath | None = Field(default=None, description="The certificate to show an https server.")
+    key: FilePath | None = Field(default=None, description="Its key, if that is not in the same file.")
+    token_file: FilePath | None = Field(default=None, description="A token for an auditord server.")
+
+    @model_validator(mode="after")
+    def _fit(self) -> "AuditorOptions":
+        if self.milliseconds_until and not self.milliseconds:
+            raise ValueError("--milliseconds-until needs --milliseconds")
+        urls = [word for word in self.source if "://" in word]
+        if urls and len(self.source) > 1:
+            raise ValueError("one database or one server at a time; only files may be several")
+        if urls and not urls[0].startswith((*_DATABASE, *_SERVER)):
+            raise ValueError(f"{urls[0]}: write postgresql://…, http://…, https://…, or files")
+        return self
+
+
+def open_importer(options: AuditorOptions, context: Context) -> AuditorImporter:
+    """Make the importer that the options describe.
+
+    Raises:
+        SourceFailed: there is no such file, or the URL of a database is none.
+    """
+    del context
+    conversion = Conversion(options.unquote, frozenset(options.milliseconds), options.milliseconds_until)
+    return AuditorImporter(_source(options), conversion, options.cores)
+
+
+def _source(options: AuditorOptions) -> Source:
+    url = options.source[0]
+    if url.startswith(_DATABASE):
+        from auditord_builtin.auditor.postgres import PostgresSource  # noqa: PLC0415 psycopg, for one source alone
+
+        return PostgresSource(url, _secret(options.password_file))
+    if url.startswith(_SERVER):
+        from auditord_builtin.auditor.rest import RestSource  # noqa: PLC0415 for one source alone
+
+        tls, token = Tls(options.ca, options.certificate, options.key), _secret(options.token_file)
+        return RestSource(url, lambda: AsyncClient(url, tls=tls, token=token, timeout=_PATIENCE))
+    from auditord_builtin.auditor.parquet import ParquetSource  # noqa: PLC0415 for one source alone
+
+    return ParquetSource([Path(word) for word in options.source])
+
+
+def _secret(file: Path | None) -> str | None:
+    return None if file is None else file.read_text().strip()
+
+
+AUDITOR: Final = ImporterKind(
+    name="auditor",
+    title="AUDITOR",
+    config=AuditorOptions,
+    open=open_importer,
+    help=_HELP,
+    import_config=import_server_config,
+    import_environment=import_environment,
+)

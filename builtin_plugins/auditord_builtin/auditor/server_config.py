@@ -1,0 +1,286 @@
+"""From the configuration file of AUDITOR's server (version 0.11) to ours."""
+
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
+from typing import Any, Final, TypeGuard
+
+from auditord_hookspecs import ImportedConfig
+from auditord_hookspecs.config_import import NO_ENVIRONMENT, ConfigImport, Document
+
+_SPECIFIC = frozenset({"application", "database", "metrics", "rbac_config", "archival_config", "environment"})
+_KNOWN = _SPECIFIC | {"log_level", "logging", "tls_config", "ignore_record_exists_error"}
+LEVELS: Final = {
+    "off": "error",
+    "error": "error",
+    "warn": "warning",
+    "info": "info",
+    "debug": "debug",
+    "trace": "debug",
+}
+_LEVEL_REMARKS = {"off": "there is no off: errors are always written", "trace": "there is nothing below debug"}
+_DROPPED = {
+    "environment": "there is one file for every environment",
+    "application.web_workers": "one process serves every request",
+    "database": "records are kept in auditord's own store (store.url); AUDITOR's database is not touched",
+    "logging": "the daemon logs to standard error or the journal, which keep and rotate it",
+    "archival_config.archive_path": "AUDITOR's files stay there; `auditord import auditor` reads them",
+    "archival_config.archive_file_prefix": "the table's files have names of their own",
+    "archival_config.compression_type": "the table's files are compressed with zstd",
+}
+_METRICS: Final = "metrics.database.metrics"
+_PER_USER: Final = "RecordCountPerUser"
+_CRON_FIELDS: Final = 5
+_ALIASES: Final = (
+    "every name with a dot under which clients read here (their addr), but for this host's own: without TLS "
+    "others are answered 421, where AUDITOR took any; `auditord doctor` and the log name them"
+)
+_NOTES: Final = (
+    NO_ENVIRONMENT,
+    "Whatever the configuration: a query has at most 250 conditions (AUDITOR: 500), a record has at most 2 MiB, and",
+    "pages of other servers (a foreign Origin) are answered 403. All differences: auditord manual from-auditor",
+)
+_METRIC_KEYS: Final[Mapping[str, str]] = {"site": "site_key", "group": "group_key", "user": "user_key"}
+"""Our options by AUDITOR's default of its own, ``meta_key_site`` and so on."""
+
+
+RULES: Final = "authenticators.certificates"
+_LISTS: Final = {"monitoring_role_cn": "monitor", "write_access_cn": "writer", "read_access_cn": "reader"}
+_TRUE: Final = frozenset({True, "true"})
+_ANYBODY: Final = "AUDITOR let everybody in who has a certificate, to read, to write and to see metrics"
+_SHARED: Final = "AUDITOR restricted readers without a rule of their own to what any rule names, and so does this role"
+_POLICIES: Final = "write what a role of yours may do in access.roles"
+_NO_RBAC: Final = "AUDITOR ignored it: neither enforce_rbac nor use_tls, without which it recognised nobody, was on"
+_WILDCARD: Final = "a name with * would let more in than this one: write the rule yourself, by subject"
+
+
+def import_server_config(document: Document, others: Sequence[Document]) -> ImportedConfig | None:
+    """Translate a server's file, or return None if it is not one.
+
+    Args:
+        document: the file's.
+        others: documents of other files, such as those of its clients, which name the server's hosts.
+    """
+    if not set(document) & _SPECIFIC or set(document) - _KNOWN:
+        return None
+    addresses = ConfigImport(document, "api")
+    _import_addresses(addresses, others)
+    metrics = ConfigImport(document, "metrics.database")
+    _import_metrics(metrics)
+    result = ConfigImport(document, "")
+    _import_duplicates(result)
+    _import_level(result)
+    for part in (addresses, metrics, _import_archive(document), import_access(document)):
+        result.include(part)
+    has_login = any(path.startswith("authenticators.") for path in result.sections)
+    if not has_login and _PER_USER in result.sections.get(_METRICS, ()):
+        result.comments[_METRICS] = f"{_PER_USER} names users: it is left out until there is an authenticator"
+    result.dropped |= {path: reason for path, reason in _DROPPED.items() if _given(document, path) is not None}
+    return result.result(notes=_NOTES)
+
+
+def listen_address(host: str, port: int) -> str:
+    """Write an address to listen on as the configuration has it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _is_section(value: Any) -> TypeGuard[dict[str, Any]]:  # Any: AUDITOR's YAML
+    return isinstance(value, dict)
+
+
+def _is_list(value: Any) -> TypeGuard[list[Any]]:  # Any: AUDITOR's YAML
+    return isinstance(value, list)
+
+
+def _given(document: Any, path: str) -> Any:  # Any: AUDITOR's YAML
+    for key in path.split("."):
+        document = document.get(key) if _is_section(document) else None
+    return document
+
+
+def _import_addresses(result: ConfigImport, others: Sequence[Document]) -> None:
+    document = result.document
+    if document.get("application") is None:
+        return
+    if _given(document, "tls_config.use_tls") in _TRUE:
+        _import_tls(result)
+        return
+    hosts = _hosts(_given(document, "application.addr"))
+    port = int(_given(document, "application.port") or 8000)
+    result.put("listen", [listen_address(host, port) for host in hosts])
+    if not all(map(_is_loopback, hosts)):
+        result.put("allow_insecure", value=True, comment="reachable from other hosts, without TLS and without a login")
+        result.put("hosts", _aliases(others), _ALIASES)
+
+
+def _import_tls(result: ConfigImport) -> None:
+    tls_config = result.document["tls_config"]
+    hosts = tls_config.get("https_addr") or _given(result.document, "application.addr")
+    options = {"certificate": "server_cert_path", "key": "server_key_path", "client_ca": "ca_cert_path"}
+    tls = {ours: tls_config.get(theirs) for ours, theirs in options.items()}
+    port = int(tls_config.get("https_port") or 8443)
+    remark = "with TLS alone: AUDITOR left its plain port open beside it, where nobody was asked for a certificate"
+    result.put("listen", [{"address": listen_address(host, port), "tls": tls} for host in _hosts(hosts)], remark)
+
+
+def _hosts(written: Any) -> list[str]:  # Any: as the file says it
+    written = written or ["127.0.0.1"]
+    return [str(host).strip() for host in (written if _is_list(written) else str(written).split(","))]
+
+
+def _is_loopback(host: str) -> bool:
+    return host.lower() == "localhost" if _is_name(host) else ip_address(host).is_loopback
+
+
+def _is_name(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return True
+    return False
+
+
+def _aliases(others: Sequence[Document]) -> Sequence[str]:
+    """Return the names under which clients ask, if another party could give them to this host."""
+    names = {host.lower() for document in others for host in _servers(document)}
+    return sorted(name for name in names if "." in name and not name.endswith(".localhost") and _is_name(name))
+
+
+def _servers(document: Document) -> Sequence[str]:
+    """Return the hosts of AUDITOR's server in the file of one of its clients."""
+    section = document.get("auditor")
+    options = section if _is_section(section) else document
+    found = [options.get(name) for name in ("addr", "ip", "host", "hosts")]
+    return [str(host) for each in found if each for host in (each if _is_list(each) else [each])]
+
+
+def _import_metrics(result: ConfigImport) -> None:
+    database = _given(result.document, "metrics.database")
+    if not _is_section(database):
+        result.put("metrics", [], "AUDITOR has none without this section; leave it out for all four")
+        return
+    result.put("interval", f"{database.get('frequency', 30)}s", "frequency")
+    result.put("metrics", list(database.get("metrics", ())))
+    for default, ours in _METRIC_KEYS.items():
+        theirs = f"meta_key_{default}"
+        comment = "" if theirs in database else f"AUDITOR's default, written out since ours is {default}_id"
+        result.put(ours, database.get(theirs, default), comment)
+    taken = {"frequency", "metrics", *(f"meta_key_{default}" for default in _METRIC_KEYS)}
+    result.drop(database, taken, place="metrics.database.", other="AUDITOR does not know this option")
+
+
+def _import_archive(document: Document) -> ConfigImport:
+    result = ConfigImport(document, "archive")
+    section = document.get("archival_config")
+    if _is_section(section):
+        result.put("enabled", value=True, comment="into an Apache Iceberg table; pip install 'auditord[archive]'")
+        result.put("after_months", section.get("archive_older_than_months"))
+        seconds, *fields = str(section.get("cron_schedule") or "0").split()
+        if len(fields) == _CRON_FIELDS:
+            result.put(
+                "schedule", " ".join(fields), f"without the seconds ({seconds}); AUDITOR also ran it at its start"
+            )
+    return result
+
+
+def _import_duplicates(result: ConfigImport) -> None:
+    if result.document.get("ignore_record_exists_error") in _TRUE:
+        meaning = "ignore"
+        remark = "ignore_record_exists_error; the other records of a batch are kept here (AUDITOR dropped the batch)"
+    else:
+        meaning = "same-run"
+        remark = "the same record again is a success, another one is refused; AUDITOR refused both: refuse does so too"
+    result.sections["api.duplicates"], result.comments["api.duplicates"] = meaning, remark
+
+
+def _import_level(result: ConfigImport) -> None:
+    level = str(result.document.get("log_level") or "info").lower()
+    if level not in LEVELS:
+        result.dropped["log_level"] = f"'{level}' has no counterpart, so it is info"
+    result.put_level(LEVELS.get(level, "info"), _LEVEL_REMARKS.get(level, ""))
+
+
+def import_access(document: Document) -> ConfigImport:
+    """Translate ``rbac_config`` to roles and client certificates: each caller may do what AUDITOR allowed, no more."""
+    result, tls, rbac = ConfigImport(document, RULES), document.get("tls_config"), document.get("rbac_config")
+    secured = _is_section(tls) and tls.get("use_tls") in _TRUE
+    if not _is_section(rbac) or rbac.get("enforce_rbac") not in _TRUE or not secured:
+        _without_roles(result, rbac, secured=secured)
+        return result
+    names = _names(rbac)
+    for number, rule in enumerate(_data_rules(rbac), start=1):
+        _put_reader(result, names, rule, number)
+    _restrict_other_readers(result, names, rbac)
+    if "base_policies" in rbac:
+        result.dropped["rbac_config.base_policies"] = _POLICIES
+    _put_rules(result, names)
+    return result
+
+
+def _without_roles(result: ConfigImport, rbac: Any, *, secured: bool) -> None:
+    if _is_section(rbac):
+        result.dropped["rbac_config"] = _NO_RBAC
+    if secured:
+        result.put("kind", "certificates")
+        result.put("rules", [{"subject": "*", "roles": ["reader", "writer", "monitor"]}], _ANYBODY)
+
+
+def _names(rbac: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the roles of each common name."""
+    names: dict[str, list[str]] = {}
+    for option, role in _LISTS.items():
+        for name in _listed(rbac.get(option)):
+            names.setdefault(name, []).append(role)
+    return names
+
+
+def _listed(value: Any) -> Sequence[str]:  # Any: what the file says
+    return [str(each) for each in value] if _is_list(value) else []
+
+
+def _data_rules(rbac: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    rules = rbac.get("data_access_rules")
+    return [rule for rule in rules if _is_section(rule) and rule.get("meta_info")] if _is_list(rules) else []
+
+
+def _rows(rule: Mapping[str, Any]) -> Mapping[str, list[str]]:
+    return {str(key): list(_listed(values)) for key, values in dict(rule["meta_info"]).items()}
+
+
+def _put_reader(result: ConfigImport, names: dict[str, list[str]], rule: Mapping[str, Any], number: int) -> None:
+    """Give one rule a role, which replaces the right to read everything."""
+    roles = names.setdefault(str(rule["reader_cn"]), [])
+    if "reader" in roles:
+        roles.remove("reader")
+    roles.append(_put_role(result, f"reader_{number}", _rows(rule)))
+
+
+def _put_role(result: ConfigImport, name: str, rows: Mapping[str, list[str]]) -> str:
+    result.sections[f"access.roles.{name}"] = {"permissions": ["read"], "rows": dict(rows)}
+    return name
+
+
+def _restrict_other_readers(result: ConfigImport, names: Mapping[str, list[str]], rbac: Mapping[str, Any]) -> None:
+    """Give readers without a rule what AUDITOR's one set for all gave: values of every key that any rule names."""
+    others = [roles for roles in names.values() if "reader" in roles]
+    rows: dict[str, list[str]] = {}
+    for rule in _data_rules(rbac):
+        for key, values in _rows(rule).items():
+            known = rows.setdefault(key, [])
+            known += [value for value in values if value not in known]
+    if others and rows:
+        role = _put_role(result, "reader_without_rule", rows)
+        result.comments[f"access.roles.{role}"] = _SHARED
+        for roles in others:
+            roles[roles.index("reader")] = role
+
+
+def _put_rules(result: ConfigImport, names: Mapping[str, Sequence[str]]) -> None:
+    rules = [{"common_name": name, "roles": list(roles)} for name, roles in names.items() if "*" not in name]
+    result.dropped |= {f"rbac_config, certificate '{name}'": _WILDCARD for name in names if "*" in name}
+    if not rules:
+        result.dropped["rbac_config"] = (
+            "it names nobody; without a rule nobody gets in, so write authenticators yourself"
+        )
+        return
+    result.put("kind", "certificates")
+    result.put("rules", rules)
