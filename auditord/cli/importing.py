@@ -1,8 +1,8 @@
 """``auditord import``: the records of other accounting systems into the record store, a command for each importer."""
 
 import gc
-from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.contexts.instances import InstanceContext
 from auditord.errors import StateInUse
 from auditord.hooks import survey
-from auditord.importing.comparing import Compared, ComparedStore, RowState, StoreComparison
+from auditord.importing.comparing import Compared, RowState, StoreComparison
 from auditord.importing.writing import PositionFile, Writer
 from auditord.spool.lock import own
 from auditord.store import Provenance, RecordStore
@@ -179,8 +179,11 @@ def _take_over(wanted: _Wanted, problems: Path | None, output: str, *, dry_run: 
 
 
 async def _look(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | None]:
-    async with _stored(wanted.configuration) as store:
-        return await _compare(wanted, store, findings), None
+    store = wanted.configuration.store
+    if not is_postgresql(store.url) and not sqlite_path(store.url).exists():
+        return await _compare(wanted, None, findings), None
+    async with open_store_for_reading(store) as opened:
+        return await _compare(wanted, opened, findings), None
 
 
 async def _import(wanted: _Wanted, findings: Findings) -> tuple[Compared, int | None]:
@@ -206,7 +209,7 @@ async def _write(wanted: _Wanted, store: RecordStore, file: PositionFile) -> Non
         await writer.write_all(wanted.importer, file, progress.advanced)
 
 
-async def _compare(wanted: _Wanted, store: ComparedStore, findings: Findings) -> Compared:
+async def _compare(wanted: _Wanted, store: RecordStore | None, findings: Findings) -> Compared:
     with ImportProgress("comparing") as progress, _without_gc():
         comparison = StoreComparison(store, wanted.transform)
         return await comparison.compare_all(wanted.importer, findings.add, progress.advanced)
@@ -244,28 +247,3 @@ def _explained(configuration: Configuration) -> Generator[None, None, None]:
             f"{error}. A record store in SQLite ({configuration.store.url}) has one writer: import while the daemon is "
             "stopped (its collectors catch up afterwards), or look with --dry-run, which works beside it"
         ) from error
-
-
-@asynccontextmanager
-async def _stored(configuration: Configuration) -> AsyncGenerator[ComparedStore, None]:
-    """Open the store to compare with; one in SQLite that has not been made yet has nothing."""
-    url = configuration.store.url
-    if not is_postgresql(url) and not sqlite_path(url).exists():
-        yield _Nothing()
-        return
-    async with open_store_for_reading(configuration.store) as store:
-        yield store
-
-
-class _Nothing:
-    """Implements :class:`ComparedStore` where there is no store yet."""
-
-    async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
-        """Return nothing."""
-        del record_ids
-        return {}
-
-    async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
-        """Return nothing."""
-        del record_ids
-        return ()

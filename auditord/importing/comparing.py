@@ -8,27 +8,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
 
 from auditord.database.instants import to_micros
 from auditord.importing.writing import Advanced, in_order, transformed
-from auditord.store import Duplicates, Verdict
+from auditord.store import Duplicates, RecordStore, Verdict
 from auditord.store.rows import anonymous_hash, content_hash
 from auditord.store.verdicts import Identity, classify
 from auditord_hookspecs import Importer, ImportPage, InvalidRecord, Record, Transform
 from auditord_hookspecs.wire import decode_record, encode_record
-
-
-class ComparedStore(Protocol):
-    """The part of :class:`auditord.store.RecordStore` that a comparison needs."""
-
-    async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
-        """The wire texts of those of the records that the store has."""
-        ...
-
-    async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
-        """Those of the records that were deleted there on purpose."""
-        ...
 
 
 class RowState(Enum):
@@ -85,10 +72,11 @@ class StoreComparison:
     """Compares records with a store.
 
     Args:
+        store: None if there is none yet, so that it has no record.
         transform: what every record meets before it is kept here.
     """
 
-    store: ComparedStore
+    store: RecordStore | None
     transform: Transform | None = None
 
     async def compare_all(
@@ -100,7 +88,7 @@ class StoreComparison:
             AuditordError: the source cannot be read to its end, or the store cannot be asked.
         """
         compared = Compared()
-        async with importer.pages(None) as pages, aclosing(in_order(pages, self._compare)) as done:
+        async with aclosing(in_order(importer.pages(None), self._compare)) as done:
             async for page, problems in done:
                 for problem in problems:
                     compared.counts[problem.finding] += 1
@@ -111,12 +99,17 @@ class StoreComparison:
 
     async def _compare(self, page: ImportPage) -> list[RowProblem]:
         records = transformed(page, self.transform)
-        ids = [each.record_id for each in records if isinstance(each, Record)]
-        stored = await self.store.documents(ids)
-        absent = [name for name in ids if name not in stored]
-        deleted = await self.store.deleted(absent) if absent else ()
+        stored, deleted = await self._known([each.record_id for each in records if isinstance(each, Record)])
         found = (_problem(page, place, each, stored, deleted) for place, each in enumerate(records))
         return [problem for problem in found if problem]
+
+    async def _known(self, ids: Sequence[str]) -> tuple[Mapping[str, bytes], Collection[str]]:
+        """Return what is stored of these records, and which others were deleted from the store on purpose."""
+        if self.store is None:
+            return {}, ()
+        stored = await self.store.documents(ids)
+        absent = [name for name in ids if name not in stored]
+        return stored, (await self.store.deleted(absent) if absent else ())
 
 
 def _problem(

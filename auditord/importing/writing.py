@@ -6,7 +6,7 @@ already, where its id makes it the same record.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -121,7 +121,7 @@ class Writer:
             AuditordError: the source or the store fails; the position is behind the last page that is in the store.
         """
         position = file.read().position
-        async with importer.pages(position) as pages, aclosing(in_order(pages, self._write)) as written:
+        async with aclosing(in_order(importer.pages(position), self._write)) as written:
             async for page, _ in written:
                 position = page.position
                 file.write(Progressed(position))
@@ -185,16 +185,17 @@ def _transformed(record: Record, transform: Transform) -> Record | InvalidRecord
 
 
 async def in_order(
-    pages: AsyncIterator[ImportPage], work: Callable[[ImportPage], Coroutine[Any, Any, T]]
+    pages: AsyncGenerator[ImportPage, None], work: Callable[[ImportPage], Coroutine[Any, Any, T]]
 ) -> AsyncGenerator[tuple[ImportPage, T], None]:
     """Work on several pages at a time; yield each with its result, in order, after all before it are done."""
     waiting: deque[tuple[ImportPage, asyncio.Task[T]]] = deque()
     try:
-        async for page in pages:
-            waiting.append((page, asyncio.create_task(work(page))))
-            if len(waiting) > _AT_ONCE:
-                yield waiting[0][0], await waiting[0][1]
-                waiting.popleft()
+        async with aclosing(pages):
+            async for page in pages:
+                waiting.append((page, asyncio.create_task(work(page))))
+                if len(waiting) > _AT_ONCE:
+                    yield waiting[0][0], await waiting[0][1]
+                    waiting.popleft()
         while waiting:
             yield waiting[0][0], await waiting[0][1]
             waiting.popleft()

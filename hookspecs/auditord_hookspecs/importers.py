@@ -5,8 +5,7 @@ and saves the position behind each page, so that a killed import continues. Then
 compares each row with what is stored.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -63,13 +62,13 @@ class Importer(Protocol):
         """
         ...
 
-    def pages(self, position: str | None) -> AbstractAsyncContextManager[AsyncIterator[ImportPage]]:
+    def pages(self, position: str | None) -> AsyncGenerator[ImportPage, None]:
         """Read all rows, or those behind a position; rows before it may come again.
 
-        An iteration that ends without an error was complete.
+        Write ``async def`` and ``yield``. An iteration that ends without an error counts as complete.
 
         Raises:
-            AuditordError: the source cannot be read, or not to its end; also out of the iteration.
+            AuditordError: the source cannot be read, or not to its end.
         """
         ...
 

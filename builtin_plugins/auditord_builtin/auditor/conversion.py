@@ -1,7 +1,7 @@
 """AUDITOR's rows become records: names as they were meant, CPU times in seconds."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -62,20 +62,16 @@ class AuditorImporter:
         self._cores = cores
         self._units = Units(cores)
 
-    @asynccontextmanager
-    async def pages(self, position: str | None) -> AsyncGenerator[AsyncIterator[ImportPage], None]:
+    async def pages(self, position: str | None) -> AsyncGenerator[ImportPage, None]:
         """Read the source and convert its rows."""
         self._units = Units(self._cores)
-        async with self._source.pages(position) as rows, aclosing(self._converted(rows)) as pages:
-            yield pages
+        async with aclosing(self._source.rows(position)) as found:
+            async for rows in found:
+                yield self.page(rows)
 
     def remarks(self) -> Sequence[str | Table]:
         """Return the months of components that look like milliseconds."""
         return self._units.remarks()
-
-    async def _converted(self, pages: AsyncIterator[Rows]) -> AsyncGenerator[ImportPage, None]:
-        async for rows in pages:
-            yield self.page(rows)
 
     def page(self, rows: Rows) -> ImportPage:
         """Convert rows; one that is no record harms no other."""

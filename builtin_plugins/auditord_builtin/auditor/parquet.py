@@ -6,8 +6,8 @@ and ``stop_time`` with milliseconds in UTC, ``runtime`` in whole seconds, from t
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +21,6 @@ _COLUMNS: Final = ("record_id", "meta", "components", "start_time", "stop_time")
 _RUNTIME: Final = "runtime"
 _LOST: Final = timedelta(microseconds=999)
 _BUFFER: Final = 1 << 20
-_END: Final = object()
 
 
 class ParquetSource:
@@ -36,48 +35,30 @@ class ParquetSource:
         self._files = sorted({file for path in paths for file in _files(path)})
         self.name = "AUDITOR's archive " + ", ".join(str(path.absolute()) for path in paths)
 
-    @asynccontextmanager
-    async def pages(self, position: str | None) -> AsyncGenerator[AsyncIterator[Rows], None]:
+    async def rows(self, position: str | None) -> AsyncGenerator[Rows, None]:
         """Read the files in the order of their names; those before the position are not opened."""
         name, row = ("", 0) if position is None else json.loads(position)
-        rows = {file: self._count(file) for file in self._files}
-        async with aclosing(self._pages(rows, name, row)) as pages:
-            yield pages
-
-    async def _pages(self, rows: dict[Path, int], name: str, row: int) -> AsyncGenerator[Rows, None]:
-        total, behind = max(sum(rows.values()), 1), 0
-        for file, count in rows.items():
+        counts = {file: self._count(file) for file in self._files}
+        total, behind = max(sum(counts.values()), 1), 0
+        for file, count in counts.items():
             if str(file) >= name:
-                skipped = row if str(file) == name else 0
-                async with aclosing(self._read(file, skipped)) as batches:
-                    async for first, texts in batches:
-                        yield _rows(file, first, texts, (behind + first + len(texts)) / total)
+                batches = self._batches(file, row if str(file) == name else 0)
+                while (found := await asyncio.to_thread(next, batches, None)) is not None:
+                    yield _rows(file, *found, (behind + found[0] + len(found[1])) / total)
             behind += count
 
-    async def _read(self, file: Path, skipped: int) -> AsyncGenerator[tuple[int, list[bytes]], None]:
-        texts = self._texts(file, skipped)
-        while (found := await asyncio.to_thread(next, texts, _END)) is not _END:
-            yield found  # type: ignore[misc]  # the end has been left out
-        texts.close()
-
-    def _texts(self, file: Path, skipped: int) -> Any:  # Any: a generator, which next() and its default hide
-        return _guarded(file, self._batches(file, skipped))
-
     def _batches(self, file: Path, skipped: int) -> Iterator[tuple[int, list[bytes]]]:
-        with self._parquet.ParquetFile(file, buffer_size=_BUFFER) as opened:
-            groups, first = _groups(opened.metadata, skipped)
-            for batch in opened.iter_batches(PAGE_ROWS, row_groups=groups, columns=[*_COLUMNS, _RUNTIME]):
+        first = 0
+        with _explained(file), self._parquet.ParquetFile(file, buffer_size=_BUFFER) as opened:
+            for batch in opened.iter_batches(PAGE_ROWS, columns=[*_COLUMNS, _RUNTIME]):
                 if first + batch.num_rows > skipped:
                     yield first, [_text(row) for row in batch.to_pylist()]
                 first += batch.num_rows
 
     def _count(self, file: Path) -> int:
-        try:
-            with self._parquet.ParquetFile(file) as opened:
-                _check(file, opened.schema_arrow)
-                count: int = opened.metadata.num_rows
-        except (OSError, ValueError) as error:
-            raise _unreadable(file, error) from error
+        with _explained(file), self._parquet.ParquetFile(file) as opened:
+            _check(file, opened.schema_arrow)
+            count: int = opened.metadata.num_rows
         return count
 
 
@@ -100,17 +81,6 @@ def _check(file: Path, schema: Any) -> None:  # Any: pyarrow's
         raise SourceFailed(f"{file} is not of AUDITOR's archive: it has no column {', '.join(missing)}")
     if naive := [name for name in _COLUMNS[3:] if getattr(schema.field(name).type, "tz", None) is None]:
         raise SourceFailed(f"{file} is not of AUDITOR's archive: {', '.join(naive)} should be a time with zone")
-
-
-def _groups(metadata: Any, skipped: int) -> tuple[list[int], int]:  # Any: pyarrow's
-    """The row groups from the one that has the first row which is wanted, and the number of its first row."""
-    first = 0
-    for group in range(metadata.num_row_groups):
-        size = metadata.row_group(group).num_rows
-        if first + size > skipped:
-            return list(range(group, metadata.num_row_groups)), first
-        first += size
-    return [], first
 
 
 def _text(row: dict[str, Any]) -> bytes:  # Any: text or time, as pyarrow made it
@@ -145,12 +115,10 @@ def _rows(file: Path, first: int, texts: Sequence[bytes], fraction: float) -> Ro
     return Rows(texts, lambda place: f"{file.name}, row {first + place + 1}", position, fraction)
 
 
-def _guarded(file: Path, batches: Iterator[tuple[int, list[bytes]]]) -> Iterator[tuple[int, list[bytes]]]:
+@contextmanager
+def _explained(file: Path) -> Generator[None, None, None]:
     try:
-        yield from batches
+        yield
     except (OSError, ValueError) as error:
-        raise _unreadable(file, error) from error
-
-
-def _unreadable(file: Path, error: Exception) -> SourceFailed:
-    return SourceFailed(f"{file} cannot be read: {str(error).splitlines()[0]}; take it from a backup, or leave it out")
+        reason = str(error).splitlines()[0]
+        raise SourceFailed(f"{file} cannot be read: {reason}; take it from a backup, or leave it out") from error

@@ -1,7 +1,7 @@
 """AUDITOR's own PostgreSQL database (0.5 and later), read while AUDITOR may be running, and never changed."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any, Final, LiteralString
 
 from psycopg import AsyncConnection, AsyncServerCursor, Error, IsolationLevel
@@ -74,20 +74,21 @@ class PostgresSource:
         host, port = given.get("host", "the local socket"), given.get("port")
         self.name = f"AUDITOR's database {given.get('dbname', '')} at {f'{host}:{port}' if port else host}"
 
-    @asynccontextmanager
-    async def pages(self, position: str | None) -> AsyncGenerator[AsyncIterator[Rows], None]:
-        """Read in the order of the rows' numbers, as of the moment when the context is entered."""
+    async def rows(self, position: str | None) -> AsyncGenerator[Rows, None]:
+        """Read in the order of the rows' numbers, as of the moment when reading begins."""
         behind = -1 if position is None else max(int(position) - _OVERLAP, -1)
         try:
             async with await AsyncConnection.connect(**self._parameters, client_encoding="UTF8") as connection:
                 await connection.set_read_only(True)
                 await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
                 await connection.execute(_SETTINGS)
-                total, before = await self._count(connection, behind)
+                total, done = await self._count(connection, behind)
                 async with AsyncServerCursor(connection, "records") as cursor:
                     await cursor.execute(_ROWS, (behind,), binary=True)
-                    async with aclosing(_pages(cursor, before, max(total, 1))) as pages:
-                        yield pages
+                    async with aclosing(in_pages(_fetched(cursor))) as pages:
+                        async for texts in pages:
+                            done += len(texts)
+                            yield make_rows(texts, done / max(total, 1))
         except Error as error:
             reason = " ".join(str(error).split())
             raise SourceFailed(f"{self.name} is not available: {reason or type(error).__name__}") from error
@@ -101,14 +102,6 @@ class PostgresSource:
             )
         found = await (await connection.execute(_COUNT, (behind,))).fetchone()
         return (found[0], found[1]) if found else (0, 0)
-
-
-async def _pages(cursor: AsyncServerCursor[Any], before: int, total: int) -> AsyncGenerator[Rows, None]:
-    done = before
-    async with aclosing(in_pages(_fetched(cursor))) as pages:
-        async for texts in pages:
-            done += len(texts)
-            yield make_rows(texts, done / total)
 
 
 async def _fetched(cursor: AsyncServerCursor[Any]) -> AsyncGenerator[list[bytes], None]:

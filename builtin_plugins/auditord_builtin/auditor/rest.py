@@ -5,8 +5,8 @@ is asked again from the latest start time that came, until nothing new comes; th
 latest record has been seen.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -45,12 +45,12 @@ class RestSource:
         self._connect = connect
         self.name = f"the server {url}"
 
-    @asynccontextmanager
-    async def pages(self, position: str | None) -> AsyncGenerator[AsyncIterator[Rows], None]:
+    async def rows(self, position: str | None) -> AsyncGenerator[Rows, None]:
         """Read in the order of start times."""
         try:
             async with self._connect() as client, aclosing(self._pages(client, position)) as pages:
-                yield pages
+                async for rows in pages:
+                    yield rows
         except ClientError as error:
             raise SourceFailed(str(error)) from error
 

@@ -1,7 +1,7 @@
 """Rows of AUDITOR's records: one protocol, an implementation for each place that has them."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -45,24 +45,25 @@ class Source(Protocol):
         """The name of the source, for messages; without secrets."""
         ...
 
-    def pages(self, position: str | None) -> AbstractAsyncContextManager[AsyncIterator[Rows]]:
+    def rows(self, position: str | None) -> AsyncGenerator[Rows, None]:
         """Read all rows, or those behind a position, and some of those before it where a source needs to be sure.
 
         Raises:
-            SourceFailed: also out of the iteration; an iteration that ends in order was complete.
+            SourceFailed: the source cannot be read to its end.
         """
         ...
 
 
-async def in_pages(pieces: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[list[bytes], None]:
+async def in_pages(pieces: AsyncGenerator[Sequence[bytes], None]) -> AsyncGenerator[list[bytes], None]:
     """Gather pieces of rows into pages of about the size limit, without losing or cutting a row."""
     texts: list[bytes] = []
     size = 0
-    async for piece in pieces:
-        texts += piece
-        size += sum(map(len, piece))
-        if len(texts) >= PAGE_ROWS or size >= PAGE_BYTES:
-            yield texts
-            texts, size = [], 0
+    async with aclosing(pieces):
+        async for piece in pieces:
+            texts += piece
+            size += sum(map(len, piece))
+            if len(texts) >= PAGE_ROWS or size >= PAGE_BYTES:
+                yield texts
+                texts, size = [], 0
     if texts:
         yield texts

@@ -1,6 +1,6 @@
 """Rows gathered into pages."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
@@ -9,7 +9,7 @@ from auditord_builtin.auditor.source import PAGE_BYTES, PAGE_ROWS, in_pages
 pytestmark = pytest.mark.anyio
 
 
-async def given(pieces: Sequence[Sequence[bytes]]) -> AsyncIterator[Sequence[bytes]]:
+async def given(pieces: Sequence[Sequence[bytes]]) -> AsyncGenerator[Sequence[bytes], None]:
     for piece in pieces:
         yield piece
 

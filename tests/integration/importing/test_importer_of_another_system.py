@@ -1,8 +1,7 @@
 """An importer that the host has never heard of: a ledger of lines, read by ``auditord import ledger``."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
@@ -49,12 +48,8 @@ class Ledger:
         self._options = options
         self._read = 0
 
-    @asynccontextmanager
-    async def pages(self, position: str | None) -> AsyncGenerator[AsyncIterator[ImportPage], None]:
-        self._read = 0
-        yield self._pages(int(position or self._options.skip))
-
-    async def _pages(self, first: int) -> AsyncIterator[ImportPage]:
+    async def pages(self, position: str | None) -> AsyncGenerator[ImportPage, None]:
+        first, self._read = int(position or self._options.skip), 0
         lines = self._options.file.read_text().splitlines()
         for number, line in enumerate(lines[first:], start=first):
             name, _, claimed = line.partition(" ")

@@ -1,7 +1,7 @@
 """Pages that are worked on ahead."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -11,7 +11,7 @@ from auditord_hookspecs import ImportPage, ImportRow
 pytestmark = pytest.mark.anyio
 
 
-async def numbered(count: int) -> AsyncIterator[ImportPage]:
+async def numbered(count: int) -> AsyncGenerator[ImportPage, None]:
     for number in range(count):
         yield ImportPage([], str(number), 0.0, lambda _: ImportRow("", b""))
 
