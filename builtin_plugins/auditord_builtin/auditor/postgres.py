@@ -12,7 +12,7 @@ from auditord_builtin.auditor.source import Rows, SourceFailed, in_pages
 _OVERLAP: Final = 100_000
 """Numbers before a position that are read again: AUDITOR gives a row its number before it commits it."""
 
-_FETCHED: Final = 200
+_FETCHED: Final = 500
 """Rows of one round trip. Each may have 2 MiB."""
 
 _DEFAULTS: Final = {

@@ -58,11 +58,12 @@ class Units:
         stop, runtime = before.stop_time, before.runtime
         if stop is None or not runtime or runtime < 0:
             return
-        limit = 2 * runtime * self._cores_of(before)
-        if not limit:
-            return
+        limit = None
         for came, kept in zip(before.components, after.components, strict=True):
             if self._is_cpu_time(came.name):
+                limit = limit or 2 * runtime * self._cores_of(before)
+                if not limit:
+                    return
                 month = self._month(came.name, stop.year, stop.month)
                 month.records += 1
                 month.before += came.amount > limit
