@@ -48,25 +48,21 @@ class RestSource:
     async def rows(self, position: str | None) -> AsyncGenerator[Rows, None]:
         """Read in the order of start times."""
         try:
-            async with self._connect() as client, aclosing(self._pages(client, position)) as pages:
-                async for rows in pages:
-                    yield rows
+            async with self._connect() as client:
+                bounds = await self._bounds(client)
+                if bounds is None:
+                    return
+                first, last = bounds
+                span = max((last - first).total_seconds(), 1.0)
+                begin = first if position is None else parse_time(position)
+                async with aclosing(in_pages(self._pieces(client, begin, last))) as pages:
+                    async for texts in pages:
+                        reached, _ = _peek(texts[-1], begin)
+                        yield _rows(texts, reached, min((reached - first).total_seconds() / span, 1.0))
         except ClientError as error:
             raise SourceFailed(str(error)) from error
 
-    async def _pages(self, client: AsyncClient, position: str | None) -> AsyncGenerator[Rows, None]:
-        bounds = await self._bounds(client)
-        if bounds is None:
-            return
-        first, last = bounds
-        span = max((last - first).total_seconds(), 1.0)
-        begin = first if position is None else parse_time(position)
-        async with aclosing(in_pages(self._rows(client, begin, last))) as pages:
-            async for texts in pages:
-                reached, _ = _peek(texts[-1], begin)
-                yield _rows(texts, reached, min((reached - first).total_seconds() / span, 1.0))
-
-    async def _rows(
+    async def _pieces(
         self, client: AsyncClient, begin: datetime, last: datetime
     ) -> AsyncGenerator[Sequence[bytes], None]:
         while (start := await _edge(client, begin)) is not None:
@@ -80,7 +76,7 @@ class RestSource:
             )
 
     async def _period(self, client: AsyncClient, begin: datetime, end: datetime) -> AsyncGenerator[bytes, None]:
-        """The records of a period in which the first one is known to start at its beginning."""
+        """Read the records of a period in which the first one is known to start at its beginning."""
         reached = _Reached(begin)
         while True:
             new = again = 0
@@ -97,7 +93,7 @@ class RestSource:
                 return
 
     def _is_new(self, text: bytes, reached: _Reached) -> bool:
-        """Tell a row that has not come before, and move on to it."""
+        """Return whether a row has not come before, and move on to it."""
         start, name = _peek(text, reached.start)
         if start < reached.start:
             raise SourceFailed(f"{self.name} does not sort by start_time: it is neither AUDITOR 0.6 nor later")
@@ -109,7 +105,7 @@ class RestSource:
         return True
 
     async def _bounds(self, client: AsyncClient) -> tuple[datetime, datetime] | None:
-        """The first and the last start time; None if there are no records at all."""
+        """Return the first and the last start time; None if there are no records at all."""
         first, last = await _edge(client, None), await _edge(client, None, descending=True)
         if first is not None and last is not None:
             return first, last
@@ -131,7 +127,7 @@ def _query(begin: datetime, end: datetime) -> RecordQuery:
 
 
 async def _edge(client: AsyncClient, begin: datetime | None, *, descending: bool = False) -> datetime | None:
-    """The first (or last) start time from an instant on."""
+    """Return the first (or last) start time from an instant on."""
     where = AllOf() if begin is None else AllOf((TimeCompares(TimeField.START, Comparison.GTE, begin),))
     async with client.stream_texts(RecordQuery(where, Order(SortField.START, descending), limit=1)) as texts:
         async for text in texts:
