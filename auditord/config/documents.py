@@ -39,6 +39,10 @@ DEFAULT = Origin("default")
 ENVIRONMENT_PREFIX: Final = "AUDITORD_"
 """Variables that begin with it are options."""
 
+FOREIGN_PREFIXES: Final = ("AUDITOR_",)
+"""Variables of other systems that may be options begin so. Short commands load no hook module unless one of these is
+set, so the prefix of an importer with ``import_environment`` has to be here."""
+
 FILES_VARIABLE: Final = "AUDITORD_CONFIG"
 """But this one: the files of the configuration, for commands without ``--config``."""
 

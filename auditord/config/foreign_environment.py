@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from auditord.config.documents import ENVIRONMENT_PREFIX, Document, Origin
+from auditord.config.documents import ENVIRONMENT_PREFIX, FOREIGN_PREFIXES, Document, Origin
 from auditord.errors import ConfigurationError
 from auditord_hookspecs import ImportedConfig, ImporterKind
 
@@ -26,9 +26,10 @@ def read_foreign_environment(
         ConfigurationError: the other system would refuse a value.
     """
     document = Document()
-    for name in importers:
-        given = {each: value for each, value in environ.items() if each.startswith(f"{name.upper()}_")}
-        if given and (translate := importers[name].import_environment) is not None:
+    for prefix in FOREIGN_PREFIXES:
+        given = {name: value for name, value in environ.items() if name.startswith(prefix)}
+        kind = importers.get(prefix.rstrip("_").lower()) if given else None
+        if kind is not None and (translate := kind.import_environment) is not None:
             try:
                 translated = translate(given, files.values)
             except ValueError as error:

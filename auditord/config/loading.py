@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from auditord.config.documents import ENVIRONMENT_PREFIX as PREFIX
-from auditord.config.documents import FILES_VARIABLE, Document, is_section
+from auditord.config.documents import FILES_VARIABLE, FOREIGN_PREFIXES, Document, is_section
 from auditord.config.listen import DEFAULT_LISTEN, UnixListen
 from auditord.config.model import INSTANCE_SECTIONS, Configuration, HooksSection, default_state_dir
 from auditord.config.secrets import ResolveSecret, referenced
@@ -19,13 +19,11 @@ from auditord.errors import ConfigurationError, refusal
 if TYPE_CHECKING:  # a command that has no use for instances imports neither their kinds nor what joins them
     from auditord.config.instances import InstanceModels
     from auditord.config.kinds import InstalledKinds
+    from auditord_hookspecs import ImporterKind
 
 DEFAULT_FILE = Path("/etc/auditord/auditord.yml")
 SOCKET = "api.sock"
 _SUFFIXES = frozenset({".yml", ".yaml"})
-_ANOTHER_SYSTEM = "AUDITOR_"
-"""Variables that begin so may count (:mod:`auditord.config.foreign_environment`); the kinds that know are not loaded
-for a command that needs none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ def load_with_sources(
     from auditord.config.instances import instance_models  # noqa: PLC0415 with the kinds
 
     models = instance_models(kinds)
-    return _validate(_read_all(paths, environ, kinds, models), kinds, models, environ, resolve_secret)
+    return _validate(_read_all(paths, environ, kinds.importers, models), kinds, models, environ, resolve_secret)
 
 
 def load_without_instances(
@@ -72,7 +70,7 @@ def load_without_instances(
         None if :func:`load_with_sources` has to be asked: variables of the environment count, or something is wrong.
     """
     others = {name: value for name, value in environ.items() if name != FILES_VARIABLE}
-    if any(name.startswith((PREFIX, _ANOTHER_SYSTEM)) for name in others):
+    if any(name.startswith((PREFIX, *FOREIGN_PREFIXES)) for name in others):
         return None
     document = read_files(paths)
     values = {name: value for name, value in document.values.items() if name not in INSTANCE_SECTIONS}
@@ -140,8 +138,7 @@ def disabled_hooks(paths: Sequence[Path] | None, environ: Mapping[str, str]) -> 
         ConfigurationError: a file cannot be read, or this very section is wrong.
     """
     ours = {name: value for name, value in environ.items() if name.split("__")[0] == "AUDITORD_HOOKS"}
-    document = read_files(paths)
-    document = document.merged_with(_environment(ours, document, {}))
+    document = _read_all(paths, ours, {}, {})
     try:
         return _OnlyHooks.model_validate(document.values).hooks.disabled
     except ValidationError as error:
@@ -155,14 +152,18 @@ class _OnlyHooks(BaseModel):
 
 
 def _read_all(
-    paths: Sequence[Path] | None, environ: Mapping[str, str], kinds: "InstalledKinds", models: "InstanceModels"
+    paths: Sequence[Path] | None,
+    environ: Mapping[str, str],
+    importers: "Mapping[str, ImporterKind[Any]]",
+    models: "InstanceModels",
 ) -> Document:
-    from auditord.config.foreign_environment import read_foreign_environment  # noqa: PLC0415 with the kinds
-
-    files = read_files(paths)
+    document = read_files(paths)
     try:
-        below = files.merged_with(read_foreign_environment(environ, files, kinds.importers))
-        return below.merged_with(_environment(environ, below, models))
+        if importers:
+            from auditord.config.foreign_environment import read_foreign_environment  # noqa: PLC0415 with the kinds
+
+            document = document.merged_with(read_foreign_environment(environ, document, importers))
+        return document.merged_with(_environment(environ, document, models))
     except ConfigurationError as error:
         raise refusal(str(error).splitlines()) from error
 

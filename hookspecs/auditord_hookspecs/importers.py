@@ -93,7 +93,8 @@ class ImporterKind(Generic[S]):
         import_environment: turns variables of the environment of the system's server into options of the daemon. It
             gets the variables whose names begin with the kind's name in capitals and ``_``, and what the files of the
             configuration say. In the result, ``comments`` name the variables of each option (a default has none), and
-            ``dropped`` those without a counterpart. Raises ValueError where that server would refuse a value.
+            ``dropped`` those without a counterpart. Raises ValueError where that server would refuse a value. The host
+            has a list of the prefixes that it looks for before it loads hook modules: ``AUDITOR_`` alone today.
     """
 
     name: str

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from auditord.config.loading import Loaded, load_with_sources
+from auditord.config.loading import Loaded, load_with_sources, load_without_instances
 from auditord.errors import ConfigurationError
 from auditord.hooks import load_hooks
 
@@ -100,3 +100,9 @@ def test_what_auditors_server_alone_knows_is_reported_and_anything_else_is_nobod
         ("AUDITOR_ENVIRONMENT", "AUDITOR"),
         ("AUDITOR_TLS_CONFIG__USE_TLS", "AUDITOR"),
     ]
+
+
+def test_a_command_that_loads_no_kinds_leaves_the_variables_to_one_that_does() -> None:
+    """Else it would open another record store than the daemon."""
+    assert load_without_instances([], {"HOME": "/home/me", **PASSWORD}, lambda _: None) is None
+    assert load_without_instances([], {"HOME": "/home/me"}, lambda _: None) is not None

@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord
-from auditord.hooks import loading
-from auditord.hooks.entries import HookEntry, HookModule
+from auditord.hooks.entries import HookEntry, HookModule, installed_entries
 from auditord.store.opening import open_store_for_reading
 from auditord.testing import make_record
 from auditord_hookspecs import (
@@ -100,11 +99,11 @@ def auditord_importers() -> Iterable[ImporterKind[LedgerOptions]]:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    found = [*loading.installed_entries()]
+    found = [*installed_entries()]
     module = ModuleType("acme_ledger")
     vars(module)["auditord_importers"] = auditord_importers
     found.append(HookEntry(HookModule("ledger", "acme_ledger", "acme", "1"), lambda: module))
-    monkeypatch.setattr(loading, "installed_entries", lambda: found)
+    monkeypatch.setattr("auditord.hooks.loading.installed_entries", lambda: found)
     config = tmp_path / "auditord.yml"
     config.write_text(json.dumps({"state_dir": str(tmp_path / "state"), "store": {"url": f"sqlite://{tmp_path}/r.db"}}))
 
@@ -164,7 +163,10 @@ def test_its_servers_file_becomes_ours(run: Run, tmp_path: Path) -> None:
     assert "1 other files" in done.stdout, done.output
 
 
-def test_its_environment_sets_options_below_ours(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_its_environment_sets_options_below_ours(
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("auditord.config.foreign_environment.FOREIGN_PREFIXES", ("LEDGER_",))
     shown = json.loads(run("config", "show", "--output", "json", LEDGER_PORT="81").stdout)["configuration"]
     assert (shown["api"]["listen"], shown["logging"]["level"]) == (["127.0.0.1:81"], "debug")
     assert (
