@@ -215,9 +215,9 @@ class StoreDialect(Dialect):
     present: ClassVar[LiteralString]
     """The components that a version has: the sum of the numbers in the place of the braces."""
     has_one_writer: ClassVar[bool]
-    """Whether a transaction that folds keeps others from writing."""
+    """True if a transaction that folds keeps others from writing."""
     upserts_repeat: ClassVar[bool]
-    """Whether one statement may insert or update the same row several times."""
+    """True if one statement may insert or update the same row several times."""
     digest: ClassVar[LiteralString | None]
     """A key of texts that may be too long for an index; None where an index takes them."""
     day: ClassVar[LiteralString]
