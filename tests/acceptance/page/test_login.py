@@ -96,7 +96,13 @@ def quarantine_bodies(url: str, token: str) -> None:
 
 def log_in(page: Any, site: Site, token: str | None = None) -> None:  # Any: an extra's
     page.fill("input[name=token]", token or site.token)
-    page.click("form.stacked button")
+    follow(page, "form.stacked button")
+
+
+def follow(page: Any, selector: str) -> None:  # Any: an extra's
+    """Click, and wait until the next page is loaded: Playwright's ``click`` returns before its rows are there."""
+    with page.expect_navigation():
+        page.click(selector)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -122,7 +128,7 @@ def test_login_and_my_usage_fit_the_screen_and_have_no_serious_barrier(
     log_in(page, site)
     assert page.url == f"{site.url}/my?period=90-days"
     looked_at("my")
-    page.click("text=Log out")
+    follow(page, "text=Log out")
     page.goto(f"{site.url}/operations")
     log_in(page, site, site.root)
     for name, path in ACTS.items():
@@ -140,7 +146,7 @@ def test_a_session_is_kept_from_scripts_and_ends_with_the_logout(browser: Any, s
     assert "bob" not in page.content()
     assert page.evaluate("document.cookie") == ""
     kept = page.context.cookies()
-    page.click("text=Log out")
+    follow(page, "text=Log out")
     assert page.url == f"{site.url}/login"
     page.context.add_cookies(kept)  # a copy of the cookie opens nothing
     page.goto(f"{site.url}/jobs")
@@ -155,7 +161,7 @@ def test_an_issuer_on_another_site_leads_back_into_a_session(browser: Any, site:
     page.wait_for_url(f"{site.url}/my")
     assert page.locator("h1").inner_text() == "Usage of alice"
     page.click("text=Log out")
-    page.wait_for_url(f"{site.url}/login")
+    page.wait_for_url(f"{site.url}/login")  # by way of the page of the logout
     page.goto(f"{site.url}/my")
     assert page.url.startswith(f"{site.url}/login?next=")
     page.context.close()
@@ -174,7 +180,7 @@ def test_a_link_of_another_site_opens_the_page_and_its_form_does_nothing(browser
 
     page.route(f"{foreign}/foreign", answer)
     page.goto(f"{foreign}/foreign")
-    page.click("#forged")
+    follow(page, "#forged")
     assert "may not ask this one" in page.content()
     page.goto(f"{foreign}/foreign")
     page.click("#link")
