@@ -13,13 +13,14 @@ SCENARIO = Path(__file__).with_name("client_scenario.py")
 
 
 @pytest.mark.parametrize(
-    ("kind", "duplicates"),
+    ("kind", "duplicates", "store_url"),
     [
-        ("async", Duplicates.SAME_RUN),
-        ("async", Duplicates.REFUSE),
-        ("blocking", Duplicates.SAME_RUN),
-        ("queued", Duplicates.REFUSE),
+        ("async", Duplicates.SAME_RUN, "sqlite"),
+        ("async", Duplicates.REFUSE, "postgresql"),
+        ("blocking", Duplicates.SAME_RUN, "sqlite"),
+        ("queued", Duplicates.REFUSE, "sqlite"),
     ],
+    indirect=["store_url"],
 )
 def test_python_auditor_works(
     kind: str, duplicates: Duplicates, start_server: Callable[[Duplicates], int], tmp_path: Path

@@ -178,6 +178,11 @@ def all_cells(asking: Requester, stored: Sequence[Mapping[str, Any]]) -> list[Ce
     return [*route_cells(), *listing_cells(asking), *about]
 
 
+on_sqlite = pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+"""A route is decided before the store is asked; test_rows.py puts the rows of readers to both kinds of store."""
+
+
+@pytest.mark.parametrize("site", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize("principal", RIGHTS, ids=str)
 def test_every_principal_at_every_route_and_record(site: Site, principal: str | None) -> None:
     asking = Requester(principal, "tcp")
@@ -193,7 +198,7 @@ def reached(site: Site, way: str) -> None:
 OTHER_WAYS: Final = [way for way in WAYS if way != "tcp"]
 
 
-@pytest.mark.parametrize("site", ["sqlite"], indirect=True)  # the next one is about both
+@on_sqlite
 @pytest.mark.parametrize("way", OTHER_WAYS)
 @pytest.mark.parametrize("principal", [None, "wrong", "reader_a", "administrator"], ids=str)
 def test_every_way(site: Site, way: str, principal: str | None) -> None:
@@ -203,6 +208,7 @@ def test_every_way(site: Site, way: str, principal: str | None) -> None:
 
 
 @pytest.mark.slow
+@on_sqlite
 @pytest.mark.parametrize("way", [*OTHER_WAYS, CONTROL])
 @pytest.mark.parametrize("principal", RIGHTS, ids=str)
 def test_every_principal_on_every_way(site: Site, way: str, principal: str | None) -> None:
@@ -211,6 +217,7 @@ def test_every_principal_on_every_way(site: Site, way: str, principal: str | Non
     assert faults(site, asking, all_cells(asking, STORED)) == []
 
 
+@on_sqlite
 @pytest.mark.parametrize("principal", [None, "wrong", "reader_a"], ids=str)
 def test_the_control_socket_is_its_owners_whatever_is_sent(site: Site, principal: str | None) -> None:
     asking = Requester(principal, CONTROL)
@@ -224,6 +231,7 @@ def test_the_control_socket_is_closed_to_others(site: Site, open_site: Site) -> 
             Caller(each, "administrator", CONTROL_AS_NOBODY).ask("GET", "/health_check")
 
 
+@pytest.mark.parametrize("open_site", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("way", ["tcp", "tls", "unix", "unix, as nobody", CONTROL])
 @pytest.mark.parametrize("principal", [None, "wrong"], ids=str)
 def test_where_nobody_is_asked_only_the_control_socket_acts(open_site: Site, way: str, principal: str | None) -> None:
