@@ -311,6 +311,7 @@ def test_curl_works_as_it_is_used_in_scripts(server: Server) -> None:
     assert len(server.ids("meta[x][unknown]=1")) >= 20_001
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_the_unix_socket_serves_the_same(start_server: Callable[[Duplicates], int], tmp_path: Path) -> None:
     start_server(Duplicates.SAME_RUN)
     with socket.socket(socket.AF_UNIX) as client:
