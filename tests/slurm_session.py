@@ -104,13 +104,18 @@ _TOGETHER: Final = (
 
 
 class _OneSlurm(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist has no types
-    """Hands out tests one by one, but to one process those with a Slurm, and files whose tests share what is dear."""
+    """Gives a process all tests with a Slurm, and to each process whole files, whose tests share fixtures.
+
+    Slow tests are handed out one by one, but for files whose tests share what is dear. To do so with thousands of
+    quick ones would take more time than many of them: the scheduler goes through all that it has handed out.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         if _needs_slurm(nodeid):
             return _FILES
         file = nodeid.partition("::")[0]
-        return file if any(each in file for each in _TOGETHER) else nodeid
+        is_whole = "not slow" in str(self.config.getoption("-m")) or any(each in file for each in _TOGETHER)
+        return file if is_whole else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)
