@@ -153,22 +153,10 @@ def test_a_database_that_is_not_ours_is_named_and_left_alone(site: Site, fault: 
 
 BROKEN_DOCUMENTS: dict[str, tuple[str, Sequence[str]]] = {
     "no YAML": ("collectors: [", ("auditord.yml:4", "not YAML")),
-    "unknown section": ("colectors: {}", ("auditord.yml:3", "did you mean 'collectors'?")),
-    "unknown option": ("shutdown: {graze: 1s}", ("auditord.yml:3", "shutdown.graze", "did you mean 'grace'?")),
-    "unknown deep down": (
-        "collectors: {s: {kind: slurm, components: [{name: Cores, key: NCPUS, kez: 1}]}}",
-        ("auditord.yml:3", "collectors.s.components[0].kez"),
-    ),
-    "twice": ("collectors: {a: {kind: slurm}, a: {kind: slurm}}", ("auditord.yml:3", "'a' stands twice")),
-    "wrong type": ("logging: 5", ("auditord.yml:3", "logging")),
     "unknown kind": ("collectors: {s: {kind: slurmm}}", ("auditord.yml:3", "collectors.s.kind", "'slurm'?")),
-    "one prefix": (
-        "collectors: {a: {kind: slurm, record_prefix: x}, b: {kind: slurm, record_prefix: x}}",
-        ("auditord.yml:3", "collectors.b", "prefix 'x' is that of collectors.a"),
-    ),
     "another store": ('store: {url: "mysql://u:geheim@h/d"}', ("auditord.yml:3", "store.url", "postgresql")),
-    "relative store": ('store: {url: "sqlite:records.db"}', ("auditord.yml:3", "store.url", "absolute")),
 }
+"""One from each part of reading a configuration; tests/unit/config/test_faults.py has the other messages."""
 
 
 @pytest.mark.parametrize("fault", BROKEN_DOCUMENTS)
