@@ -666,6 +666,7 @@ async def test_cells_of_keys_are_filled_kept_up_and_dropped(stores: StoreFactory
         assert isinstance(store, SqlRecordStore)
         await put(store, *map(labelled, range(200)))
         await check(store, *ALL_OTHERS)
+        await folded(store)
         by_cores = await known_of_keys(store)
         assert 0 < by_cores < len(OF_KEYS)
         store.rollups.keep_by(["VO"])
