@@ -18,7 +18,7 @@ from auditord_builtin.remote import kinds as remote
 from auditord_builtin.remote.kinds import RemoteConfig
 from auditord_builtin.utilisation import kinds as utilisation
 from auditord_builtin.utilisation.config import UtilisationConfig
-from auditord_builtin.waldur import kinds as waldur
+from auditord_builtin.waldur import reporting as waldur
 from auditord_hookspecs import InstanceConfig
 from auditord_hookspecs.checks import Check, Finding, Severity
 from tests.ams_broker import AmsBroker, ams_broker

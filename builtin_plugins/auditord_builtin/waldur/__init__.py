@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """The kind ``waldur``."""
-    yield Deferred("waldur", partial(resolve_name, "auditord_builtin.waldur.kinds:WALDUR"))
+    yield Deferred("waldur", partial(resolve_name, "auditord_builtin.waldur.reporting:WALDUR"))
 
 
 @hookimpl
@@ -27,7 +27,7 @@ def auditord_commands() -> Iterable[Deferred[click.Command]]:
 
 def _command() -> click.Command:
     from auditord_builtin.waldur.commands import waldur_command  # noqa: PLC0415 when it is used
-    from auditord_builtin.waldur.history_command import load_history_command  # noqa: PLC0415 the same
+    from auditord_builtin.waldur.history import load_history_command  # noqa: PLC0415 the same
 
     waldur_command.add_command(load_history_command)
     return waldur_command

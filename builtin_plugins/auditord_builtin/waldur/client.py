@@ -1,24 +1,257 @@
-"""Waldur's API as typed methods: the requests that reporting needs, and no others."""
+"""A client for Waldur's API: retries, lists in pages, and one method for each request that reporting needs."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
-from auditord_builtin.waldur import answers, requests
+import anyio
+import msgspec
+import stamina
+
+from auditord_builtin.waldur import api
+from auditord_builtin.waldur.api import (
+    AccessDenied,
+    InvalidAnswer,
+    Refused,
+    Request,
+    ServerFailed,
+    Unreachable,
+    UserUsage,
+    UserUsages,
+    WaldurError,
+    decode,
+    resource_usage,
+)
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.connection import Connection, Monotonic, Observe, http_options
-from auditord_builtin.waldur.errors import InvalidAnswer, Refused
-from auditord_builtin.waldur.lists import read_list
-from auditord_builtin.waldur.requests import Request, UserUsage, UserUsages, resource_usage
-from auditord_hookspecs.http import HttpClient, HttpOptions, ignore_attempt
+from auditord_hookspecs.http import (
+    CertificateUntrusted,
+    HttpAnswer,
+    HttpClient,
+    HttpOptions,
+    InvalidHttpAnswer,
+    NoHttpAnswer,
+    ignore_attempt,
+)
+from auditord_hookspecs.sources import TlsFiles
+from auditord_hookspecs.wording import counted
+
+Observe = Callable[[int | None], None]
+Monotonic = Callable[[], float]
+
+ATTEMPTS: Final = 8
+"""Of one request; the budget of time ends most series earlier."""
+
+ATTEMPTS_AT_500: Final = 3
+"""A server that answers 500 has looked at the request; it will hardly answer otherwise the tenth time."""
+
+FIRST_WAIT: Final = 1.0
+
+EARLY_SECONDS: Final = 30.0
+"""A token is renewed so long before it ends, or it could end on its way."""
+
+_LATER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(501, 600)})
+
+
+def http_options(config: WaldurConfig, observe: Observe) -> HttpOptions:
+    """The options of connections to an instance's Waldur."""
+    return HttpOptions(
+        tls=TlsFiles(ca=config.ca_file),
+        verify=config.verify_ssl,
+        proxy=config.proxy,
+        headers={"Accept": "application/json"},
+        timeout=config.request_timeout,
+        connections=config.concurrent_requests,
+        attempts=ATTEMPTS,
+        retried=_LATER,
+        on_attempt=observe,
+    )
+
+
+class Connection:
+    """Makes requests; all retries of a run, or of a month that is loaded, share one budget of time.
+
+    Every method raises :class:`WaldurError`: AccessDenied, Refused, ServerFailed, Unreachable, InvalidAnswer.
+    """
+
+    def __init__(self, config: WaldurConfig, http: HttpClient, monotonic: Monotonic = time.monotonic) -> None:
+        self._base = config.waldur_api_url.removesuffix("/api/")
+        self._http, self._monotonic = http, monotonic
+        self._budget = config.retry_for.total_seconds()
+        self._tokens = None if config.waldur_api_token is not None else _Tokens(config, self, monotonic)
+        self._static = "" if config.waldur_api_token is None else config.waldur_api_token.get_secret_value()
+        self.renew_budget()
+
+    def renew_budget(self) -> None:
+        """Give the retries of the next month as much time as those of the first had."""
+        self._ends = self._monotonic() + self._budget
+
+    async def exchange(self, request: Request) -> HttpAnswer:
+        """Make a request of Waldur's API."""
+        token = f"Token {self._static}" if self._tokens is None else f"Bearer {await self._tokens.valid()}"
+        url, headers = f"{self._base}{request.path}", {"Authorization": token}
+        return await self.ask(
+            request, request.method, url, params=request.parameters, body=request.body, headers=headers
+        )
+
+    async def ask(self, name: object, method: str, url: str, **more: Any) -> HttpAnswer:  # Any: of HttpClient.request
+        """Make a request that may be made several times, and return its answer if that is a success."""
+        async for attempt in stamina.retry_context(
+            on=self._repeats, attempts=ATTEMPTS_AT_500, timeout=None, wait_initial=FIRST_WAIT, wait_max=60.0
+        ):
+            with attempt:
+                left = timedelta(seconds=max(0.0, self._ends - self._monotonic()))
+                return await self._once(name, attempt.num, method, url, idempotent=True, retry_for=left, **more)
+        raise AssertionError("stamina raises the last error")
+
+    def _repeats(self, error: Exception) -> bool:
+        return isinstance(error, ServerFailed) and self._monotonic() + FIRST_WAIT <= self._ends
+
+    async def _once(self, name: object, number: int, method: str, url: str, **more: Any) -> HttpAnswer:  # Any: the same
+        try:
+            answer = await self._http.request(method, url, **more)
+        except CertificateUntrusted as error:
+            raise Unreachable(f"{name}: {error}; see ca_file") from error
+        except NoHttpAnswer as error:
+            raise Unreachable(f"{name} was not answered, asked {_times(error.attempts)}: {error}") from error
+        except InvalidHttpAnswer as error:
+            raise InvalidAnswer(f"{name}: {error}") from error
+        return check(name, answer, number)
+
+
+class _Granted(msgspec.Struct, frozen=True):
+    access_token: str
+    expires_in: float = 300.0  # of a provider that does not say
+
+
+class _Tokens:
+    """OpenID Connect's client-credentials grant; the token is kept until shortly before its end."""
+
+    def __init__(self, config: WaldurConfig, connection: Connection, monotonic: Monotonic) -> None:
+        if config.oidc_token_url is None or config.oidc_client_id is None or config.oidc_client_secret is None:
+            raise WaldurError("neither a token nor all of the options of OpenID Connect are configured")
+        secret = config.oidc_client_secret.get_secret_value()
+        self._form = {
+            "grant_type": "client_credentials",
+            "client_id": config.oidc_client_id,
+            "client_secret": secret,
+        }
+        self._url, self._connection, self._monotonic = config.oidc_token_url, connection, monotonic
+        self._token, self._ends = "", monotonic()
+        self._asking = anyio.Lock()
+
+    async def valid(self) -> str:
+        """A token that has not ended; a new one if need be."""
+        async with self._asking:
+            if self._monotonic() >= self._ends:
+                name = f"POST {self._url}"
+                answer = await self._connection.ask(name, "POST", self._url, form=self._form)
+                granted = decode(answer.body, _Granted, name)
+                self._token = granted.access_token
+                self._ends = self._monotonic() + granted.expires_in - EARLY_SECONDS
+        return self._token
+
+
+def check(name: object, answer: HttpAnswer, number: int = 1) -> HttpAnswer:
+    """The same answer if it is a success, 2xx; ``number`` is how often it was answered 500, if it was.
+
+    Raises:
+        AccessDenied: 401 or 403.
+        Refused: another 4xx.
+        ServerFailed: 500.
+        Unreachable: an answer that says "later", in spite of all attempts.
+        InvalidAnswer: another answer. Redirects are not followed: a POST would become a GET.
+    """
+    if answer.ok:
+        return answer
+    status, text, body = answer.status, f"{name} was answered {answer.status}", answer.body.decode(errors="replace")
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise ServerFailed(f"{text}, asked {_times(number)}: {answer.text}", status, answer.text)
+    if status in _LATER:
+        raise Unreachable(f"{text}, asked {_times(answer.attempts)}: {answer.text}")
+    text = f"{text}: {answer.text}"
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        hint = "is the token valid" if status == HTTPStatus.UNAUTHORIZED else "has its user a role there"
+        raise AccessDenied(f"{text} ({hint}?)", status, body)
+    if status >= HTTPStatus.BAD_REQUEST:
+        raise Refused(text, status, body)
+    raise InvalidAnswer(f"{text}; redirects are not followed: configure the address that it names")
+
+
+def _times(made: int) -> str:
+    return "once" if made == 1 else f"{made} times"
+
 
 T = TypeVar("T")
+
+COUNT: Final = "X-Result-Count"
+
+READINGS: Final = 3
+"""A list that changes meanwhile is read so often."""
+
+Ask = Callable[[Request], Awaitable[HttpAnswer]]
+
+
+async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T], object]) -> list[T]:
+    """Read all rows of a list; no two rows have the same ``key``.
+
+    Raises:
+        InvalidAnswer: the list is not complete, does not say how long it is, or changed each time it was read.
+        WaldurError: a page was not answered.
+    """
+    for _ in range(READINGS):
+        rows, counts = await _read_pages(ask, request, kind)
+        if len(counts) == 1 and len({key(row) for row in rows}) == len(rows):
+            if len(rows) < (count := counts.pop()):
+                raise InvalidAnswer(f"{request}: the list ended after {len(rows)} of {counted(count, 'row')}")
+            return rows
+    raise InvalidAnswer(f"{request}: the list changed each of {READINGS} times that it was read")
+
+
+async def _read_pages(ask: Ask, request: Request, kind: type[T]) -> tuple[list[T], set[int]]:
+    """The rows, and every length that an answer gave meanwhile."""
+    rows: list[T] = []
+    counts: set[int] = set()
+    number: int | None = 1
+    while number is not None:
+        asked = request.page(number)
+        answer = await ask(asked)
+        page = decode(answer.body, list[kind], asked)  # type: ignore[valid-type] # a type in a variable
+        rows += page
+        counts.add(_count(answer, asked))
+        following = _next_page(answer, number, asked)
+        number = number + 1 if following is None and page and len(rows) < max(counts) else following
+    return rows, counts
+
+
+def _count(answer: HttpAnswer, request: Request) -> int:
+    text = answer.headers.get(COUNT, "")
+    if not text.isascii() or not text.isdigit():
+        raise InvalidAnswer(
+            f"{request}: the answer does not say how long the list is ({COUNT}: {text!r}): does a proxy remove it?"
+        )
+    return int(text)
+
+
+def _next_page(answer: HttpAnswer, number: int, request: Request) -> int | None:
+    """The number of the next page. Nothing else of its URL counts: behind proxies it often names another host.
+
+    Raises:
+        InvalidAnswer: pages that do not count up would never end.
+    """
+    if (page := answer.links.get("next")) is None:
+        return None
+    following = parse_qs(urlsplit(page).query).get("page", [""])[-1]
+    if not following.isascii() or not following.isdigit() or int(following) <= number:
+        raise InvalidAnswer(f"{request}: after page {number} comes {page!r}")
+    return int(following)
+
 
 NO_SUCH_ADDRESS: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
 """The answers of servers that do not know the address for many users."""
@@ -73,46 +306,46 @@ class WaldurClient:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    async def me(self) -> answers.User:
+    async def me(self) -> api.User:
         """The user of the token."""
-        return await self._read(requests.ME, answers.User)
+        return await self._read(api.ME, api.User)
 
-    async def version(self) -> answers.Version:
+    async def version(self) -> api.Version:
         """The server's version."""
-        return await self._read(requests.VERSION, answers.Version)
+        return await self._read(api.VERSION, api.Version)
 
-    async def offering(self) -> answers.Offering:
+    async def offering(self) -> api.Offering:
         """The offering with its components."""
-        return await self._read(requests.offering(self._offering), answers.Offering)
+        return await self._read(api.offering(self._offering), api.Offering)
 
-    async def resources(self) -> Sequence[answers.Resource]:
+    async def resources(self) -> Sequence[api.Resource]:
         """The resources that can have usage; some have no account (``backend_id``) yet."""
-        return await self._list(requests.resources(self._offering), answers.Resource, lambda each: each.uuid)
+        return await self._list(api.resources(self._offering), api.Resource, lambda each: each.uuid)
 
-    async def offering_users(self) -> Sequence[answers.OfferingUser]:
+    async def offering_users(self) -> Sequence[api.OfferingUser]:
         """The users of the offering; some have no username yet."""
-        return await self._list(requests.offering_users(self._offering), answers.OfferingUser, lambda each: each.uuid)
+        return await self._list(api.offering_users(self._offering), api.OfferingUser, lambda each: each.uuid)
 
-    async def component_usages(self, month: date, resource: UUID | None = None) -> Sequence[answers.ComponentUsage]:
+    async def component_usages(self, month: date, resource: UUID | None = None) -> Sequence[api.ComponentUsage]:
         """The totals of a month (its first day), of all resources or of one."""
-        request = requests.component_usages(self._offering, month, resource)
-        rows = await self._list(request, answers.ComponentUsage, lambda each: each.uuid)
+        request = api.component_usages(self._offering, month, resource)
+        rows = await self._list(request, api.ComponentUsage, lambda each: each.uuid)
         # A parameter that a server does not know is ignored without a word, and all months would be taken for one.
         if others := {row.billing_period for row in rows} - {month}:
             raise InvalidAnswer(f"{request}: asked for the totals of {month:%Y-%m} and got some of {_months(others)}")
         return rows
 
-    async def user_usages(self, month: date) -> Sequence[answers.ComponentUserUsage]:
+    async def user_usages(self, month: date) -> Sequence[api.ComponentUserUsage]:
         """The amounts of all users in a month."""
         return await self._list(
-            requests.user_usages(self._offering, month),
-            answers.ComponentUserUsage,
+            api.user_usages(self._offering, month),
+            api.ComponentUserUsage,
             lambda each: (each.component_usage, each.username),
         )
 
     async def clock_ahead(self, now: Callable[[], datetime]) -> timedelta | None:
         """The time that the server's clock is ahead of ours, to a second; None if it does not say what time it has."""
-        answer = await self._connection.exchange(requests.VERSION)
+        answer = await self._connection.exchange(api.VERSION)
         ours = now()
         with suppress(TypeError, ValueError):
             return parsedate_to_datetime(answer.headers.get("Date", "")) - ours
@@ -121,7 +354,7 @@ class WaldurClient:
     async def has_bulk(self) -> bool:
         """True if the server knows the address for many users; found out without writing."""
         try:
-            await self._connection.exchange(requests.BULK_PROBE)
+            await self._connection.exchange(api.BULK_PROBE)
         except Refused as error:
             return error.status not in NO_SUCH_ADDRESS
         return True
@@ -130,7 +363,7 @@ class WaldurClient:
 
     async def set_usage(self, resource: UUID, moment: datetime, amounts: Mapping[str, Decimal]) -> None:
         """Write the totals of a resource in the month of ``moment``; those of components not named stay."""
-        await self._write(requests.set_usage(resource_usage(resource, moment, amounts)))
+        await self._write(api.set_usage(resource_usage(resource, moment, amounts)))
 
     async def set_user_usages(self, row: UUID | str, usages: Sequence[UserUsage]) -> Mapping[str, str]:
         """Write the amounts of users below a total; returns why some were refused, by username.
@@ -146,7 +379,7 @@ class WaldurClient:
         if not self._bulk:
             return await self._one_by_one(row, usages)
         try:
-            await self._write(requests.set_user_usages(str(row), UserUsages(tuple(usages))))
+            await self._write(api.set_user_usages(str(row), UserUsages(tuple(usages))))
         except Refused as error:
             if error.about_a_closed_month:
                 raise
@@ -180,7 +413,7 @@ class WaldurClient:
 
     async def _set_one(self, row: UUID | str, usage: UserUsage) -> str | None:
         try:
-            await self._write(requests.set_user_usage(str(row), usage))
+            await self._write(api.set_user_usage(str(row), usage))
         except Refused as error:
             if error.about_a_closed_month:
                 raise
@@ -198,7 +431,7 @@ class WaldurClient:
             raise InvalidAnswer(f"{request} was answered {answer.status} and not 201: is it Waldur? {answer.text}")
 
     async def _read(self, request: Request, kind: type[T]) -> T:
-        return answers.decode((await self._connection.exchange(request)).body, kind, request)
+        return api.decode((await self._connection.exchange(request)).body, kind, request)
 
     async def _list(self, request: Request, kind: type[T], key: Callable[[T], object]) -> Sequence[T]:
         return await read_list(self._connection.exchange, request, kind, key)

@@ -1,31 +1,256 @@
-"""``auditord waldur``: report now, and see where amounts come from."""
+"""``auditord waldur``: report now, compare with sacct, and list the records behind an amount."""
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 import anyio
 import click
 
+from auditord_builtin.waldur.api import WaldurError
 from auditord_builtin.waldur.client import open_client
-from auditord_builtin.waldur.comparing import Difference, compare_month
-from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
+from auditord_builtin.waldur.config import INTERVAL, WaldurConfig, rounded
 from auditord_builtin.waldur.diagnosis import as_line, diagnose
-from auditord_builtin.waldur.errors import WaldurError
-from auditord_builtin.waldur.explaining import Explanation, Share, explain
-from auditord_builtin.waldur.months import BillingMonth, month_at
+from auditord_builtin.waldur.planning import NOTHING
 from auditord_builtin.waldur.reporting import report_usage
-from auditord_builtin.waldur.sacct_usage import Tres, agent_query, exact_query
-from auditord_builtin.waldur.usage import folded
-from auditord_builtin.waldur.usage_source import Source
-from auditord_hookspecs import AuditordError, CommandContext, PluginContext, pass_context
+from auditord_builtin.waldur.usage import (
+    AccountUsage,
+    BillingMonth,
+    SacctQuery,
+    Source,
+    Tres,
+    agent_query,
+    amount,
+    converted,
+    exact_query,
+    folded,
+    month_at,
+    month_usage,
+    sacct_usage,
+)
+from auditord_hookspecs import (
+    AggregateQuery,
+    AuditordError,
+    CommandContext,
+    MetaValue,
+    PluginContext,
+    Record,
+    RecordQuery,
+    Records,
+    Window,
+    pass_context,
+    query,
+)
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.months import Month
 from auditord_hookspecs.terminal import output_option, say, say_cells, write_json
 from auditord_hookspecs.wording import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An amount of an account, or of one of its users, that is not the same in the record store and with sacct."""
+
+    account: str
+    user: str | None
+    component: str
+    stored: Decimal
+    accounted: Decimal
+
+
+def differences(
+    config: WaldurConfig, stored: Mapping[str, AccountUsage], accounted: Mapping[str, AccountUsage]
+) -> Iterator[Difference]:
+    """Every amount that differs, account by account, totals first."""
+    nothing = AccountUsage({}, {})
+    for account in sorted({*stored, *accounted}):
+        ours, theirs = stored.get(account, nothing), accounted.get(account, nothing)
+        users: Sequence[str | None] = [None, *sorted({*ours.users, *theirs.users})]
+        for user in users:
+            for component in config.backend_components:
+                pair = _amount(ours, user, component), _amount(theirs, user, component)
+                if pair[0] != pair[1]:
+                    yield Difference(account, user, component, *pair)
+
+
+async def compare_month(
+    config: WaldurConfig, context: PluginContext, month: BillingMonth, query: SacctQuery, *, as_of: datetime
+) -> Sequence[Difference]:
+    """The differences between the records and an answer of sacct, of the accounts that it was asked for.
+
+    Raises:
+        CommandFailed: sacct failed.
+    """
+    stored = await month_usage(config, context.records, month, as_of=as_of)
+    accounted = converted(config, await sacct_usage(config, context, query))
+    return list(differences(config, _only(stored, query.accounts), _only(accounted, query.accounts)))
+
+
+def _only(usage: Mapping[str, AccountUsage], accounts: Sequence[str]) -> Mapping[str, AccountUsage]:
+    return {account: usage for account, usage in usage.items() if not accounts or account in accounts}
+
+
+def _amount(usage: AccountUsage, user: str | None, component: str) -> Decimal:
+    amounts = usage.total if user is None else usage.users.get(user, {})
+    return amounts.get(component, NOTHING)
+
+
+_TICK: Final = timedelta(microseconds=1)
+_TICKS_PER_MINUTE: Final = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The contribution of a record, of a user as it is written there, to a month.
+
+    ``ticks`` are microseconds of its overlap, ``amounts`` exact ones of the offering's components.
+    """
+
+    record: Record
+    user: str
+    ticks: int
+    amounts: Mapping[str, Fraction]
+
+
+@dataclass
+class Explanation:
+    """The sum of the records of an account (and user), as they are read."""
+
+    records: int = 0
+    running: int = 0
+    amounts: defaultdict[str, Fraction] = field(default_factory=lambda: defaultdict(Fraction))
+
+    def add(self, share: Share) -> None:
+        """Count one more."""
+        self.records += 1
+        self.running += share.record.stop_time is None
+        for component, each in share.amounts.items():
+            self.amounts[component] += each
+
+    def rounded(self, config: WaldurConfig) -> Mapping[str, Decimal]:
+        """Rounded as they are reported."""
+        return {component: rounded(self.amounts[component]) for component in config.backend_components}
+
+
+class NotExplained(AuditordError):
+    """The records do not come to the amount.
+
+    Remedy:
+        try again: records came or changed meanwhile.
+    """
+
+
+async def shares(
+    config: WaldurConfig,
+    records: Records,
+    account: str,
+    month: BillingMonth,
+    *,
+    as_of: datetime,
+    user: str | None = None,
+) -> AsyncGenerator[Share, None]:
+    """The records that an account's amount (or that of one of its users) is made of; names in any case."""
+    window = Window(month.window.start, min(month.window.stop, as_of))
+    if window.stop <= window.start:
+        return
+    for key, where in await _conditions(config, records, account, window, as_of):
+        async with records.stream(RecordQuery(where=where, order=query.Order(query.SortField.STOP))) as found:
+            async for record in found:
+                share = _share(config, record, window, as_of)
+                if share.ticks > 0 and _is_of(config, record, (key, account), user):
+                    yield share
+
+
+async def explain(
+    config: WaldurConfig,
+    records: Records,
+    account: str,
+    month: BillingMonth,
+    *,
+    as_of: datetime,
+    user: str | None,
+    show: Callable[[Share], None],
+) -> Explanation:
+    """Show each record behind an amount, and check that they come to it.
+
+    Raises:
+        NotExplained: they do not; records came or changed meanwhile.
+    """
+    explanation = Explanation()
+    async with aclosing(shares(config, records, account, month, as_of=as_of, user=user)) as found:
+        async for share in found:
+            explanation.add(share)
+            show(share)
+    nothing = AccountUsage({}, {})
+    usage = (await month_usage(config, records, month, as_of=as_of)).get(folded(account), nothing)
+    amounts = usage.total if user is None else usage.users.get(folded(user), {})
+    if explanation.records and explanation.rounded(config) != amounts:
+        raise NotExplained(
+            f"{account}, {month}: the records come to {_written(explanation.rounded(config))} and the store's sums"
+            f" to {_written(amounts)}: records came or changed meanwhile; try again"
+        )
+    return explanation
+
+
+def _written(amounts: Mapping[str, Decimal]) -> str:
+    return ", ".join(f"{component} {each}" for component, each in amounts.items()) or "nothing"
+
+
+async def _conditions(
+    config: WaldurConfig, records: Records, account: str, window: Window, as_of: datetime
+) -> list[tuple[str, query.Condition]]:
+    """Under each key, queries that find each record of the account; conditions know no other case or alternatives."""
+    asked = AggregateQuery(by=(MetaValue(*config.account_meta),), window=window, as_of=as_of)
+    names = {str(group.key[0]) for group in (await records.aggregate(asked)).groups if group.key[0] is not None}
+    spelt = tuple(sorted(name for name in names if folded(name) == folded(account)))
+    began = query.TimeCompares(query.TimeField.START, query.Comparison.LT, window.stop)
+    ended = query.TimeCompares(query.TimeField.STOP, query.Comparison.GT, window.start)
+    return [
+        (key, query.AllOf((query.MetaContainsAny(key, spelt), began, phase)))
+        for key in config.account_meta
+        for phase in (ended, query.IsOpen())
+        if spelt
+    ]
+
+
+def _share(config: WaldurConfig, record: Record, window: Window, as_of: datetime) -> Share:
+    stop = as_of if record.stop_time is None else record.stop_time
+    ticks = (min(stop, window.stop) - max(record.start_time, window.start)) // _TICK if stop >= record.start_time else 0
+    minutes = dict(_minutes(config, record, ticks))
+    amounts = {component: amount(config, component, minutes) for component in config.backend_components}
+    return Share(record, _first(record, config.user_meta)[1], ticks, amounts)
+
+
+def _minutes(config: WaldurConfig, record: Record, ticks: int) -> Iterator[tuple[str, Fraction]]:
+    for resource in config.resources:
+        recorded = config.recorded[resource]
+        held = sum(component.amount for component in record.components if component.name in recorded.component)
+        yield resource, held * recorded.scale * ticks / _TICKS_PER_MINUTE
+
+
+def _is_of(config: WaldurConfig, record: Record, account: tuple[str, str], user: str | None) -> bool:
+    """True if the record counts for the account, which is under the key, and for the user if there is one."""
+    key, name = _first(record, config.account_meta)
+    if key != account[0] or folded(name) != folded(account[1]):
+        return False
+    of_user = user is None or folded(_first(record, config.user_meta)[1]) == folded(user)
+    return of_user and (not config.sites or _first(record, config.site_meta)[1] in config.sites)
+
+
+def _first(record: Record, keys: tuple[str, ...]) -> tuple[str, str]:
+    """The first of the keys that the record has, and the first value under it."""
+    for key in keys:
+        if (values := (record.meta or {}).get(key)) is not None:
+            return key, values[0] if values else ""
+    return "", ""
+
 
 KIND: Final = "waldur"
 

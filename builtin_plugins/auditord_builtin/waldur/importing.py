@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from auditord_builtin.waldur.components import RECORDED
-from auditord_builtin.waldur.config import INTERVAL
+from auditord_builtin.waldur.config import INTERVAL, RECORDED
 from auditord_hookspecs import ImportedConfig
 from auditord_hookspecs.config_import import UNKNOWN, ConfigImport, Document
 from auditord_hookspecs.proposals import Host, Proposal

@@ -10,7 +10,7 @@ from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:  # its models take memory, which few daemons need; so at the functions
-    from auditord_builtin.waldur.plans import PlannedMonth
+    from auditord_builtin.waldur.planning import PlannedMonth
 
 
 def _gauge(name: str, text: str, *labels: str) -> Gauge:
@@ -41,7 +41,7 @@ INSTRUMENTS: Final[Sequence[Collector]] = (LAST_SUCCESS, AMOUNT, ACCOUNTS, USERS
 
 def set_planned(task: str, present: date, components: Iterable[str], months: "Sequence[PlannedMonth]") -> None:
     """Set the gauges of planned months; ``present`` is the first day of the one that is going on."""
-    from auditord_builtin.waldur.plans import ANOMALIES  # noqa: PLC0415
+    from auditord_builtin.waldur.planning import ANOMALIES  # noqa: PLC0415
 
     ACCOUNTS.labels(task).set(len({account for month in months for account in month.accounts}))
     USERS.labels(task).set(len({user for month in months for user in month.users}))

@@ -6,9 +6,9 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Any, Final
 
-from auditord_builtin.waldur.answers import User
+from auditord_builtin.waldur.api import User
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.plans import ResourcePlan
+from auditord_builtin.waldur.planning import ResourcePlan
 from auditord_hookspecs import Column, PanelContext, PanelPart, PluginContext, Table
 from auditord_hookspecs.panels import table_of_runs
 
@@ -25,7 +25,7 @@ class ReportState:
         ignores_dates: the version of a Waldur that puts every month into the present one.
         refused: see :class:`Refusals`.
         amounts: what Waldur has of the months that are reported, by month, resource and component; for the panel.
-        probes: see :class:`auditord_builtin.waldur.dates.DateCheck`.
+        probes: see :class:`auditord_builtin.waldur.writing.DateCheck`.
     """
 
     def __init__(self, context: PluginContext) -> None:

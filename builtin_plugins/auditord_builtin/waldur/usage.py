@@ -1,22 +1,86 @@
-"""The consumption of accounts and users in a period, summed up by the record store.
-
-``sec = min(stop or T, E, T) - max(start, S)`` for each record that overlaps the period [S, E), running ones up to the
-instant T; amount times sec is summed in integers, converted exactly, and rounded once for each amount.
-"""
+"""The usage of accounts and users in a billing month, from the record store or from Slurm's own accounting."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from enum import Enum
 from fractions import Fraction
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
+from zoneinfo import ZoneInfo
 
-from auditord_builtin.waldur.components import rounded
-from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.months import BillingMonth
-from auditord_hookspecs import AggregateQuery, ComponentUsage, Group, MetaValue, Records, Window
-from auditord_hookspecs.query import AllOf, MetaContainsAny
+from auditord_builtin.waldur.config import WaldurConfig, rounded
+from auditord_hookspecs import (
+    AggregateQuery,
+    CommandFailed,
+    ComponentUsage,
+    Context,
+    Group,
+    InvalidRecord,
+    MetaValue,
+    PluginContext,
+    Records,
+    Window,
+)
+from auditord_hookspecs.mapping import quantities
+from auditord_hookspecs.months import Month
+from auditord_hookspecs.query import AllOf, Comparison, MetaContainsAny, TimeCompares, TimeField
+from auditord_hookspecs.wording import counted
+
+MADE_UP_FOR: Final = timedelta(days=1)
+"""A month that has ended is reported again for so long, whatever is configured."""
+
+CLOCKS_APART: Final = timedelta(minutes=5)
+"""So far may the server's clock be behind ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class BillingMonth(Month):
+    """A month of a zone: it begins and ends at that zone's midnights."""
+
+    zone: ZoneInfo
+
+    @property
+    def start(self) -> datetime:
+        """The first instant of the month, in UTC."""
+        # A midnight that clocks leave out is the instant of the change, one that comes twice is the first of the two.
+        return datetime(self.year, self.month, 1, tzinfo=self.zone).astimezone(UTC)
+
+
+def month_at(moment: datetime, zone: ZoneInfo) -> BillingMonth:
+    """The month that an aware instant lies in."""
+    local = moment.astimezone(zone)
+    found = BillingMonth(local.year, local.month, zone)
+    # Where clocks are set back over the midnight of a first day, the last hour of a month comes twice.
+    return found.next if moment >= found.next.start else found
+
+
+def reported_months(now: datetime, zone: ZoneInfo, periods: int) -> list[BillingMonth]:
+    """The present month and those before it, the oldest first: older Waldurs show what came last as the present usage.
+
+    There are ``periods``; for a day the month that has ended is among them in any case: its last minutes were not known
+    before.
+    """
+    months = [month_at(now, zone)]
+    ended = month_at(now - MADE_UP_FOR, zone)
+    while len(months) < periods or ended.first_day < months[0].first_day:
+        months.insert(0, months[0].previous)
+    return months
+
+
+def moment_of(month: BillingMonth, now: datetime) -> datetime | None:
+    """The instant to send with a month's amounts; None while the server would misunderstand it.
+
+    The server finds the month in a zone of its own, and refuses instants that its clock has not reached. Noon of the
+    first day is in the same month everywhere. For the month that is going on only the present will do, and for some
+    hours of its first or last day that is another month in UTC: a later run will do.
+    """
+    if now >= month.window.stop:
+        return datetime(month.year, month.month, 1, 12, tzinfo=UTC)
+    present = (now - CLOCKS_APART).astimezone(UTC)
+    return present if (present.year, present.month) == (month.year, month.month) else None
+
 
 _TICKS_PER_MINUTE: Final = 60_000_000
 
@@ -118,3 +182,214 @@ def _entry(config: WaldurConfig, names: Sequence[str], group: Group) -> Entry:
 def folded(name: str | None) -> str:
     """A name as amounts have it, empty if there is none: accounts and users are the same in any case."""
     return (name or "").strip().casefold()
+
+
+Tres: TypeAlias = Literal["AllocTRES", "ReqTRES"]
+
+_SECOND: Final = timedelta(seconds=1)
+_MEBIBYTE: Final = 2**20
+_BYTES: Final = frozenset({"mem", "vmem"})
+_COLUMNS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SacctQuery:
+    """One call of sacct.
+
+    Args:
+        start: the beginning of the period, in the zone that sacct takes for its own; whole seconds; as ``stop``.
+        all_runs: whether the earlier runs of a requeued job are printed, too.
+        accounts: the only accounts to print; empty: all.
+    """
+
+    start: datetime
+    stop: datetime
+    zone: str
+    tres: Tres
+    all_runs: bool = True
+    accounts: Sequence[str] = ()
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The local zone: sacct reads times without zone, and prints durations alone."""
+        return {"TZ": self.zone}
+
+    def argv(self, config: WaldurConfig) -> Sequence[str]:
+        """The argument vector."""
+        return config.slurm.argv(
+            "sacct",
+            *("--parsable2", "--noheader"),
+            *([f"--cluster={config.slurm.cluster_name}"] if config.slurm.cluster_name else []),
+            *("--noconvert", "--truncate", "--allocations", "--allusers"),
+            *(["--duplicates"] if self.all_runs else []),
+            f"--starttime={_written(self.start)}",
+            f"--endtime={_written(self.stop)}",
+            *([f"--accounts={','.join(self.accounts)}"] if self.accounts else []),
+            f"--format=Account,{self.tres},Elapsed,User",
+        )
+
+
+def exact_query(config: WaldurConfig, window: Window, *, as_of: datetime) -> SacctQuery:
+    """The call whose answer is comparable with the record store: UTC, every run, a running job up to ``as_of``."""
+    # An end in the future made some versions of sacct count a running job up to it.
+    return SacctQuery(window.start.astimezone(UTC), min(window.stop, as_of).astimezone(UTC), "UTC", config.slurm.tres)
+
+
+def agent_query(config: WaldurConfig, month: BillingMonth) -> SacctQuery:
+    """The call of the Waldur site agent, on a host in the billing zone: its month ends a second early."""
+    window = month.window
+    start, stop = window.start.astimezone(month.zone), (window.stop - _SECOND).astimezone(month.zone)
+    return SacctQuery(start, stop, config.timezone, "ReqTRES", all_runs=False)
+
+
+async def sacct_month_usage(
+    config: WaldurConfig, context: Context, month: BillingMonth, *, as_of: datetime
+) -> Mapping[str, AccountUsage]:
+    """The usage of every account that has any, by the case-folded account, as ``usage.month_usage`` gives it.
+
+    Time in which a job was suspended does not count here, since sacct leaves it out.
+
+    Raises:
+        CommandFailed: sacct failed, or printed something else than was asked for.
+    """
+    window = month.window
+    if as_of <= window.start:
+        return {}
+    return converted(config, await sacct_usage(config, context, exact_query(config, window, as_of=as_of)))
+
+
+async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery) -> RawUsage:
+    """The exact usage according to sacct.
+
+    Raises:
+        CommandFailed: sacct failed, or printed something else than was asked for.
+    """
+    result = await context.run_command(
+        query.argv(config),
+        timeout=config.slurm.sacct_timeout,
+        environment=query.environment,
+        through=config.slurm.through,
+    )
+    if not result.stdout and b"error" in result.stderr.lower():  # some versions fail to reach the database with exit 0
+        raise CommandFailed(f"sacct: {result.stderr.decode(errors='replace').strip()[-400:]}")
+    entries = list(_entries(config, result.stdout.decode(errors="replace")))
+    if unknown := sum(entry is None for entry in entries):
+        context.log.warning("sacct does not know how long %s ran: left out", counted(unknown, "job"))
+    return added_up(entry for entry in entries if entry is not None)
+
+
+def _entries(config: WaldurConfig, printed: str) -> Iterator[Entry | None]:
+    """The consumption of each job; None for a job whose duration is unknown."""
+    for line in printed.splitlines():
+        columns = line.split("|")
+        if len(columns) != _COLUMNS:
+            raise CommandFailed(f"sacct: expected account, resources, duration and user, got {line[:200]!r}")
+        account, resources, elapsed, user = columns
+        try:
+            known = not quantities.is_missing(elapsed)
+            yield (account, user, resource_minutes(config, resources, elapsed)) if known else None
+        except InvalidRecord as error:
+            raise CommandFailed(f"sacct: {error} in {line[:200]!r}") from error
+
+
+def resource_minutes(config: WaldurConfig, resources: str, elapsed: str) -> Minutes:
+    """The exact resource-minutes of a job, of the resources that count.
+
+    ``resources`` is such as ``cpu=8,gres/gpu:a100=2,mem=4096M``, ``elapsed`` such as ``32-00:00:00``.
+
+    Raises:
+        InvalidRecord: the text of an amount or of the duration is something else.
+    """
+    minutes = Fraction(quantities.parse_duration(elapsed)) / 60
+    return {name: _amount(name, quantities.sub_value(resources, name)) * minutes for name in config.resources}
+
+
+def _amount(name: str, text: str) -> Fraction:
+    amount = Fraction(0 if quantities.is_missing(text) else quantities.parse_size(text))
+    return amount / _MEBIBYTE if name in _BYTES else amount
+
+
+def _written(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+class Source(Enum):
+    """A source of usage, by its name on the command line."""
+
+    STORE = "store"
+    SACCT = "sacct"
+
+
+class UsageSource:
+    """The amounts of an instance's accounts.
+
+    Attributes:
+        now: the present instant, one for all that is asked.
+        as_of: the instant up to which running jobs count. sacct knows the ends of all jobs, records only a while later.
+    """
+
+    def __init__(self, config: WaldurConfig, context: PluginContext, source: Source) -> None:
+        self._config, self._context, self._source = config, context, source
+        self.now: datetime = context.now()
+        self.as_of = self.now - config.lag if source is Source.STORE else self.now
+
+    async def month(self, month: BillingMonth) -> Mapping[str, AccountUsage]:
+        """The usage of every account that has any, by the case-folded account.
+
+        Raises:
+            AuditordError: it cannot be had.
+        """
+        if self._source is Source.SACCT:
+            return await sacct_month_usage(self._config, self._context, month, as_of=self.as_of)
+        return await month_usage(self._config, self._context.records, month, as_of=self.as_of)
+
+    async def covers(self, month: BillingMonth) -> bool:
+        """True if the amounts of a month are believed where they say that an account or a user consumed nothing.
+
+        Records from before the month are a sign that it was collected; of what sacct has forgotten there is none.
+        """
+        if self._source is Source.SACCT:
+            return True
+        since = await covered_since(self._config, self._context.records)
+        return since is not None and since <= month.window.start
+
+    async def staleness(self) -> str | None:
+        """Why the amounts are not to be believed where they say less; None if they are."""
+        if self._source is Source.SACCT:
+            return None
+        return await staleness(self._config, self._context.records, self.now)
+
+
+async def staleness(config: WaldurConfig, records: Records, now: datetime) -> str | None:
+    """Why the records are not to be believed where they say that less, or nothing, was consumed; None if they are.
+
+    A record that began or ended in the last while shows that its site is collected. Where no sites are configured, one
+    record of any site is enough.
+    """
+    seen = {site for field in TimeField for site in await _sites(config, records, field, now)}
+    missing = [site for site in config.sites if site not in seen]
+    if not missing and seen:
+        return None
+    since = f"began or ended since {(now - config.stale_after).isoformat(timespec='seconds')}"
+    return f"no record of {', '.join(missing)} {since}" if missing else f"no record {since}"
+
+
+async def covered_since(config: WaldurConfig, records: Records) -> datetime | None:
+    """The instant since which there are records, of each of the configured sites; None if one has none.
+
+    It is the first end of a job, since jobs that ended before the collector began are not there.
+    """
+    groups = (await records.aggregate(AggregateQuery(by=(MetaValue(*config.site_meta),)))).groups
+    firsts = {group.key[0]: group.first_stop for group in groups}
+    if not config.sites:
+        return min(firsts.values(), default=None)
+    return max(firsts[site] for site in config.sites) if firsts.keys() >= set(config.sites) else None
+
+
+async def _sites(config: WaldurConfig, records: Records, field: TimeField, now: datetime) -> set[object]:
+    recent = (
+        TimeCompares(field, Comparison.GTE, now - config.stale_after),
+        TimeCompares(field, Comparison.LTE, now),  # a wrong clock's record of the future would hide it for ever
+    )
+    query = AggregateQuery(where=AllOf(recent), by=(MetaValue(*config.site_meta),), as_of=now)
+    return {group.key[0] for group in (await records.aggregate(query)).groups}

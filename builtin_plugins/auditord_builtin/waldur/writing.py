@@ -1,22 +1,232 @@
-"""Writing the amounts of one billing month to Waldur.
-
-Amounts are absolute, so writing them again changes nothing, and what is there already is not written. Totals come
-first, since the amounts of users hang below them. Faults of one resource or user stay with it.
-"""
+"""Write the planned amounts of a billing month to Waldur. An error of one resource does not stop the others."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
-from auditord_builtin.waldur.answers import ComponentUsage, ComponentUserUsage
+import anyio
+import msgspec
+
+from auditord_builtin.waldur.api import (
+    MAX_USERNAME,
+    AccessDenied,
+    ComponentUsage,
+    ComponentUserUsage,
+    DateIgnored,
+    InvalidAnswer,
+    Refused,
+    Unreachable,
+    UserUsage,
+    WaldurError,
+    user_usage,
+)
 from auditord_builtin.waldur.client import WaldurClient
-from auditord_builtin.waldur.dates import Amounts, DateCheck
-from auditord_builtin.waldur.errors import DateIgnored, Refused, WaldurError
-from auditord_builtin.waldur.outcomes import Isolation, MonthOutcome, ResourceOutcome
-from auditord_builtin.waldur.plans import MonthPlan
-from auditord_builtin.waldur.requests import MAX_USERNAME, UserUsage, user_usage
+from auditord_builtin.waldur.config import WaldurConfig
+from auditord_builtin.waldur.planning import (
+    NOTHING,
+    MonthPlan,
+    Offered,
+    PlannedMonth,
+    Reported,
+    ResourcePlan,
+    Rules,
+    plan_month,
+)
+from auditord_builtin.waldur.state import ReportState
+from auditord_builtin.waldur.usage import CLOCKS_APART, AccountUsage, BillingMonth
+
+Amounts = Mapping[str, Decimal]
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """An amount for a month that is over, on its way.
+
+    Args:
+        resource: Waldur's name of the resource.
+        backend_id: its account, for messages.
+        month: the first day of the month that the amount belongs to.
+        present: the first day of the month that a server without dates would write it into.
+        written: the amount of each component.
+        before: what the present month had in its place.
+    """
+
+    resource: UUID
+    backend_id: str
+    month: date
+    present: date
+    written: dict[str, Decimal]
+    before: dict[str, Decimal]
+
+
+@dataclass(frozen=True, slots=True)
+class DateCheck:
+    """Finds out whether the server knows dates; the state remembers amounts that are on their way."""
+
+    client: WaldurClient
+    state: ReportState
+    now: datetime
+
+    async def announce(self, plan: ResourcePlan, month: date, amounts: Amounts) -> None:
+        """Remember the first amount of a month that is over, before it is sent."""
+        before = await self._there(self._present, plan.uuid)
+        kept = {name: before.get(name, NOTHING) for name in amounts}
+        probe = Probe(plan.uuid, plan.backend_id, month, self._present, dict(amounts), kept)
+        await self._keep([*self._probes, probe])
+
+    async def withdraw(self, plan: ResourcePlan) -> None:
+        """Forget an amount that was refused."""
+        await self._keep([each for each in self._probes if each.resource != plan.uuid])
+
+    async def settle(self, *, answered: bool = False) -> None:
+        """Look at every amount that was sent: if one is where it belongs, this server knows dates.
+
+        Args:
+            answered: the server has confirmed the last one; otherwise it may never have arrived.
+
+        Raises:
+            DateIgnored: none is; where they are instead they have been taken back.
+            WaldurError: it cannot be known yet.
+        """
+        probes = self._probes
+        if not probes:
+            return
+        for probe in probes:
+            there = await self._there(probe.month, probe.resource)
+            if all(there.get(name) == amount for name, amount in probe.written.items()):
+                await self._keep([])
+                return
+        found = [await self._taken_back(probe) for probe in probes]
+        await self._keep([])
+        if texts := [text for text in found if text] or [_ignored(probe) for probe in probes[-1:] if answered]:
+            raise DateIgnored(
+                f"{'; '.join(texts)}. Nothing else of months that are over was sent; they need a newer Waldur"
+            )
+
+    async def _taken_back(self, probe: Probe) -> str:
+        """Take an amount back that is not where it belongs; the text about it, empty if it never arrived."""
+        there = await self._there(probe.present, probe.resource)
+        wrong = {
+            name: probe.before[name]
+            for name, amount in probe.written.items()
+            if there.get(name) == amount != probe.before[name]
+        }
+        if not wrong:
+            return ""
+        if probe.present != self._present:
+            amounts = ", ".join(f"{name} {there[name]} instead of {before}" for name, before in wrong.items())
+            return (
+                f"{probe.backend_id}: {probe.present:%Y-%m} has the usage of {probe.month:%Y-%m}, {amounts}: this"
+                f" Waldur does not know dates, and the month is over: mend it there by hand"
+            )
+        await self.client.set_usage(probe.resource, self.now - CLOCKS_APART, wrong)
+        return f"{_ignored(probe)}, and put it into {probe.present:%Y-%m}, where it has been taken back"
+
+    @property
+    def _present(self) -> date:
+        return (self.now - CLOCKS_APART).astimezone(UTC).date().replace(day=1)
+
+    @property
+    def _probes(self) -> Sequence[Probe]:
+        try:
+            return msgspec.convert(self.state.probes, list[Probe])
+        except msgspec.ValidationError as error:
+            raise WaldurError(f"the state of the reports is not ours: {error}") from error
+
+    async def _there(self, month: date, resource: UUID) -> Amounts:
+        return {row.type: row.usage for row in await self.client.component_usages(month, resource)}
+
+    async def _keep(self, probes: Sequence[Probe]) -> None:
+        self.state.probes = [msgspec.to_builtins(probe) for probe in probes]
+        await self.state.save()
+
+
+def _ignored(probe: Probe) -> str:
+    taken = f"{probe.backend_id}: Waldur took the usage of {probe.month:%Y-%m} and does not have it there"
+    return f"{taken}: it does not know dates"
+
+
+AWAY_AFTER: Final = 3
+"""So many resources in a row without an answer, or without permission: the others are not tried."""
+
+_MAY_BE_ALL: Final = (Unreachable, InvalidAnswer, AccessDenied)
+"""Faults that are perhaps not about the one resource."""
+
+
+@dataclass(slots=True)
+class ResourceOutcome:
+    """The outcome of a resource, as it is written.
+
+    Args:
+        tried: whether writing has begun.
+        totals: the written ones by component; nothing if all was there already.
+        users: how many amounts of users were written.
+        problems: what was not, and why; empty if everything is as planned.
+        lost: amounts that Waldur does not take because the month is over, by the component (of a user, perhaps).
+    """
+
+    plan: ResourcePlan
+    tried: bool = False
+    totals: Mapping[str, Decimal] = field(default_factory=dict[str, Decimal])
+    users: int = 0
+    problems: list[str] = field(default_factory=list[str])
+    lost: Mapping[str, Decimal] = field(default_factory=dict[str, Decimal])
+
+
+@dataclass(frozen=True, slots=True)
+class MonthOutcome:
+    """The outcome of a month: that of the resources that were tried, and why others were not."""
+
+    plan: MonthPlan
+    resources: Sequence[ResourceOutcome]
+    stopped: WaldurError | None
+
+    @property
+    def complete(self) -> bool:
+        """True if everything is in Waldur as planned."""
+        return self.stopped is None and not any(each.problems for each in self.resources)
+
+
+Write = Callable[[ResourceOutcome], Awaitable[bool]]
+"""Writes the differences of a resource; False if there were none, which says nothing about Waldur."""
+
+
+class Isolation:
+    """Runs a step for some resources at a time until Waldur is found to be away or to refuse us (``stopped``)."""
+
+    def __init__(self, concurrency: int) -> None:
+        self._concurrency = concurrency
+        self._in_vain = 0
+        self.stopped: WaldurError | None = None
+
+    async def each(self, waiting: Iterator[ResourceOutcome], write: Write) -> None:
+        """Run the step for every resource."""
+
+        async def work() -> None:
+            for resource in waiting:
+                if self.stopped is not None:
+                    return
+                await self.one(resource, write)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(self._concurrency):
+                tasks.start_soon(work)
+
+    async def one(self, resource: ResourceOutcome, write: Write) -> None:
+        """Run the step for one resource; its fault is noted with it."""
+        resource.tried = True
+        try:
+            if await write(resource):
+                self._in_vain = 0
+        except WaldurError as error:
+            resource.problems.append(str(error))
+            self._in_vain = self._in_vain + 1 if isinstance(error, _MAY_BE_ALL) else 0
+            if self._in_vain >= AWAY_AFTER or (isinstance(error, AccessDenied) and error.for_all):
+                self.stopped = error
+
 
 Rows: TypeAlias = Mapping[tuple[UUID, str], Sequence[ComponentUsage]]
 """Totals by resource and component: more than one after a change of plan."""
@@ -174,3 +384,36 @@ def _by_component(rows: Iterable[ComponentUsage]) -> Rows:
     for row in rows:
         found[row.resource_uuid, row.type].append(row)
     return found
+
+
+class MonthReport:
+    """Plans and writes months of one offering, all at one instant."""
+
+    def __init__(self, config: WaldurConfig, client: WaldurClient, state: ReportState, now: datetime) -> None:
+        self._config, self._client, self._now = config, client, now
+        self._dates = DateCheck(client, state, now)
+
+    async def offered(self) -> Offered:
+        """Ask for the offering, its resources and its users."""
+        client = self._client
+        return Offered(await client.offering(), await client.resources(), await client.offering_users())
+
+    async def settle(self) -> None:
+        """Look at amounts of months that are over whose arrival was not seen; see :class:`DateCheck`."""
+        if not self._client.dry_run:
+            await self._dates.settle()
+
+    async def plan(
+        self, offered: Offered, month: BillingMonth, usage: Mapping[str, AccountUsage], moment: datetime, rules: Rules
+    ) -> PlannedMonth:
+        """Compare the usage of a month, by account, with what Waldur has of it."""
+        rows, users = (
+            await self._client.component_usages(month.first_day),
+            await self._client.user_usages(month.first_day),
+        )
+        closed, reported = self._now >= month.window.stop, Reported(rows, users)
+        return plan_month(self._config, offered, reported, month, usage, moment=moment, closed=closed, rules=rules)
+
+    async def write(self, plan: MonthPlan) -> MonthOutcome:
+        """Write what differs from what is there."""
+        return await write_month(self._client, plan, self._dates)

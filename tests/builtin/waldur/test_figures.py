@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditord.testing import FakePluginContext, make_record
-from auditord_builtin.waldur.components import rounded
-from auditord_builtin.waldur.months import BillingMonth
-from auditord_builtin.waldur.usage import AccountUsage, amount, converted, month_usage, raw_usage
+from auditord_builtin.waldur.config import rounded
+from auditord_builtin.waldur.usage import AccountUsage, BillingMonth, amount, converted, month_usage, raw_usage
 from auditord_hookspecs import Record, Window
 from tests.waldur_settings import waldur_config
 

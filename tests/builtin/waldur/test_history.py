@@ -10,9 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.testing import FakeCommandContext, FakePluginContext, make_record
-from auditord_builtin.waldur.history import History, load_history
-from auditord_builtin.waldur.history_command import load_history_command
-from auditord_builtin.waldur.summary import NothingReported
+from auditord_builtin.waldur.history import History, load_history, load_history_command
+from auditord_builtin.waldur.reporting import NothingReported
 from auditord_hookspecs import CommandFailed, Record
 from tests.waldur_server import STAFF_TOKEN, TOKEN, FakeWaldur, Fault, fake_waldur, throttled
 from tests.waldur_settings import OFFERING, waldur_config

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditord_builtin.waldur.months import BillingMonth, month_at, reported_months
+from auditord_builtin.waldur.usage import BillingMonth, month_at, reported_months
 
 ZONES: Final = sorted(available_timezones() - {"localtime"})
 MONTHS: Final = st.builds(

@@ -31,8 +31,8 @@ from waldur_api_client.models.provider_offering_details_field_enum import Provid
 from waldur_api_client.models.resource_field_enum import ResourceFieldEnum
 from waldur_api_client.models.resource_state import ResourceState
 
-from auditord_builtin.waldur import requests
-from auditord_builtin.waldur.requests import Request, UserUsages, resource_usage, user_usage
+from auditord_builtin.waldur import api
+from auditord_builtin.waldur.api import Request, UserUsages, resource_usage, user_usage
 from tests.waldur_server import OFFERING, uuid_of
 
 MARCH: Final = date(2026, 3, 1)
@@ -85,52 +85,52 @@ def fields(kind: Any, names: Any) -> Any:  # Any: their enumerations
 
 
 READING: Final[list[tuple[Request, Any]]] = [  # Any: their keyword arguments
-    (requests.ME, users_me_retrieve._get_kwargs()),
-    (requests.VERSION, version_retrieve._get_kwargs()),
+    (api.ME, users_me_retrieve._get_kwargs()),
+    (api.VERSION, version_retrieve._get_kwargs()),
     (
-        requests.offering(OFFERING),
+        api.offering(OFFERING),
         marketplace_provider_offerings_retrieve._get_kwargs(
-            OFFERING, field=fields(ProviderOfferingDetailsFieldEnum, requests.OFFERING_FIELDS)
+            OFFERING, field=fields(ProviderOfferingDetailsFieldEnum, api.OFFERING_FIELDS)
         ),
     ),
     (
-        requests.resources(OFFERING),
+        api.resources(OFFERING),
         marketplace_provider_resources_list._get_kwargs(
             offering_uuid=[OFFERING],
-            state=[ResourceState(state) for state in requests.RESOURCE_STATES],
-            field=fields(ResourceFieldEnum, requests.RESOURCE_FIELDS),
+            state=[ResourceState(state) for state in api.RESOURCE_STATES],
+            field=fields(ResourceFieldEnum, api.RESOURCE_FIELDS),
         ),
     ),
     (
-        requests.offering_users(OFFERING),
+        api.offering_users(OFFERING),
         marketplace_offering_users_list._get_kwargs(
             offering_uuid=[OFFERING],
             is_restricted=False,
-            field=fields(OfferingUserFieldEnum, requests.OFFERING_USER_FIELDS),
+            field=fields(OfferingUserFieldEnum, api.OFFERING_USER_FIELDS),
         ),
     ),
     (
-        requests.component_usages(OFFERING, MARCH),
+        api.component_usages(OFFERING, MARCH),
         marketplace_component_usages_list._get_kwargs(
             offering_uuid=OFFERING,
             billing_period=MARCH,
-            field=fields(ComponentUsageFieldEnum, requests.COMPONENT_USAGE_FIELDS),
+            field=fields(ComponentUsageFieldEnum, api.COMPONENT_USAGE_FIELDS),
         ),
     ),
     (
-        requests.component_usages(OFFERING, MARCH, RESOURCE),
+        api.component_usages(OFFERING, MARCH, RESOURCE),
         marketplace_component_usages_list._get_kwargs(
             resource_uuid=RESOURCE,
             billing_period=MARCH,
-            field=fields(ComponentUsageFieldEnum, requests.COMPONENT_USAGE_FIELDS),
+            field=fields(ComponentUsageFieldEnum, api.COMPONENT_USAGE_FIELDS),
         ),
     ),
     (
-        requests.user_usages(OFFERING, MARCH),
+        api.user_usages(OFFERING, MARCH),
         marketplace_component_user_usages_list._get_kwargs(
             offering_uuid=OFFERING,
             component_usage_billing_period=MARCH,
-            field=fields(ComponentUserUsageFieldEnum, requests.USER_USAGE_FIELDS),
+            field=fields(ComponentUserUsageFieldEnum, api.USER_USAGE_FIELDS),
         ),
     ),
 ]
@@ -138,17 +138,17 @@ READING: Final[list[tuple[Request, Any]]] = [  # Any: their keyword arguments
 
 WRITING: Final[list[tuple[Request, Any]]] = [  # Any: the same
     (
-        requests.set_usage(TOTALS),
+        api.set_usage(TOTALS),
         marketplace_component_usages_set_usage._get_kwargs(body=ComponentUsageCreateRequest.from_dict(plain(TOTALS))),
     ),
     (
-        requests.set_user_usages(str(ROW), USERS),
+        api.set_user_usages(str(ROW), USERS),
         marketplace_component_usages_set_user_usages._get_kwargs(
             ROW, body=ComponentUserUsageBulkCreateRequest.from_dict(plain(USERS))
         ),
     ),
     (
-        requests.set_user_usage(str(ROW), USERS.usages[0]),
+        api.set_user_usage(str(ROW), USERS.usages[0]),
         marketplace_component_usages_set_user_usage._get_kwargs(
             ROW, body=ComponentUserUsageCreateRequest.from_dict(plain(USERS.usages[0]))
         ),

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditord_builtin.waldur.answers import (
+from auditord_builtin.waldur.api import (
     ComponentUsage,
     ComponentUserUsage,
     Offering,
@@ -18,10 +18,8 @@ from auditord_builtin.waldur.answers import (
     OfferingUser,
     Resource,
 )
-from auditord_builtin.waldur.months import BillingMonth
-from auditord_builtin.waldur.planning import plan_month
-from auditord_builtin.waldur.plans import NOTHING, Offered, PlannedMonth, Reported, ResourcePlan, Rules
-from auditord_builtin.waldur.usage import AccountUsage
+from auditord_builtin.waldur.planning import NOTHING, Offered, PlannedMonth, Reported, ResourcePlan, Rules, plan_month
+from auditord_builtin.waldur.usage import AccountUsage, BillingMonth
 from tests.waldur_server import OFFERING, uuid_of
 from tests.waldur_settings import waldur_config
 

@@ -11,11 +11,10 @@ from prometheus_client.registry import Collector
 
 from auditord.testing import FakePluginContext, make_record
 from auditord_builtin.waldur import metrics
+from auditord_builtin.waldur.api import AccessDenied, WaldurError
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.errors import AccessDenied, WaldurError
-from auditord_builtin.waldur.reporting import report_usage
-from auditord_builtin.waldur.summary import NothingReported, NotReported
-from auditord_builtin.waldur.usage_source import Source
+from auditord_builtin.waldur.reporting import NothingReported, NotReported, report_usage
+from auditord_builtin.waldur.usage import Source
 from auditord_hookspecs import Record
 from tests.waldur_server import RESET_AFTER, STAFF_TOKEN, TOKEN, FakeWaldur, Fault, fake_waldur, uuid_of
 from tests.waldur_settings import waldur_config

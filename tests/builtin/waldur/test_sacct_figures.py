@@ -11,9 +11,14 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.waldur.months import BillingMonth
-from auditord_builtin.waldur.sacct_usage import agent_query, exact_query, resource_minutes, sacct_month_usage
-from auditord_builtin.waldur.usage import AccountUsage
+from auditord_builtin.waldur.usage import (
+    AccountUsage,
+    BillingMonth,
+    agent_query,
+    exact_query,
+    resource_minutes,
+    sacct_month_usage,
+)
 from auditord_hookspecs import CommandFailed, InvalidRecord
 from tests.waldur_settings import waldur_config
 

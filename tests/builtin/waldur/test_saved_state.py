@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.waldur.answers import Permission, User
-from auditord_builtin.waldur.plans import ResourcePlan
+from auditord_builtin.waldur.api import Permission, User
+from auditord_builtin.waldur.planning import ResourcePlan
 from auditord_builtin.waldur.state import RETRY_AFTER, Refusals, ReportState, identity_of
 from tests.waldur_settings import waldur_config
 

@@ -14,9 +14,18 @@ from typing import Any
 import pytest
 
 from auditord.testing import FakePluginContext
+from auditord_builtin.waldur.api import (
+    AccessDenied,
+    InvalidAnswer,
+    Refused,
+    ServerFailed,
+    Unreachable,
+    UserUsage,
+    WaldurError,
+    amount_text,
+    user_usage,
+)
 from auditord_builtin.waldur.client import WaldurClient, open_client
-from auditord_builtin.waldur.errors import AccessDenied, InvalidAnswer, Refused, ServerFailed, Unreachable, WaldurError
-from auditord_builtin.waldur.requests import UserUsage, amount_text, user_usage
 from auditord_hookspecs import AuditordError
 from tests.waldur_server import (
     BROKEN,

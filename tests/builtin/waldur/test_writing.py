@@ -9,14 +9,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from auditord.testing import FakePluginContext
+from auditord_builtin.waldur.api import AccessDenied, DateIgnored, Unreachable
 from auditord_builtin.waldur.client import open_client
-from auditord_builtin.waldur.dates import DateCheck
-from auditord_builtin.waldur.errors import AccessDenied, DateIgnored, Unreachable
-from auditord_builtin.waldur.months import BillingMonth, moment_of
-from auditord_builtin.waldur.outcomes import MonthOutcome
-from auditord_builtin.waldur.plans import MonthPlan, ResourcePlan
+from auditord_builtin.waldur.planning import MonthPlan, ResourcePlan
 from auditord_builtin.waldur.state import ReportState
-from auditord_builtin.waldur.writing import write_month
+from auditord_builtin.waldur.usage import BillingMonth, moment_of
+from auditord_builtin.waldur.writing import DateCheck, MonthOutcome, write_month
 from tests.waldur_server import (
     BROKEN,
     CUT,

@@ -13,8 +13,7 @@ from auditord.testing import FakePluginContext
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.kinds import SLURM
 from auditord_builtin.waldur.config import WaldurConfig
-from auditord_builtin.waldur.sacct_usage import exact_query, sacct_usage
-from auditord_builtin.waldur.usage import RawUsage, raw_usage
+from auditord_builtin.waldur.usage import RawUsage, exact_query, raw_usage, sacct_usage
 from auditord_hookspecs import Record, Window
 from tests.real_context import RealContext
 from tests.slurm_accounting import base_id, sacct

@@ -1,0 +1,382 @@
+"""Requests to Waldur's API, its answers, and the errors that a request can end in.
+
+Paths and parameters are those that Waldur's released client sends.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Context, Decimal
+from http import HTTPStatus
+from typing import Final, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from auditord_hookspecs import AuditordError
+
+
+class WaldurError(AuditordError):
+    """Root of the faults of this client.
+
+    Remedy:
+        see the class that was raised; `auditord waldur diagnose` looks at everything between the records and Waldur.
+    """
+
+
+class Unreachable(WaldurError):
+    """No answer, or none but "later", in spite of all attempts: nothing is known about what was asked.
+
+    Remedy:
+        see network, proxy and Waldur; the next run reports it.
+    """
+
+
+class InvalidAnswer(WaldurError):
+    """Something else than Waldur has answered, or half of an answer; asking again would not help.
+
+    Remedy:
+        see waldur_api_url: it ends in /api/, and nothing but Waldur answers there.
+    """
+
+
+class Answered(WaldurError):
+    """An answer that is no success, with its status and its body as text.
+
+    Remedy:
+        read the body: it is in Waldur's own words; `auditord waldur diagnose` looks at token, offering and accounts.
+    """
+
+    def __init__(self, text: str, status: int, body: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.body = body
+
+
+class AccessDenied(Answered):
+    """401 or 403: the token is not valid, or its user may not do this.
+
+    Remedy:
+        make a new token in Waldur for a user with a role on the offering, write it to waldur_api_token, and run
+        `auditord waldur diagnose`.
+    """
+
+    @property
+    def for_all(self) -> bool:
+        """True if the token is not valid, so that no other request will succeed, either."""
+        return self.status == HTTPStatus.UNAUTHORIZED
+
+
+class Refused(Answered):
+    """Another 4xx: Waldur does not want this very request.
+
+    Remedy:
+        read the body, which is in Waldur's own words; `auditord waldur diagnose` looks at the causes.
+    """
+
+    @property
+    def about_a_closed_month(self) -> bool:
+        """True if the reason is that the token may not report for months that are over."""
+        return "backfilling past billing periods" in self.body.casefold()
+
+
+class ServerFailed(Answered):
+    """500 again and again: Waldur cannot cope with this very request.
+
+    Remedy:
+        see Waldur's log; the next run tries again.
+    """
+
+
+class DateIgnored(WaldurError):
+    """An amount for a month that is over did not arrive there: this Waldur is too old to know dates.
+
+    It answers 201 all the same, and writes the amount into the current month.
+
+    Remedy:
+        upgrade Waldur, or load the month with a token of staff: `auditord waldur load-history`.
+    """
+
+
+T = TypeVar("T")
+
+ERRED: Final = "Erred"
+"""The state of a resource that is listed, and of which Waldur refuses every amount."""
+
+
+class Permission(msgspec.Struct, frozen=True):
+    """A role of a user."""
+
+    role_name: str = ""
+    scope_uuid: UUID | None = None
+
+
+class User(msgspec.Struct, frozen=True):
+    """The user of a token."""
+
+    uuid: UUID
+    username: str = ""
+    full_name: str = ""
+    is_staff: bool = False
+    permissions: tuple[Permission, ...] = ()
+
+
+class Version(msgspec.Struct, frozen=True):
+    """The server's version."""
+
+    version: str = "unknown"
+
+
+class OfferingComponent(msgspec.Struct, frozen=True):
+    """A measurable dimension of an offering.
+
+    Args:
+        type: its name in payloads.
+        billing_type: ``usage``, ``limit``, ``one``, ``fixed`` or ``few``; amounts go to the first two only.
+    """
+
+    type: str
+    name: str = ""
+    billing_type: str = ""
+    measured_unit: str = ""
+    unit_factor: float | None = None
+
+    @property
+    def takes_usage(self) -> bool:
+        """True if Waldur accepts amounts."""
+        return self.billing_type in {"usage", "limit"}
+
+
+class Offering(msgspec.Struct, frozen=True):
+    """The offering."""
+
+    uuid: UUID
+    name: str = ""
+    state: str = ""
+    paused_reason: str | None = None
+    backend_id: str | None = None
+    customer_uuid: UUID | None = None
+    customer_name: str | None = None
+    components: tuple[OfferingComponent, ...] = ()
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """One allocation; ``backend_id`` is the account's name."""
+
+    uuid: UUID
+    backend_id: str | None = None
+    name: str = ""
+    state: str = ""
+
+    @property
+    def takes_usage(self) -> bool:
+        """True if Waldur accepts amounts."""
+        return self.state != ERRED
+
+
+class OfferingUser(msgspec.Struct, frozen=True):
+    """A person's login at the offering; the name is missing until an account has been made."""
+
+    uuid: UUID
+    url: str
+    username: str | None = None
+    state: str | None = None
+
+
+class ComponentUsage(msgspec.Struct, frozen=True):
+    """The total of a resource, component and month."""
+
+    uuid: UUID
+    type: str
+    usage: Decimal
+    resource_uuid: UUID
+    billing_period: date | None = None
+
+
+class ComponentUserUsage(msgspec.Struct, frozen=True):
+    """The amount of one user, below a total; ``component_usage`` is the total's URL."""
+
+    username: str
+    component_type: str
+    usage: Decimal
+    component_usage: str
+    user: str | None = None
+    resource_uuid: UUID | None = None
+
+    @property
+    def row(self) -> UUID:
+        """The total that it is below.
+
+        Raises:
+            InvalidAnswer: its URL does not end in a UUID.
+        """
+        try:
+            return UUID(self.component_usage.rstrip("/").rpartition("/")[2])
+        except ValueError as error:
+            raise InvalidAnswer(f"{self.component_usage!r} is no URL of a component usage") from error
+
+
+def decode(body: bytes, kind: type[T], request: object) -> T:
+    """Read an answer. UUIDs come with dashes or without; amounts as text, or as numbers.
+
+    Raises:
+        InvalidAnswer: it is something else.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        text = body[:200].decode(errors="replace")
+        raise InvalidAnswer(
+            f"{request} was answered with something that Waldur does not say ({error}): {text}"
+        ) from None
+
+
+PAGE_SIZE: Final = 300
+"""The most that servers gave; more is cut to that without a word."""
+
+RESOURCE_STATES: Final = ("OK", "Updating", "Terminating", ERRED)
+"""Of the resources that are listed: those whose usage Waldur takes, and those that are named until they recover."""
+
+CENT: Final = Decimal("0.01")
+"""Waldur keeps two decimals; more are refused with 400."""
+
+MAX_USERNAME: Final = 100
+"""Characters; Waldur refuses longer ones."""
+
+OFFERING_FIELDS: Final = (
+    *("uuid", "name", "state", "paused_reason", "backend_id", "customer_uuid", "customer_name", "components"),
+)
+RESOURCE_FIELDS: Final = ("uuid", "backend_id", "name", "state")
+OFFERING_USER_FIELDS: Final = ("url", "username", "uuid", "state")
+COMPONENT_USAGE_FIELDS: Final = ("uuid", "type", "usage", "resource_uuid", "billing_period")
+USER_USAGE_FIELDS: Final = ("username", "component_type", "usage", "component_usage", "user", "resource_uuid")
+
+_USAGES: Final = "/api/marketplace-component-usages/"
+_WIDE: Final = Context(prec=100)
+
+Parameters = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: a path behind the server's address, parameters of the query in order, JSON or nothing."""
+
+    method: str
+    path: str
+    parameters: Parameters = ()
+    body: bytes | None = None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    def page(self, number: int) -> "Request":
+        """One page of the request."""
+        parameters = (*self.parameters, ("page", str(number)), ("page_size", str(PAGE_SIZE)))
+        return Request(self.method, self.path, parameters)
+
+
+def _get(path: str, *parameters: tuple[str, str], fields: Sequence[str] = ()) -> Request:
+    return Request("GET", path, (*parameters, *(("field", name) for name in fields)))
+
+
+ME: Final = _get("/api/users/me/")
+VERSION: Final = _get("/api/version/")
+BULK_PROBE: Final = Request("OPTIONS", f"{_USAGES}{UUID(int=0)}/set_user_usages/")
+"""Asks which methods the address for many users knows; it changes nothing, and 404 says that there is none."""
+
+
+def offering(uuid: UUID) -> Request:
+    """Ask for an offering with its components."""
+    return _get(f"/api/marketplace-provider-offerings/{uuid}/", fields=OFFERING_FIELDS)
+
+
+def resources(offering_uuid: UUID) -> Request:
+    """Ask for the resources that can have usage."""
+    states = [("state", state) for state in RESOURCE_STATES]
+    of = ("offering_uuid", str(offering_uuid))
+    return _get("/api/marketplace-provider-resources/", of, *states, fields=RESOURCE_FIELDS)
+
+
+def offering_users(offering_uuid: UUID) -> Request:
+    """Ask for the users of an offering, in whatever state, but for those whose access is restricted."""
+    of = (("offering_uuid", str(offering_uuid)), ("is_restricted", "false"))
+    return _get("/api/marketplace-offering-users/", *of, fields=OFFERING_USER_FIELDS)
+
+
+def component_usages(offering_uuid: UUID, month: date, resource: UUID | None = None) -> Request:
+    """Ask for the totals of a month, of all resources or of one."""
+    of = ("offering_uuid", str(offering_uuid)) if resource is None else ("resource_uuid", str(resource))
+    return _get(_USAGES, of, ("billing_period", month.isoformat()), fields=COMPONENT_USAGE_FIELDS)
+
+
+def user_usages(offering_uuid: UUID, month: date) -> Request:
+    """Ask for the amounts of all users in a month."""
+    of = (("offering_uuid", str(offering_uuid)), ("component_usage__billing_period", month.isoformat()))
+    return _get("/api/marketplace-component-user-usages/", *of, fields=USER_USAGE_FIELDS)
+
+
+class UsageItem(msgspec.Struct, frozen=True):
+    """The total of a component."""
+
+    type: str
+    amount: str
+
+
+class ResourceUsage(msgspec.Struct, frozen=True):
+    """The totals of a resource in the month of ``date``."""
+
+    resource: str
+    date: str
+    usages: tuple[UsageItem, ...]
+
+
+class UserUsage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The amount of one user; ``user`` is the URL of the offering's user, if there is one."""
+
+    username: str
+    usage: str
+    date: str
+    user: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class UserUsages(msgspec.Struct, frozen=True):
+    """The amounts of many users."""
+
+    usages: tuple[UserUsage, ...]
+
+
+def set_usage(payload: ResourceUsage) -> Request:
+    """Write the totals of one resource and month."""
+    return Request("POST", f"{_USAGES}set_usage/", body=msgspec.json.encode(payload))
+
+
+def set_user_usages(row: str, payload: UserUsages) -> Request:
+    """Write the amounts of many users below a total, all or none."""
+    return Request("POST", f"{_USAGES}{row}/set_user_usages/", body=msgspec.json.encode(payload))
+
+
+def set_user_usage(row: str, payload: UserUsage) -> Request:
+    """Write the amount of one user below a total."""
+    return Request("POST", f"{_USAGES}{row}/set_user_usage/", body=msgspec.json.encode(payload))
+
+
+def amount_text(amount: Decimal) -> str:
+    """An amount as it is sent. It was rounded once already, and is not rounded again.
+
+    Raises:
+        ValueError: it has more than two decimals, or is no number.
+    """
+    if not amount.is_finite() or amount != amount.quantize(CENT, context=_WIDE):
+        raise ValueError(f"{amount} has more decimals than Waldur keeps, or is no number: round it first")
+    return f"{amount:.2f}"
+
+
+def resource_usage(resource: UUID, moment: datetime, amounts: Mapping[str, Decimal]) -> ResourceUsage:
+    """The totals of a resource, by component."""
+    items = tuple(UsageItem(component, amount_text(amount)) for component, amount in amounts.items())
+    return ResourceUsage(str(resource), moment.isoformat(), items)
+
+
+def user_usage(username: str, moment: datetime, amount: Decimal, link: str | None) -> UserUsage:
+    """The amount of a user."""
+    return UserUsage(username, amount_text(amount), moment.isoformat(), msgspec.UNSET if link is None else link)

@@ -1,0 +1,317 @@
+"""``auditord waldur diagnose``: check everything that right amounts in Waldur depend on, step by step."""
+
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, TypeAlias
+
+from auditord_builtin.waldur.api import (
+    AccessDenied,
+    InvalidAnswer,
+    Offering,
+    OfferingUser,
+    Resource,
+    Unreachable,
+    User,
+    WaldurError,
+)
+from auditord_builtin.waldur.client import WaldurClient
+from auditord_builtin.waldur.config import WaldurConfig
+from auditord_builtin.waldur.usage import (
+    CLOCKS_APART,
+    covered_since,
+    exact_query,
+    folded,
+    month_at,
+    month_usage,
+    reported_months,
+    sacct_month_usage,
+    sacct_usage,
+    staleness,
+)
+from auditord_hookspecs import AggregateQuery, AuditordError, ComponentUsage, PluginContext, Window, wording
+from auditord_hookspecs.checks import Finding, Severity
+from auditord_hookspecs.wording import counted
+
+async def diagnose(
+    config: WaldurConfig, context: PluginContext, client: WaldurClient, *, sacct: bool
+) -> AsyncIterator[Finding]:
+    """Look at everything; what cannot be looked at is a finding, too. ``sacct``: amounts come from there."""
+    for each in _check_tls(config):
+        yield each
+    user: User | None = None
+    try:
+        user = await client.me()
+    except WaldurError as error:
+        yield _without_user(config, error)
+    if user is not None:
+        async for each in _waldur(config, context, client, user, sacct=sacct):
+            yield each
+    async for each in _check_slurm(config, context) if sacct else _check_store(config, context):
+        yield each
+
+
+def _without_user(config: WaldurConfig, error: WaldurError) -> Finding:
+    if isinstance(error, AccessDenied):
+        return fail("token", str(error))
+    if isinstance(error, Unreachable | InvalidAnswer):
+        return fail("url", f"{config.waldur_api_url}: {error}")
+    return fail("url", f"{config.waldur_api_url} is perhaps not the address of an API: {error}")
+
+
+async def _waldur(
+    config: WaldurConfig, context: PluginContext, client: WaldurClient, user: User, *, sacct: bool
+) -> AsyncIterator[Finding]:
+    """Everything that needs a valid token."""
+    yield ok("url", f"{config.waldur_api_url} answers")
+    yield ok("token", f"of {user.username} ({user.full_name}){', staff' if user.is_staff else ''}")
+    async for each in _server(context, client):
+        yield each
+    try:
+        offering, resources, users = await client.offering(), await client.resources(), await client.offering_users()
+    except WaldurError as error:
+        yield fail("offering", f"{config.waldur_offering_uuid}: no such one, or the token has no role on it: {error}")
+        return
+    used, problem = await _used_by(config, context, sacct=sacct)
+    if problem is not None:
+        yield problem
+    for each in (
+        _check_role(user, offering),
+        _check_state(offering),
+        *_check_components(config, offering),
+        *_check_accounts(config, resources, used),
+        *_check_logins(users, used),
+    ):
+        yield each
+
+
+async def _server(context: PluginContext, client: WaldurClient) -> AsyncIterator[Finding]:
+    try:
+        version, ahead, bulk = await client.version(), await client.clock_ahead(context.now), await client.has_bulk()
+    except WaldurError as error:
+        yield note("server", f"does not say what it is: {error}")
+        return
+    takes = "many users in one request" if bulk else "one user at a time"
+    yield ok("server", f"Waldur {version.version}, takes {takes}")
+    yield _check_clock(ahead)
+
+
+NAMED: Final = 5
+"""The number of names in a line."""
+
+
+_WORDS: Final[Mapping[Severity, str]] = {Severity.OK: "ok", Severity.WARNING: "note", Severity.FAILURE: "FAIL"}
+
+ok = partial(Finding, Severity.OK)
+note = partial(Finding, Severity.WARNING)
+"""Amounts may lack something."""
+fail = partial(Finding, Severity.FAILURE)
+"""Amounts will not be right, or not arrive."""
+
+
+def as_line(finding: Finding) -> str:
+    """A finding for people: its weight, the part that was looked at, and what was found."""
+    return f"{_WORDS[finding.severity]:4}  {finding.subject:10}  {finding.text}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Some names, and the number of the others."""
+    return wording.listed(list(names), NAMED) or "none"
+
+
+NOTICED: Final = timedelta(seconds=30)
+"""Clocks that are further apart are worth a line."""
+
+Used: TypeAlias = Mapping[str, Collection[str]]
+"""The users of the reported months by account, case-folded."""
+
+
+def _check_tls(config: WaldurConfig) -> Iterator[Finding]:
+    """Look at the protection of the way to Waldur."""
+    if config.waldur_api_url.startswith("http:"):
+        yield note("tls", f"{config.waldur_api_url} is not https: the token can be read on the way")
+    elif not config.verify_ssl:
+        yield note("tls", "verify_ssl is false: any host on the way can be Waldur, and read the token")
+    else:
+        yield ok("tls", f"certificates are checked against {config.ca_file or 'the authorities of the system'}")
+
+
+def _check_clock(ahead: timedelta | None) -> Finding:
+    """Compare the clocks: a server that is behind takes our present for the future."""
+    if ahead is None:
+        return note("clock", "the server does not say what time it has")
+    if abs(ahead) <= NOTICED:
+        return ok("clock", "the server's is ours")
+    text = f"the server's is {abs(ahead).total_seconds():.0f} s {'ahead of' if ahead > timedelta(0) else 'behind'} ours"
+    if -ahead > CLOCKS_APART:
+        return fail("clock", f"{text}: it takes our present for the future, and refuses it")
+    return note("clock", f"{text}: see to NTP on both sides")
+
+
+def _check_role(user: User, offering: Offering) -> Finding:
+    """Look for a role that may report."""
+    scopes = {offering.uuid, offering.customer_uuid} - {None}
+    roles = sorted({each.role_name for each in user.permissions if each.scope_uuid in scopes})
+    if user.is_staff:
+        return ok("role", "staff may report everything, also months that are over")
+    if not roles:
+        return fail(
+            "role",
+            f"{user.username} has none on the offering or on {offering.customer_name}: it needs OFFERING.MANAGER",
+        )
+    return ok("role", f"{', '.join(roles)}; months that are over need a token of staff, see load-history")
+
+
+def _check_state(offering: Offering) -> Finding:
+    """Look at the state of the offering."""
+    text = f"{offering.name} of {offering.customer_name}, {offering.state}"
+    if offering.state == "Paused":
+        why = f" ({offering.paused_reason})" if offering.paused_reason else ""
+        return note("offering", f"{text}{why}: nothing new can be ordered; its resources are reported all the same")
+    return ok("offering", text) if offering.state == "Active" else note("offering", f"{text}: is it the right one?")
+
+
+def _check_components(config: WaldurConfig, offering: Offering) -> Iterator[Finding]:
+    """The configured components against those of the offering."""
+    there = {each.type: each for each in offering.components}
+    for name, component in config.backend_components.items():
+        if name not in there:
+            yield fail("component", f"{name}: the offering has none of this type; it has {listed(there)}")
+        elif not there[name].takes_usage:
+            yield fail(
+                "component", f"{name}: is billed by {there[name].billing_type!r}, so Waldur takes no usage of it"
+            )
+        else:
+            units = f"{component.measured_unit or 'no unit'} here, {there[name].measured_unit or 'no unit'} in Waldur"
+            same = component.measured_unit in {"", there[name].measured_unit}
+            yield (ok if same else note)("component", f"{name}: {units}")
+    for each in offering.components:
+        if each.takes_usage and each.type not in config.backend_components:
+            yield note("component", f"{each.type}: the offering has it, and it is not configured: never reported")
+
+
+def _check_accounts(config: WaldurConfig, resources: Sequence[Resource], used: Used) -> Iterator[Finding]:
+    """Resources against accounts with usage, both ways."""
+    by_account: dict[str, list[Resource]] = {}
+    for each in resources:
+        by_account.setdefault(folded(each.backend_id), []).append(each)
+    nameless = by_account.pop("", [])
+    yield (ok if by_account else fail)("resources", f"{len(resources)}, of {counted(len(by_account), 'account')}")
+    if nameless:
+        yield note("resources", f"without backend_id, never reported: {listed(each.name for each in nameless)}")
+    if erred := [account for account, those in by_account.items() if not all(each.takes_usage for each in those)]:
+        yield note("resources", f"in state Erred, of which Waldur takes no usage: {listed(erred)}")
+    if left_out := [account for account in by_account if not config.selects(account)]:
+        yield note("resources", f"left out by account_prefixes: {listed(left_out)}")
+    if twice := [account for account, those in by_account.items() if len(those) > 1]:
+        yield fail("resources", f"several have one backend_id, none of which is reported: {listed(twice)}")
+    if idle := [account for account in by_account if account not in used and config.selects(account)]:
+        yield note("resources", f"without usage in the reported months: {listed(idle)}")
+    if unknown := [account for account in used if account not in by_account]:
+        yield note("accounts", f"with usage and no resource, never reported: {listed(unknown)}")
+
+
+def _check_logins(users: Sequence[OfferingUser], used: Used) -> Iterator[Finding]:
+    """Users of the offering against users with usage."""
+    named = {folded(each.username) for each in users} - {""}
+    yield ok("users", f"{len(named)} of the offering have a username, {len(users) - len(named)} have none yet")
+    if unknown := sorted({user for those in used.values() for user in those} - named):
+        yield note("users", f"with usage, and no users of the offering; reported by name alone: {listed(unknown)}")
+
+
+ASK_FOR: Final = timedelta(seconds=30)
+"""The time that Slurm's small programs may take."""
+
+LOOK_BACK: Final = timedelta(hours=1)
+"""The period that sacct is tried with."""
+
+
+async def _used_by(config: WaldurConfig, context: PluginContext, *, sacct: bool) -> tuple[Used, Finding | None]:
+    """The users of each account in the months that are reported; a finding if that cannot be known."""
+    now = context.now()
+    found: dict[str, set[str]] = {}
+    try:
+        for month in reported_months(now, config.zone, config.reporting_periods):
+            if sacct:
+                used = await sacct_month_usage(config, context, month, as_of=now)
+            else:
+                used = await month_usage(config, context.records, month, as_of=now)
+            for account, usage in used.items():
+                found.setdefault(account, set()).update(usage.users)
+    except AuditordError as error:
+        return {}, fail("amounts", f"of the reported months cannot be had: {error}")
+    return found, None
+
+
+async def _check_store(config: WaldurConfig, context: PluginContext) -> AsyncIterator[Finding]:
+    """Look at the records: do they come in, and have they what is to be reported?"""
+    try:
+        stale = await staleness(config, context.records, context.now())
+        first = await covered_since(config, context.records)
+        missing = await _missing_components(config, context)
+    except AuditordError as error:
+        yield fail("records", f"cannot be read: {error}")
+        return
+    yield ok("records", "are up to date") if stale is None else fail("records", f"not up to date: {stale}")
+    yield _reach(config, first, context.now())
+    for name in missing:
+        yield note("records", f"none of this month or the last has {name}: see recorded_as and the collector's rules")
+
+
+def _reach(config: WaldurConfig, first: datetime | None, now: datetime) -> Finding:
+    """Compare the first record with the beginning of what is reported."""
+    if first is None:
+        return fail("records", f"of no job that has ended, or not of each of {', '.join(config.sites) or 'the sites'}")
+    since = first.astimezone(config.zone).isoformat(timespec="minutes")
+    oldest = reported_months(now, config.zone, config.reporting_periods)[0]
+    if first > oldest.start:
+        return note("records", f"reach back to {since}: what was before is missing in {oldest}, which is reported")
+    return ok("records", f"reach back to {since}")
+
+
+async def _missing_components(config: WaldurConfig, context: PluginContext) -> Sequence[str]:
+    """Components that are to be reported and that no record has."""
+    now = context.now()
+    names = list(dict.fromkeys(name for each in config.resources for name in config.recorded[each].component))
+    begin = month_at(now, config.zone).previous.start
+    usage = tuple(ComponentUsage(name) for name in names)
+    groups = (await context.records.aggregate(AggregateQuery(usage=usage, window=Window(begin, now), as_of=now))).groups
+    amounts = [sum(group.usage[place].sums.amount for group in groups) for place in range(len(names))]
+    return [name for name, amount in zip(names, amounts, strict=True) if not amount]
+
+
+async def _check_slurm(config: WaldurConfig, context: PluginContext) -> AsyncIterator[Finding]:
+    """Try Slurm's programs."""
+    yield await _program(config, context, "sinfo", "-V")
+    yield await _cluster(config, context)
+    now = context.now()
+    try:
+        used = await sacct_usage(config, context, exact_query(config, Window(now - LOOK_BACK, now), as_of=now))
+    except AuditordError as error:
+        yield fail("sacct", str(error))
+        return
+    yield ok("sacct", f"answers: {counted(len(used), 'account')} had jobs in the last hour")
+
+
+async def _program(config: WaldurConfig, context: PluginContext, program: str, *arguments: str) -> Finding:
+    """The output of one of Slurm's programs."""
+    argv = config.slurm.argv(program, *arguments)
+    try:
+        result = await context.run_command(argv, timeout=ASK_FOR, through=config.slurm.through)
+    except AuditordError as error:
+        return fail(program, str(error))
+    return ok(program, result.stdout.decode(errors="replace").strip())
+
+
+async def _cluster(config: WaldurConfig, context: PluginContext) -> Finding:
+    asked = await _program(
+        config, context, *("sacctmgr", "--parsable2", "--noheader", "list", "cluster", "format=cluster")
+    )
+    if asked.severity is Severity.FAILURE:
+        return asked
+    clusters = asked.text.split()
+    if config.slurm.cluster_name not in {None, *clusters}:
+        return fail("sacctmgr", f"knows no cluster {config.slurm.cluster_name}; there are {listed(clusters)}")
+    if config.slurm.cluster_name is None and len(clusters) > 1:
+        return note("sacctmgr", f"knows several clusters: {listed(clusters)}; see slurm.cluster_name")
+    return ok("sacctmgr", f"knows {listed(clusters)}")
