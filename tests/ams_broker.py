@@ -18,7 +18,7 @@ from typing import Final
 
 from aiohttp import web
 
-from auditord_builtin.apel.broker import Broker
+from auditord_builtin.apel.sending import Broker
 from tests.host_certificates import Authority, HostFiles
 
 LIMIT: Final = 1_000_000

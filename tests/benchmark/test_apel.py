@@ -13,8 +13,7 @@ from auditord.store import RecordStore
 from auditord.store.reading import StoredRecords
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.messages import render, sync_message
-from auditord_builtin.apel.rows import Summaries
+from auditord_builtin.apel.messages import Summaries, render, sync_message
 from auditord_builtin.apel.summaries import summaries
 from auditord_hookspecs.months import Month
 from tests.benchmark.in_turns import in_turns

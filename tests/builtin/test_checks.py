@@ -13,7 +13,7 @@ from auditord.testing import FakePluginContext
 from auditord_builtin.access import jwt, unix_users
 from auditord_builtin.access.jwt_config import JwtConfig
 from auditord_builtin.access.unix_users import UnixUsersConfig
-from auditord_builtin.apel import kinds as apel
+from auditord_builtin.apel import publishing as apel
 from auditord_builtin.remote import kinds as remote
 from auditord_builtin.remote.kinds import RemoteConfig
 from auditord_builtin.utilisation import kinds as utilisation

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from auditord.web.page.panel_parts import DrawnPart, drawn
-from auditord_builtin.apel.panels import show_months
+from auditord_builtin.apel.showing import show_months
 from auditord_builtin.apel.state import MonthState, ReportedState, SiteState
 from auditord_builtin.kubernetes import panels as kubernetes
 from auditord_builtin.kubernetes.tracking import Checkpoint as Positions

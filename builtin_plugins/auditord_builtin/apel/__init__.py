@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """The kind ``apel``."""
-    yield Deferred("apel", partial(resolve_name, "auditord_builtin.apel.kinds:APEL"))
+    yield Deferred("apel", partial(resolve_name, "auditord_builtin.apel.publishing:APEL"))
 
 
 @hookimpl
@@ -59,6 +59,6 @@ def auditord_panels() -> Iterable[Panel]:
 
 
 async def _show_months(context: PanelContext) -> Sequence[PanelPart]:
-    from auditord_builtin.apel.panels import show_months  # noqa: PLC0415 5 MB, which few daemons need
+    from auditord_builtin.apel.showing import show_months  # noqa: PLC0415 5 MB, which few daemons need
 
     return await show_months(context)

@@ -1,17 +1,29 @@
-"""A run of the plugin, and reports by hand: the sites, one after the other, and the effects of faults."""
+"""A run of the plugin ``apel``: report site after site, and conclude."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
 
 from auditord_builtin.apel import metrics
-from auditord_builtin.apel.broker import BrokerUnavailable
-from auditord_builtin.apel.config import ApelConfig, MessageType
-from auditord_builtin.apel.job_reporting import JobReporter
-from auditord_builtin.apel.reporting import NotReported, Part, Reporter
-from auditord_builtin.apel.sending import Publisher, open_publisher, say
+from auditord_builtin.apel.config import ApelConfig, MessageType, MessagingConfig
+from auditord_builtin.apel.importing import detect, import_client_file, import_config
+from auditord_builtin.apel.jobs import JobReporter
+from auditord_builtin.apel.reporting import NotReported, Part, Reporter, SummaryReporter
+from auditord_builtin.apel.sending import (
+    BrokerUnavailable,
+    CertificateUnusable,
+    Publisher,
+    broker_of,
+    load_credentials,
+    open_broker,
+    open_publisher,
+    say,
+)
 from auditord_builtin.apel.state import SavedState
-from auditord_builtin.apel.summary_reporting import SummaryReporter
-from auditord_hookspecs import AuditordError, PluginContext, Window
+from auditord_hookspecs import AuditordError, Context, ImportedConfig, PluginContext, PluginKind, Window
+from auditord_hookspecs.checks import Finding, Severity, check_certificate
+from auditord_hookspecs.config_import import Document
 from auditord_hookspecs.months import Month
 
 
@@ -160,3 +172,48 @@ def _refuse_early(start: datetime, since: datetime | None) -> None:
             f"site.publish_since {begins}, and this would replace what was reported of the time before, from "
             f"{start.isoformat()} on"
         )
+
+
+INTERVAL: Final = timedelta(hours=6)
+"""A report a day is enough; a run that met a broker that was away is made up for sooner."""
+
+
+async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """Look at the certificate that signs messages and its key, and have the broker give a token for it."""
+    messaging = config.messaging
+    yield check_certificate(messaging.client_cert, context.now())
+    try:
+        load_credentials(messaging.client_cert, messaging.client_key)
+    except CertificateUnusable as error:
+        yield Finding(Severity.FAILURE, "credentials", str(error), "see the message")
+        return
+    yield await _check_broker(messaging, context)
+
+
+async def _check_broker(messaging: MessagingConfig, context: Context) -> Finding:
+    try:
+        async with open_broker(replace(broker_of(messaging), retry_waits=()), context.http) as broker:
+            await broker.authenticate()
+    except BrokerUnavailable as error:
+        remedy = "is messaging.host right, and may this host connect to it? what is due is sent later"
+        return Finding(Severity.FAILURE, "broker", str(error), remedy)
+    except AuditordError as error:
+        remedy = "is the certificate's subject the Host DN of the site's gLite-APEL service in GOCDB?"
+        return Finding(Severity.FAILURE, "broker", str(error), remedy)
+    return Finding(Severity.OK, "broker", f"{messaging.host} knows our certificate")
+
+
+def import_file(document: Document) -> ImportedConfig | None:
+    """Translate a file of AUDITOR's plugin, or of an APEL client."""
+    return import_client_file(document) or import_config(document)
+
+
+APEL = PluginKind(
+    name="apel",
+    config=ApelConfig,
+    run=run_apel,
+    interval=INTERVAL,
+    import_config=import_file,
+    check=check,
+    detect=detect,
+)

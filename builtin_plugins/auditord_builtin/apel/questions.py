@@ -1,20 +1,97 @@
-"""Questions to the store about the jobs of a site, and the values of fields in its answers."""
+"""Questions to the store about the jobs of a site, and the values of message fields in the answers."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from auditord_builtin.apel import fields
-from auditord_builtin.apel.config import ApelConfig, Benchmark
-from auditord_builtin.apel.plausible import Number, implausible, plausible_cpu
-from auditord_hookspecs import Records, Window, aggregates, query
+from auditord_builtin.apel.config import (
+    NOTHING,
+    AmountField,
+    ApelConfig,
+    Benchmark,
+    ComponentField,
+    ConstantField,
+    KeyField,
+    MetaField,
+    RecordField,
+    ScoreField,
+)
+from auditord_builtin.apel.messages import clean_name
+from auditord_hookspecs import ExceedsRuntime, Records, Window, aggregates, query
+from auditord_hookspecs.query import MOST_CPU_TIME
+
+Number: TypeAlias = int | Fraction
+"""An exact number; whole ones are added up much faster."""
+
+_MOST: Final = Fraction(MOST_CPU_TIME)
+_DECIMALS: Final = 9
+_MILLISECONDS: Final = 100
+"""So many times what is possible may be milliseconds that were taken for seconds."""
+
+
+def implausible(cpu: AmountField, processors: KeyField) -> ExceedsRuntime | None:
+    """Return the dimension that keeps implausible jobs apart from others; None where the store cannot tell them."""
+    match cpu, processors:
+        case ComponentField(), ComponentField():
+            factor = MOST_CPU_TIME * cpu.divide_by / processors.divide_by
+            return ExceedsRuntime(cpu.name, round(factor, _DECIMALS), processors.name)
+        case ComponentField(), ConstantField() if str(processors.value).isdecimal() and int(processors.value):
+            return ExceedsRuntime(cpu.name, MOST_CPU_TIME * cpu.divide_by * int(processors.value))
+        case _:
+            return None
+
+
+def plausible_cpu(cpu: Number, wall: int, jobs: int, processors: int) -> Number:
+    """Return the CPU time of jobs, or what their processors had if it is implausible.
+
+    Args:
+        cpu: seconds of all jobs together.
+        wall: seconds of runtime of all jobs; each was cut to whole seconds, so up to one of each is missing.
+        jobs: their number.
+        processors: of each job; 0 for an unknown number, with which every time is plausible.
+    """
+    most = (wall + jobs) * processors
+    return most if processors and cpu > _MOST * most else cpu
+
+
+def reported_as(cpu: Number, wall: int, plausible: Number) -> str:
+    """Return what is said of the CPU time of implausible jobs, of which all have this together."""
+    hint = "; are these milliseconds (divide_by: 1000)?" if cpu > _MILLISECONDS * plausible else ""
+    return f"implausible CPU time, {float(cpu):.0f} s in {wall} s: reported with {float(plausible):.0f} s{hint}"
+
+
+UNKNOWN: Final = "UNKNOWN"
+"""A compute element or batch system that is not named, as AUDITOR's plugin writes it."""
+
+LONGEST: Final = 100
+_CLIENT: Final = "AUDITORD"
+
+
+def batch_system_field(config: ApelConfig) -> MetaField | None:
+    """The field of records that names their batch system, or None where records are not asked for it."""
+    if config.site.ce is None or config.site.batch_system is not None:
+        return None
+    return MetaField(name=config.site.batch_system_meta_field)
+
+
+def describe(config: ApelConfig, batch_systems: Iterable[str]) -> str | None:
+    """The description of jobs of these batch systems; None where ``site.ce`` is null.
+
+    Several are joined by a plus sign, in the order of their names: the description is no part of APEL's key.
+    """
+    if config.site.ce is None:
+        return None
+    named = {name for name in batch_systems if name != NOTHING} - {UNKNOWN}
+    known = config.site.batch_system or "+".join(sorted(named)) or UNKNOWN
+    return clean_name(f"{_CLIENT}-{config.site.ce}-{known}", LONGEST)
+
 
 WHOLE: Final = frozenset({"NodeCount", "Processors", "Count"})
 """Fields that are whole numbers."""
@@ -102,10 +179,10 @@ class Question:
         cpu_times: those of the amounts that are CPU times of as many processors as the key ``Processors`` says.
     """
 
-    keys: Mapping[str, fields.KeyField]
-    amounts: Mapping[str, fields.AmountField]
+    keys: Mapping[str, KeyField]
+    amounts: Mapping[str, AmountField]
     benchmarks: Sequence[Benchmark] = ()
-    only: fields.ComponentField | None = None
+    only: ComponentField | None = None
     cpu_times: Sequence[str] = ()
 
     async def ask(
@@ -113,7 +190,7 @@ class Question:
     ) -> tuple[Sequence[Answer], Counter[LeftOutFor]]:
         """The answers for the jobs of a site that stopped in the window; then how many jobs are left out."""
         summed_fields = (*self.amounts.values(), *(() if self.only is None else (self.only,)))
-        components = [field.name for field in summed_fields if isinstance(field, fields.ComponentField)]
+        components = [field.name for field in summed_fields if isinstance(field, ComponentField)]
         summed = list(dict.fromkeys(components))
         read = [dimension for field in self.keys.values() if (dimension := _dimension(field)) is not None]
         apart = [implausible(self.amounts[name], self.keys["Processors"]) for name in self.cpu_times]
@@ -167,7 +244,7 @@ class _Reading:
             if name == "SubmitHost":
                 with suppress(LeftOut):
                     return _text(name, field, None if place is None else group.key[place])
-        return fields.NOTHING
+        return NOTHING
 
     def _counts(self, group: aggregates.Group) -> bool:
         return self._only is None or self._only_sum is None or bool(group.key[self._only] and self._only_sum(group))
@@ -206,15 +283,15 @@ class _Reading:
             raise LeftOut(f"no score {' or '.join(each.score for each, _ in self._benchmarks)}: left out")
         return None, Decimal()
 
-    def _sum(self, field: fields.AmountField) -> Callable[[aggregates.Group], Number]:
+    def _sum(self, field: AmountField) -> Callable[[aggregates.Group], Number]:
         """A function for the sum of a field over a group; it raises LeftOut where jobs do not have it."""
         match field:
-            case fields.RecordField():
+            case RecordField():
                 return lambda group: group.runtime
-            case fields.ConstantField(value=value):
+            case ConstantField(value=value):
                 each = Fraction(value)
                 return lambda group: each * group.records
-            case fields.ComponentField(name=name, divide_by=divisor):
+            case ComponentField(name=name, divide_by=divisor):
                 place, at = self._places[aggregates.ComponentPresent(name)], self._summed.index(name)
                 return partial(_component_sum, name, place, at, divisor)
 
@@ -226,31 +303,31 @@ def _component_sum(name: str, place: int, at: int, divisor: int, group: aggregat
     return amount if divisor == 1 else Fraction(amount, divisor)
 
 
-def _text(name: str, field: fields.KeyField, value: aggregates.KeyValue) -> str:
+def _text(name: str, field: KeyField, value: aggregates.KeyValue) -> str:
     match field:
-        case fields.ConstantField():
+        case ConstantField():
             text = str(field.value)
-        case fields.MetaField():
+        case MetaField():
             text = field.text(value if isinstance(value, str) else None)
-        case fields.ComponentField() | fields.ScoreField():
+        case ComponentField() | ScoreField():
             text = known_text(field, value)
     return str(whole_number(text, name)) if name in WHOLE else text
 
 
-def known_text(field: fields.ComponentField | fields.ScoreField, value: object) -> str:
+def known_text(field: ComponentField | ScoreField, value: object) -> str:
     """An amount or a score as text.
 
     Raises:
         LeftOut: there is none.
     """
     match field, value:
-        case fields.ComponentField(divide_by=divisor), int(amount):
+        case ComponentField(divide_by=divisor), int(amount):
             return str((2 * amount + divisor) // (2 * divisor))
-        case fields.ScoreField(), Decimal() as score:
+        case ScoreField(), Decimal() as score:
             return f"{score.normalize():f}"
-        case fields.ComponentField(name=name), _:
+        case ComponentField(name=name), _:
             raise LeftOut(f"no component {name}: left out")
-        case fields.ScoreField(name=name, component_name=component), _:
+        case ScoreField(name=name, component_name=component), _:
             raise LeftOut(f"no score {name} of {component}: left out")
 
 
@@ -280,13 +357,13 @@ def _score(benchmark: Benchmark) -> aggregates.ScoreValue:
     return aggregates.ScoreValue(benchmark.component, benchmark.score)
 
 
-def _dimension(field: fields.KeyField) -> aggregates.Dimension | None:
+def _dimension(field: KeyField) -> aggregates.Dimension | None:
     match field:
-        case fields.MetaField(name=names):
+        case MetaField(name=names):
             return aggregates.MetaValue(*names)
-        case fields.ComponentField(name=name):
+        case ComponentField(name=name):
             return aggregates.ComponentAmount(name)
-        case fields.ScoreField(name=name, component_name=component):
+        case ScoreField(name=name, component_name=component):
             return aggregates.ScoreValue(component, name)
-        case fields.ConstantField():
+        case ConstantField():
             return None

@@ -1,17 +1,366 @@
-"""The destination of messages: the broker, signed; or the terminal, in a dry run."""
+"""Send messages: signed with the host certificate (S/MIME) to the broker, or to the terminal in a dry run."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Final, Protocol
+import base64
+import quopri
+import warnings
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+from urllib.parse import quote
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization.pkcs7 import PKCS7Options, PKCS7SignatureBuilder
 
 from auditord_builtin.apel import metrics
-from auditord_builtin.apel.broker import AmsClient, Broker, open_broker, other_topic, publish_url, token_url
-from auditord_builtin.apel.certificate import CertificateUnusable, Credentials, load_credentials, sign
 from auditord_builtin.apel.config import ApelConfig, MessagingConfig
 from auditord_builtin.apel.messages import Message
-from auditord_hookspecs import PluginContext
+from auditord_hookspecs import AuditordError, PluginContext
+from auditord_hookspecs.http import CertificateUntrusted, HttpAnswer, HttpClient, HttpError, HttpOptions
+from auditord_hookspecs.sources import TlsFiles
+from auditord_hookspecs.wording import counted
+
+SigningKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey
+
+SOON: Final = timedelta(days=14)
+"""Less than this left is worth a warning at each run: getting a host certificate takes days."""
+
+_SHORT_NAMES: Final = {"0.9.2342.19200300.100.1.1": "UID", "1.2.840.113549.1.9.1": "emailAddress"}
+
+_QUOTED_PART: Final = b"Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: quoted-printable\n\n"
+_LOOKS_ENCRYPTED: Final = b"pkcs7-mime"
+
+
+class CertificateUnusable(AuditordError):
+    """The certificate or its key cannot be used now; the text names the files and what is wrong.
+
+    Remedy:
+        mend or renew the named file, and let the service's user read it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A certificate, the chain behind it in the same file, and its key; the file is for messages."""
+
+    file: Path
+    certificate: x509.Certificate
+    chain: Sequence[x509.Certificate]
+    key: SigningKey = field(repr=False)
+
+    @property
+    def subject(self) -> str:
+        """The name as GOCDB has it under *Host DN*: ``/DC=org/O=Example/CN=host.example.org``."""
+        parts = list(self.certificate.subject)
+        names = [_SHORT_NAMES.get(part.oid.dotted_string, part.rfc4514_attribute_name) for part in parts]
+        values = zip(names, parts, strict=True)
+        return "".join(f"/{name}={part.value!s}" for name, part in values)
+
+    @property
+    def expires(self) -> datetime:
+        """The end of the certificate's validity (aware)."""
+        return self.certificate.not_valid_after_utc
+
+    def check(self, now: datetime) -> str | None:
+        """A warning if the certificate ends soon.
+
+        Raises:
+            CertificateUnusable: it has expired, or is not valid yet.
+        """
+        if now >= self.expires:
+            raise CertificateUnusable(
+                f"{self.file}: the certificate {self.subject} expired on {_day(self.expires)}: put a new one there"
+            )
+        if now < self.certificate.not_valid_before_utc:
+            begins = _day(self.certificate.not_valid_before_utc)
+            raise CertificateUnusable(
+                f"{self.file}: the certificate {self.subject} is not valid before {begins}: is the clock right?"
+            )
+        if self.expires - now > SOON:
+            return None
+        days = counted((self.expires - now).days, "day")
+        return f"{self.file}: the certificate {self.subject} expires on {_day(self.expires)}, in {days}: renew it"
+
+
+def load_credentials(certificate: Path, key: Path) -> Credentials:
+    """Read a certificate (PEM, its chain may follow) and its unencrypted private key (PEM).
+
+    Raises:
+        CertificateUnusable: a file cannot be read or used, or they do not belong together.
+    """
+    own, *chain = _certificates(certificate)
+    private = _private_key(key)
+    if _public_bytes(own) != _public_bytes(private):
+        raise CertificateUnusable(f"{key} is not the key of the certificate in {certificate}")
+    return Credentials(certificate, own, chain, private)
+
+
+def sign(text: str, credentials: Credentials) -> bytes:
+    """The message as ``multipart/signed``, in ASCII."""
+    plain = text.isascii() and _LOOKS_ENCRYPTED.decode() not in text
+    quoted = quopri.encodestring(text.encode()).replace(_LOOKS_ENCRYPTED, b"pkcs7=2Dmime")
+    data = text.encode() if plain else _QUOTED_PART + quoted
+    options = [PKCS7Options.DetachedSignature, *([PKCS7Options.Text] if plain else [])]
+    builder = PKCS7SignatureBuilder().set_data(data)
+    builder = builder.add_signer(credentials.certificate, credentials.key, SHA256())
+    for certificate in credentials.chain:
+        builder = builder.add_certificate(certificate)
+    return builder.sign(Encoding.SMIME, options)
+
+
+def _certificates(file: Path) -> list[x509.Certificate]:
+    data = _read(file)
+    try:
+        return x509.load_pem_x509_certificates(data)
+    except ValueError as error:
+        raise CertificateUnusable(f"{file}: no certificate in PEM form: {error}") from error
+
+
+def _private_key(file: Path) -> SigningKey:
+    data = _read(file)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # about old algorithms, the authority decides about those
+            key = load_pem_private_key(data, password=None)
+    except TypeError as error:
+        raise CertificateUnusable(
+            f"{file}: the key is encrypted, and a daemon cannot ask for its passphrase: store it without one, "
+            "readable by the service's user alone"
+        ) from error
+    except ValueError as error:
+        raise CertificateUnusable(f"{file}: no private key in PEM form: {error}") from error
+    if not isinstance(key, RSAPrivateKey | EllipticCurvePrivateKey):
+        raise CertificateUnusable(f"{file}: messages are signed with RSA or elliptic-curve keys, not with this kind")
+    return key
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise CertificateUnusable(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def _public_bytes(owner: x509.Certificate | SigningKey) -> bytes:
+    return owner.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+OpenHttp: TypeAlias = Callable[[HttpOptions], AbstractAsyncContextManager[HttpClient]]
+"""``context.http``."""
+
+MAX_ENCODED: Final = 900_000
+"""Bytes of a message in base64; the broker's limit is 1 MB for all of a message."""
+
+_PASSING: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)})
+_DENIED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+
+
+class BrokerUnavailable(AuditordError):
+    """The broker cannot be reached or cannot work at the moment: the same may succeed later.
+
+    Remedy:
+        none if it passes: messages wait and are sent by a later run. Else see network, proxy and `messaging` of the
+        plugin.
+    """
+
+
+class BrokerRefused(AuditordError):
+    """The broker understood and refused: something has to be changed.
+
+    Remedy:
+        the text is the broker's own: mostly the certificate is not registered for the topic in GOCDB, or the project is
+        another one.
+    """
+
+
+class TokenRefused(BrokerRefused):
+    """The broker does not take the token, or does not any more.
+
+    Remedy:
+        none: a new token is fetched; if that is refused as well, see the certificate.
+    """
+
+
+class MessageTooLarge(AuditordError):
+    """The broker takes no message of this size: send it in pieces.
+
+    Remedy:
+        none: the report is cut into smaller messages; else lower messaging.max_message_size.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A topic of an AMS, for clients with certificates.
+
+    Args:
+        token_url: answers the client's certificate with a token.
+        publish_url: takes messages.
+        certificate: PEM file of our own certificate, with its chain.
+        key: PEM file of its private key.
+        ca: PEM file, or folder with hashed names, of the authorities that may vouch for the broker; None: the system's.
+        verify: False trusts any broker.
+        token: a ready one, instead of asking for one.
+        limit: bytes of a message in base64, above which it is not even tried.
+        timeout: of one request.
+        retry_waits: seconds before each further attempt after a passing fault.
+    """
+
+    token_url: str
+    publish_url: str
+    certificate: Path
+    key: Path
+    ca: Path | None = None
+    verify: bool = True
+    token: str | None = field(default=None, repr=False)
+    limit: int = MAX_ENCODED
+    timeout: timedelta = timedelta(minutes=1)
+    retry_waits: tuple[float, ...] = ()
+
+    @property
+    def http_options(self) -> HttpOptions:
+        """The options of its connections."""
+        return HttpOptions(
+            tls=TlsFiles(ca=self.ca, certificate=self.certificate, key=self.key),
+            verify=self.verify,
+            timeout=self.timeout,
+            attempts=len(self.retry_waits) + 1,
+            retry_for=timedelta(days=1),
+            waits=self.retry_waits,
+            retried=_PASSING,
+        )
+
+
+class AmsClient:
+    """Publishes to one topic. Make one with :func:`open_broker`."""
+
+    def __init__(self, broker: Broker, http: HttpClient) -> None:
+        self._broker = broker
+        self._http = http
+        self._token = broker.token
+
+    async def publish(self, body: bytes, label: str, url: str | None = None) -> str:
+        """Publish one message and return the id that the broker gave it.
+
+        Args:
+            body: the signed message.
+            label: a name for the message, unique among ours.
+            url: another topic's address, instead of the broker's ``publish_url``.
+
+        Raises:
+            MessageTooLarge: the broker takes no message of this size, or we know that before.
+            BrokerUnavailable: a passing fault, which several attempts did not outlast.
+            BrokerRefused: the broker refuses it for another reason.
+        """
+        data = base64.b64encode(body).decode()
+        if len(data) > self._broker.limit:
+            raise MessageTooLarge(f"{len(data)} bytes of base64 are more than {self._broker.limit}")
+        content = msgspec.json.encode({"messages": [{"attributes": {"empaid": label}, "data": data}]})
+        target = url or self._broker.publish_url
+        try:
+            return await self._publish(target, content)
+        except TokenRefused:
+            self._token = self._broker.token  # it may have been taken back; a second refusal is about us
+            return await self._publish(target, content)
+
+    async def authenticate(self) -> str:
+        """The token: the configured one, else that which the broker gives for our certificate.
+
+        Raises:
+            BrokerUnavailable: a passing fault.
+            BrokerRefused: the broker gives none.
+        """
+        if self._token is None:
+            self._token = await self._fetch_token()
+        return self._token
+
+    async def _publish(self, url: str, content: bytes) -> str:
+        match await self._exchange("POST", url, content, {"x-api-key": await self.authenticate()}):
+            case {"messageIds": [str(identity), *_]}:
+                return identity
+            case answer:
+                raise BrokerUnavailable(f"{url}: an answer without a message id: {answer!r:.300}")
+
+    async def _fetch_token(self) -> str:
+        try:
+            answer = await self._exchange("GET", self._broker.token_url)
+        except TokenRefused as error:
+            raise BrokerRefused(f"the broker gives our certificate no token: {error}") from error
+        match answer:
+            case {"token": str(token)} if token:
+                return token
+            case _:
+                raise BrokerUnavailable(f"{self._broker.token_url}: an answer without a token")
+
+    async def _exchange(
+        self, method: str, url: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> Any:  # Any: JSON
+        try:
+            answer = await self._http.request(method, url, headers=headers, body=body, idempotent=True)
+        except CertificateUntrusted as error:
+            raise BrokerRefused(f"{error}; the file or folder of messaging.ca_path lacks its authority") from error
+        except HttpError as error:
+            raise BrokerUnavailable(str(error)) from error
+        if answer.status != HTTPStatus.OK:
+            raise _fault(answer)
+        try:
+            return msgspec.json.decode(answer.body)
+        except msgspec.DecodeError as error:
+            raise BrokerUnavailable(f"{url}: an answer that is not JSON: {answer.text!r}") from error
+
+
+@asynccontextmanager
+async def open_broker(broker: Broker, open_http: OpenHttp) -> AsyncGenerator[AmsClient, None]:
+    """Open a client; that the broker is away shows when something is published.
+
+    Raises:
+        AuditordError: the TLS files cannot be used.
+    """
+    async with open_http(broker.http_options) as http:
+        yield AmsClient(broker, http)
+
+
+def _fault(answer: HttpAnswer) -> AuditordError:
+    text = f"{answer.request}: HTTP {answer.status}: {answer.text}"
+    if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return MessageTooLarge(text)
+    if answer.status in _DENIED:
+        return TokenRefused(text)
+    return BrokerUnavailable(text) if answer.status in _PASSING else BrokerRefused(text)
+
+
+def token_url(host: str, port: int) -> str:
+    """The address at which AMS gives tokens for certificates."""
+    return f"https://{host}:{port}/v1/service-types/ams/hosts/{host}:authx509"
+
+
+def publish_url(host: str, project: str, topic: str, port: int = 443) -> str:
+    """The address at which AMS takes the messages of a topic."""
+    return f"https://{host}:{port}/v1/projects/{quote(project, safe='')}/topics/{quote(topic, safe='')}:publish"
+
+
+def other_topic(url: str, topic: str) -> str:
+    """The address of another topic of the same broker.
+
+    Raises:
+        ValueError: the address is not of the form that :func:`publish_url` makes.
+    """
+    before, found, _ = url.rpartition("/topics/")
+    if not found:
+        raise ValueError(f"{url} names no topic; AMS has .../topics/TOPIC:publish")
+    return f"{before}/topics/{quote(topic, safe='')}:publish"
+
 
 RETRY_WAIT_SECONDS: Final = 5.0
 """Before the first further attempt; each one after it waits twice as long."""

@@ -1,20 +1,18 @@
-"""``auditord apel show``: what was reported, as a table; the messages of a month, as text."""
+"""Show what was reported: ``auditord apel show``, and the panel on the status page."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Final
 
-from auditord_builtin.apel.accelerators import accelerator_messages
 from auditord_builtin.apel.config import ApelConfig, MessageType
 from auditord_builtin.apel.jobs import individual_jobs
-from auditord_builtin.apel.messages import render, render_jobs, sync_message
+from auditord_builtin.apel.messages import JobRow, Problem, render, render_jobs, sync_message
 from auditord_builtin.apel.metrics import stages
-from auditord_builtin.apel.rows import JobRow, Problem
-from auditord_builtin.apel.state import MonthState, ReportedState, read_state
-from auditord_builtin.apel.summaries import summaries
-from auditord_hookspecs import PluginContext, Records
+from auditord_builtin.apel.state import MonthState, ReportedState, SiteState, read_state
+from auditord_builtin.apel.summaries import accelerator_messages, summaries
+from auditord_hookspecs import CellValue, Chart, Column, PanelContext, PanelPart, PluginContext, Records, Series, Table
 from auditord_hookspecs.months import Month
 
 _AT_ONCE: Final = 1_000
@@ -116,3 +114,33 @@ def _listed(problems: Sequence[Problem]) -> Sequence[str]:
     lines = [f"# {problem}\n" for problem in islice(problems, _AT_ONCE)]
     more = len(problems) - len(lines)
     return [*lines, f"# and {more} more\n"] if more else lines
+
+
+_COLUMNS: Final = ("Site", "Month", "Stored", "Reported", "Acknowledged", "Waiting messages", "Last acknowledged")
+_MONTHS: Final = 24
+_MOST_SITES: Final = 8
+_MOST_NOTES: Final = 10
+
+
+async def show_months(context: PanelContext) -> Sequence[PanelPart]:
+    """A chart and a table of the jobs of the last months, and the reasons why some are not reported."""
+    state = read_state(await context.state())
+    if not (sites := state.sites):
+        return ["Nothing was reported yet."]
+    rows = [row for site in sites for row in _rows(list(months_at_apel(state, [site])))]
+    problems = [each for site in sites.values() for month in site.months.values() for each in month.problems]
+    return [_chart(sites), Table([Column(name) for name in _COLUMNS], rows), *problems[-_MOST_NOTES:]]
+
+
+def _rows(months: Sequence[MonthAtApel]) -> Sequence[Sequence[CellValue]]:
+    return [
+        (each.site, each.month, each.stored, each.reported, each.acknowledged, each.waiting, each.last_acknowledged)
+        for each in reversed(months[-_MONTHS:])
+    ]
+
+
+def _chart(sites: Mapping[str, SiteState]) -> Chart:
+    jobs = {site: stages(state) for site, state in list(sites.items())[:_MOST_SITES]}
+    months = sorted({month for counts in jobs.values() for month, _ in counts})[-_MONTHS:]
+    series = [Series(site, [counts[month, "acknowledged"] for month in months]) for site, counts in jobs.items()]
+    return Chart("Jobs that APEL has acknowledged", months, series, "jobs")

@@ -12,8 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from auditord_builtin.apel.messages import Message
-from auditord_builtin.apel.rows import SummaryRow
+from auditord_builtin.apel.messages import Message, SummaryRow
 from auditord_hookspecs import AuditordError, PluginContext
 from auditord_hookspecs.months import Month
 

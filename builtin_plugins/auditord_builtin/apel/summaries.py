@@ -1,27 +1,49 @@
-"""The summary of a site and month, from sums that the store makes: exact until each row is rounded once, half up.
+"""The summaries of a site and month: of jobs, and of GPUs in the draft of a message that EGI has for clouds."""
 
-The store groups by what fields read and by the scores of benchmarks. Expressions and functions are applied to its
-answer; rows that become one by that, or are one to APEL's database, are added up.
-"""
-
+import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import groupby
 from math import lcm
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from auditord_builtin.apel.config import ApelConfig, SummaryFields
-from auditord_builtin.apel.fields import AmountField, KeyField, NormalisedAmountField, NormalisedField, RecordField
-from auditord_builtin.apel.infrastructure import LONGEST, batch_system_field, describe
-from auditord_builtin.apel.messages import render
-from auditord_builtin.apel.plausible import Number, reported_as
-from auditord_builtin.apel.questions import Answer, LeftOutFor, Question
-from auditord_builtin.apel.rows import LeftOutJobs, Problem, Summaries, SummaryRow
-from auditord_builtin.apel.text import clean, clean_name
+from auditord_builtin.apel.config import (
+    AcceleratorConfig,
+    AmountField,
+    ApelConfig,
+    ComponentField,
+    KeyField,
+    NormalisedAmountField,
+    NormalisedField,
+    RecordField,
+    SummaryFields,
+)
+from auditord_builtin.apel.messages import (
+    MOST_BYTES,
+    LeftOutJobs,
+    Message,
+    Problem,
+    Summaries,
+    SummaryRow,
+    clean,
+    clean_name,
+    encoded_size,
+    render,
+)
+from auditord_builtin.apel.questions import (
+    LONGEST,
+    Answer,
+    LeftOutFor,
+    Number,
+    Question,
+    batch_system_field,
+    describe,
+    reported_as,
+)
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Records
 from auditord_hookspecs.months import Month
@@ -238,3 +260,91 @@ def _subject(row: SummaryRow) -> str:
 def _spelling(row: SummaryRow) -> tuple[str, ...]:
     texts = (row.vo, row.submit_host, row.global_user_name, row.vo_group, row.vo_role, row.infrastructure)
     return tuple([text or "" for text in texts])
+
+
+_HEAD: Final = '{"Type": "APEL-accelerator-message", "Version": "0.1", "UsageRecords": ['
+_TAIL: Final = "]}\n"
+_FRAME: Final = 17_000
+"""Bytes of signature, certificates, boundaries and the two above."""
+
+UsageRecord: TypeAlias = dict[str, Any]  # Any: JSON
+_Key: TypeAlias = tuple[str, str, str | None, str | None, int]
+
+
+async def accelerator_messages(
+    config: ApelConfig, records: Records, site: str, month: Month, most_bytes: int = MOST_BYTES
+) -> tuple[Sequence[Message], Sequence[Problem]]:
+    """The messages about accelerators of a site and month, and what is left out; none unless ``accelerators`` is set.
+
+    ``most_bytes`` are of a message once it is signed and encoded.
+    """
+    accelerators, fields = config.accelerators, config.summary_fields
+    if accelerators is None or fields is None:
+        return (), ()
+    answers, left_out = await _gpu_question(accelerators, fields).ask(config, records, site, month.window)
+    problems = [Problem(f"{site} {month}, accelerators", why.reason, jobs) for why, jobs in sorted(left_out.items())]
+    return _messages([*_usage_records(accelerators, site, month, answers)], site, month, most_bytes), problems
+
+
+def _gpu_question(accelerators: AcceleratorConfig, fields: SummaryFields) -> Question:
+    count = ComponentField(name=accelerators.component)
+    keys: dict[str, KeyField | None] = {
+        "FQAN": accelerators.fqan or fields.mandatory.VO,
+        "AssociatedRecord": accelerators.associated_record or fields.mandatory.SubmitHost,
+        "GlobalUserName": fields.optional.GlobalUserName,
+        "Model": accelerators.model,
+        "Count": count,
+    }
+    active: AmountField = accelerators.active or RecordField(name="runtime")
+    return Question({name: key for name, key in keys.items() if key is not None}, {"active": active}, only=count)
+
+
+def _usage_records(
+    accelerators: AcceleratorConfig, site: str, month: Month, answers: Sequence[Answer]
+) -> Iterator[UsageRecord]:
+    """Sum up jobs with the same texts and the same number of accelerators."""
+    sums: dict[_Key, tuple[int, Number]] = {}
+    for answer in answers:
+        texts = {name: clean(text) for name, text in answer.texts.items()}
+        user, model = texts.get("GlobalUserName"), texts.get("Model")
+        key = (texts["FQAN"], texts["AssociatedRecord"], user, model, int(texts["Count"]))
+        available, active = sums.get(key, (0, 0))
+        sums[key] = available + answer.group.runtime, active + answer.amounts["active"]
+    for key in sorted(sums, key=str):
+        yield _usage_record(accelerators, clean(site), month, key, sums[key])
+
+
+def _usage_record(
+    accelerators: AcceleratorConfig, site: str, month: Month, key: _Key, durations: tuple[int, Number]
+) -> UsageRecord:
+    """As the draft has it; another order of members would send every month again."""
+    fqan, record, user, model, count = key
+    available, active = durations
+    made = {
+        "MeasurementMonth": month.month,
+        "MeasurementYear": month.year,
+        "AssociatedRecordType": accelerators.associated_record_type,
+        "AssociatedRecord": record,
+        "GlobalUserName": user,
+        "FQAN": fqan,
+        "SiteName": site,
+        "Count": count,
+        "AvailableDuration": available,
+        "ActiveDuration": half_up(active),
+        "Type": accelerators.type,
+        "Model": model,
+    }
+    return {name: value for name, value in made.items() if value is not None}
+
+
+def _messages(usage_records: Sequence[UsageRecord], site: str, month: Month, most_bytes: int) -> Sequence[Message]:
+    batches: list[list[str]] = []
+    size = most_bytes
+    for text in (json.dumps(record) for record in usage_records):
+        more = encoded_size(f"{text}, ")
+        if size + more > most_bytes:
+            batches.append([])
+            size = _FRAME
+        batches[-1].append(text)
+        size += more
+    return [Message(_HEAD + ", ".join(batch) + _TAIL, len(batch), site, month) for batch in batches]

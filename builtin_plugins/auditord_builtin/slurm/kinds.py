@@ -8,14 +8,20 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from auditord_builtin.slurm import epilog
-from auditord_builtin.slurm.collecting import JOBS_AT_ONCE, collect
+from auditord_builtin.slurm.collecting import (
+    JOBS_AT_ONCE,
+    cluster_configuration,
+    collect,
+    list_jobs,
+    reach,
+    shown_configuration,
+    source_reach,
+)
 from auditord_builtin.slurm.config import CPU_TIME, JobsConfig, SlurmConfig
 from auditord_builtin.slurm.conversion import convert, job_of
 from auditord_builtin.slurm.demo import replay
-from auditord_builtin.slurm.detecting import detect, detect_epilog
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
-from auditord_builtin.slurm.importing import import_config
-from auditord_builtin.slurm.inventory import cluster_configuration, list_jobs, reach, shown_configuration, source_reach
+from auditord_builtin.slurm.importing import detect, detect_epilog, import_config
 from auditord_builtin.slurm.query import ENVIRONMENT, Query, build_argv
 from auditord_builtin.slurm.runs import RUNNING
 from auditord_hookspecs import (

@@ -33,6 +33,7 @@ from auditord_hookspecs import AggregateQuery, AuditordError, ComponentUsage, Pl
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.wording import counted
 
+
 async def diagnose(
     config: WaldurConfig, context: PluginContext, client: WaldurClient, *, sacct: bool
 ) -> AsyncIterator[Finding]:

@@ -19,8 +19,7 @@ from auditord.store import Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
 from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.messages import render, sync_message
-from auditord_builtin.apel.rows import SummaryRow
+from auditord_builtin.apel.messages import SummaryRow, render, sync_message
 from auditord_builtin.apel.summaries import summaries
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import AggregateQuery, CalendarPeriod, CalendarUnit, ComponentUsage, MetaValue

@@ -8,8 +8,8 @@ from click.testing import CliRunner, Result
 
 from auditord.testing import FakeCommandContext, FakePluginContext
 from auditord_builtin.apel import auditord_commands, auditord_metrics, auditord_plugins
-from auditord_builtin.apel.kinds import APEL
 from auditord_builtin.apel.metrics import INSTRUMENTS
+from auditord_builtin.apel.publishing import APEL
 from auditord_hookspecs import Component, Record, Score
 from tests.builtin.apel.apel_settings import apel_settings
 

@@ -5,8 +5,7 @@ from typing import Any, Final
 import pytest
 from pydantic import ValidationError
 
-from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.fields import MetaField
+from auditord_builtin.apel.config import ApelConfig, MetaField
 
 Options = dict[str, Any]  # Any: what stands in a file
 

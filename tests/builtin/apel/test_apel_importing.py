@@ -8,9 +8,10 @@ from auditord.config.kinds import InstalledKinds
 from auditord.config.loading import load_text
 from auditord.config.yaml_files import read_tagged_file
 from auditord.errors import ConfigurationError
-from auditord_builtin.apel.config import ApelConfig, MessageType
-from auditord_builtin.apel.fields import (
+from auditord_builtin.apel.config import (
+    ApelConfig,
     ComponentField,
+    MessageType,
     MetaField,
     NormalisedField,
     NormalisedWallDurationField,

@@ -11,8 +11,8 @@ from auditord.config.loading import load_text
 from auditord.errors import ConfigurationError
 from auditord.hooks import load_hooks
 from auditord.testing import FakeHost
-from auditord_builtin.apel.client_files import detect
 from auditord_builtin.apel.config import ApelConfig, MessageType
+from auditord_builtin.apel.importing import detect
 
 FOLDER: Final = Path(__file__).parent / "client"
 FILES: Final = [FOLDER / name for name in ("client.cfg", "parser.cfg", "sender.cfg")]

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.apel.broker import BrokerRefused, BrokerUnavailable, MessageTooLarge
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.publishing import publish, republish
+from auditord_builtin.apel.sending import BrokerRefused, BrokerUnavailable, MessageTooLarge
 from auditord_hookspecs import AuditordError, Component, Record, Score
 from auditord_hookspecs.months import Month
 from tests.builtin.apel.apel_receiver import Receiver

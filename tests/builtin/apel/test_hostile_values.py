@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig, SummaryLayout
 from auditord_builtin.apel.jobs import job_row
-from auditord_builtin.apel.messages import render, render_jobs, sync_message
-from auditord_builtin.apel.rows import Problem
+from auditord_builtin.apel.messages import Problem, clean, render, render_jobs, sync_message
 from auditord_builtin.apel.summaries import summaries
-from auditord_builtin.apel.text import clean
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.months import Month

@@ -6,8 +6,7 @@ import pytest
 
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.jobs import individual_jobs, job_row
-from auditord_builtin.apel.messages import render_jobs
-from auditord_builtin.apel.rows import JobRow, Problem
+from auditord_builtin.apel.messages import JobRow, Problem, render_jobs
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Component, Record, Score, Window
 from tests.filtering_context import FilteringContext

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from auditord_builtin.apel.certificate import load_credentials, sign
 from auditord_builtin.apel.config import SummaryLayout
-from auditord_builtin.apel.messages import render
-from auditord_builtin.apel.rows import SummaryRow
+from auditord_builtin.apel.messages import SummaryRow, render
+from auditord_builtin.apel.sending import load_credentials, sign
 from auditord_hookspecs.months import Month
 from tests.host_certificates import Authority
 

@@ -10,12 +10,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.apel import metrics, summary_reporting
-from auditord_builtin.apel.broker import BrokerRefused, BrokerUnavailable, MessageTooLarge
+from auditord_builtin.apel import metrics, reporting
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import Message
 from auditord_builtin.apel.publishing import publish, republish, run_apel
 from auditord_builtin.apel.reporting import NotReported
+from auditord_builtin.apel.sending import BrokerRefused, BrokerUnavailable, MessageTooLarge
 from auditord_builtin.apel.state import read_state
 from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, Component, Record, Score, Window
 from auditord_hookspecs.months import Month
@@ -201,7 +201,7 @@ async def test_what_apel_would_refuse_is_not_sent(monkeypatch: pytest.MonkeyPatc
     def refusing(text: str, _now: datetime) -> Sequence[str]:
         return ["no"] if "summary" in text else []
 
-    monkeypatch.setattr(summary_reporting, "validate", refusing)
+    monkeypatch.setattr(reporting, "validate", refusing)
     with pytest.raises(NotReported, match="SITE-A 2026-03: APEL would refuse the report: no"):
         await publish(settings(), context, broker)
     assert broker.messages == []

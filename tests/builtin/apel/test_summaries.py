@@ -8,8 +8,7 @@ import pytest
 
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.messages import render, sync_message
-from auditord_builtin.apel.rows import SummaryRow
+from auditord_builtin.apel.messages import SummaryRow, render, sync_message
 from auditord_builtin.apel.summaries import half_up, summaries
 from auditord_builtin.apel.validation import validate
 from auditord_hookspecs import Component, Record, Score

@@ -9,18 +9,20 @@ import pytest
 from pydantic import ValidationError
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.apel.broker import (
+from auditord_builtin.apel.config import ApelConfig
+from auditord_builtin.apel.publishing import run_apel
+from auditord_builtin.apel.sending import (
     Broker,
     BrokerRefused,
     BrokerUnavailable,
+    CertificateUnusable,
     MessageTooLarge,
+    load_credentials,
     open_broker,
     publish_url,
+    sign,
     token_url,
 )
-from auditord_builtin.apel.certificate import CertificateUnusable, load_credentials, sign
-from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.publishing import run_apel
 from auditord_hookspecs import AuditordError, Component, Record, Score
 from auditord_hookspecs.months import Month
 from tests.ams_broker import ams_broker, receive

@@ -2,8 +2,7 @@ from typing import Any
 
 import pytest
 
-from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
-from auditord_builtin.slurm.epilog.importing import import_config
+from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig, import_config
 from auditord_hookspecs import ImportedConfig
 
 DOCUMENT: dict[str, Any] = {

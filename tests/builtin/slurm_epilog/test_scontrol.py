@@ -7,8 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from auditord_builtin.slurm.epilog.rows import COLUMNS
-from auditord_builtin.slurm.epilog.scontrol import parse_job
+from auditord_builtin.slurm.epilog.rows import COLUMNS, parse_job
 
 RECORDED: Final = Path(__file__).with_name("recorded")
 

@@ -5,6 +5,6 @@ slurmctld (``scontrol`` and ``rows`` read its answers), ``asking`` decides wheth
 """
 
 from auditord_builtin.slurm.epilog.collecting import collect, convert
-from auditord_builtin.slurm.epilog.importing import import_config
+from auditord_builtin.slurm.epilog.config import import_config
 
 __all__ = ["collect", "convert", "import_config"]

@@ -1,15 +1,9 @@
-"""Jobs as slurmctld describes them, as rows of sacct, from the forms in which no user can forge a field.
-
-``scontrol show job ID --json`` (Slurm 23.02 and newer): names and comments are strings and nothing else. Numbers are
-plain in older versions of the format (v0.0.38, seen with Slurm 22.05's ``squeue --json``), and objects
-``{"set": …, "infinite": …, "number": …}`` in newer ones, where the state is a list of flags.
-
-``squeue --Format`` (seen with Slurm 22.05): only fields that hold no free text are asked for. Each is padded to its
-width and followed by ``|``; a width must hold the longest value, or squeue would cut it off.
-"""
+"""Read jobs as slurmctld describes them, from the forms in which no user can forge a field, as rows of sacct."""
 
 import json
+import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final, TypeAlias, cast
 
 from auditord_hookspecs import InvalidRecord
@@ -173,3 +167,72 @@ def _number(value: Any) -> int:  # Any: the same
 def _state(value: Any) -> str:  # Any: a text, or a list of flags
     flags = [value] if isinstance(value, str) else list(value)
     return "COMPLETING" if "COMPLETING" in flags else str(flags[0])
+
+
+_ALLOCATED: Final = ("TRES", "AllocTRES")
+_ORDER: Final = (
+    *("UserId", "GroupId", "MCS_label", "Account", "QOS", "JobState", "Restarts", "RunTime", "SubmitTime"),
+    *("StartTime", "EndTime", "Partition", "NodeList", "NumNodes", "NumCPUs", "ReqB:S:C:T", *_ALLOCATED, "Socks/Node"),
+)
+_MANDATORY: Final = frozenset(_ORDER) - {*_ALLOCATED}
+_KEY = re.compile(rf"(?<!\S)({'|'.join(map(re.escape, _ORDER))})=")
+_HEAD = re.compile(
+    r"JobId=(?P<raw>\d+) "
+    r"(?:ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<task>\d+) (?:ArrayTaskThrottle=\d+ )?)?"
+    r"(?:HetJobId=(?P<het>\d+) HetJobOffset=(?P<offset>\d+) )?"
+    r"JobName="
+)
+_OWNER = re.compile(r"(?P<name>.*)\((?P<number>\d+)\)")
+_OF_SCONTROL: Final[Mapping[str, str]] = {
+    "Submit": "SubmitTime",
+    "Start": "StartTime",
+    "End": "EndTime",
+    "State": "JobState",
+    "Elapsed": "RunTime",
+    "NNodes": "NumNodes",
+    "NCPUS": "NumCPUs",
+    "Restarts": "Restarts",
+    "Partition": "Partition",
+}
+"""Fields of scontrol by the columns of sacct, as far as they hold the same text."""
+
+
+def parse_job(printed: str) -> Row | None:
+    """The job as a row of sacct (less its cluster, with ``Restarts``); None unless it is surely one job's."""
+    head = _HEAD.match(printed)
+    fields = _scontrol_fields(printed)
+    if head is None or fields is None or not printed.endswith("\n"):
+        return None
+    user, group = (_OWNER.fullmatch(fields[name]) for name in ("UserId", "GroupId"))
+    if user is None or group is None:
+        return None
+    unset = {name: "" if fields[name] == "(null)" else fields[name] for name in ("Account", "QOS", "NodeList")}
+    columns = {
+        **{column: fields[name] for column, name in _OF_SCONTROL.items()},
+        **unset,
+        "User": user["name"],
+        "UID": user["number"],
+        "Group": group["name"],
+        "GID": group["number"],
+        "AllocTRES": fields.get("AllocTRES") or fields.get("TRES") or "",
+    }
+    return controller_row(head["raw"], _scontrol_id(head), columns)
+
+
+def _scontrol_fields(printed: str) -> Mapping[str, str] | None:
+    found = [*_KEY.finditer(printed)]
+    names = [match[1] for match in found]
+    if len(set(names)) != len(names) or not _MANDATORY.issubset(names) or names != sorted(names, key=_ORDER.index):
+        return None
+    return {one[1]: _value(one[1], printed[one.end() : following.start()]) for one, following in pairwise(found)}
+
+
+def _value(name: str, text: str) -> str:
+    """Up to the next blank, behind which other fields follow; only the names of owners may hold some."""
+    return text.strip() if name in {"UserId", "GroupId"} else text.split(maxsplit=1)[0] if text[:1].strip() else ""
+
+
+def _scontrol_id(head: "re.Match[str]") -> str:
+    if head["het"]:
+        return f"{head['het']}+{head['offset']}"
+    return f"{head['array']}_{head['task']}" if head["array"] else head["raw"]
