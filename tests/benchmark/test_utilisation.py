@@ -15,8 +15,7 @@ from auditord.store.reading import StoredRecords
 from auditord.testing import FakePluginContext
 from auditord_builtin.utilisation.config import UtilisationConfig
 from auditord_builtin.utilisation.periods import parse_period
-from auditord_builtin.utilisation.report import ask, report_on
-from auditord_builtin.utilisation.tables import as_csv
+from auditord_builtin.utilisation.report import as_csv, ask, report_on
 from auditord_hookspecs import Component, Record, Records
 from tests.benchmark.in_turns import in_turns
 from tests.benchmark.test_aggregates import BATCH, BEGIN, HEP, ROUNDS, bare_connection, seconds_of_bare_sql

@@ -10,13 +10,13 @@ import stamina
 from anyio import to_thread
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.access import jwt, unix_users
-from auditord_builtin.access.jwt_config import JwtConfig
-from auditord_builtin.access.unix_users import UnixUsersConfig
+from auditord_builtin.access import connections, jwt
+from auditord_builtin.access.connections import UnixUsersConfig
+from auditord_builtin.access.jwt import JwtConfig
 from auditord_builtin.apel import publishing as apel
-from auditord_builtin.remote import kinds as remote
-from auditord_builtin.remote.kinds import RemoteConfig
-from auditord_builtin.utilisation import kinds as utilisation
+from auditord_builtin.remote import delivery as remote
+from auditord_builtin.remote.delivery import RemoteConfig
+from auditord_builtin.utilisation import running as utilisation
 from auditord_builtin.utilisation.config import UtilisationConfig
 from auditord_builtin.waldur import reporting as waldur
 from auditord_hookspecs import InstanceConfig
@@ -101,9 +101,9 @@ async def test_users_and_groups_of_this_host() -> None:
         {"group": "nobody-has-this", "roles": ["r"]},
     ]
     config = UnixUsersConfig.model_validate({"rules": rules})
-    found = await findings(unix_users.check, config)
+    found = await findings(connections.check_unix_users, config)
     assert [each.subject for each in found if each.severity is Severity.OK] == ["user root", "group 0"]
-    assert (await fault(unix_users.check, config)).text == "this host has no group 'nobody-has-this'"
+    assert (await fault(connections.check_unix_users, config)).text == "this host has no group 'nobody-has-this'"
 
 
 # -- plugins ----------------------------------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from auditord.web.page.panel_parts import DrawnPart, drawn
+from auditord_builtin import kubernetes
 from auditord_builtin.apel.showing import show_months
 from auditord_builtin.apel.state import MonthState, ReportedState, SiteState
-from auditord_builtin.kubernetes import panels as kubernetes
-from auditord_builtin.kubernetes.tracking import Checkpoint as Positions
-from auditord_builtin.kubernetes.tracking import Position
+from auditord_builtin.kubernetes.following import Checkpoint as Positions
+from auditord_builtin.kubernetes.following import Position
 from auditord_builtin.priority.history import PriorityState, show_priorities
 from auditord_builtin.slurm.collecting import Checkpoint, show_state
 from auditord_builtin.utilisation.state import show_reports
@@ -78,7 +78,7 @@ async def test_instants_are_in_the_zone_of_the_page() -> None:
 @pytest.mark.anyio
 async def test_kubernetes_shows_its_namespaces_and_pods() -> None:
     saved = msgspec.to_builtins(Positions(NOW, {"*": Position(NOW, "1"), "hep": Position(NOW, None)}))
-    parts = drawn(await kubernetes.show_state(SavedContext(saved)))
+    parts = drawn(await kubernetes._show_state(SavedContext(saved)))
     assert parts[0].note == "Pods that run: 0. Pods that are over and wait for their metrics: 0."
     assert rows(parts) == [["all", SHOWN], ["hep", SHOWN], RUNS]
 

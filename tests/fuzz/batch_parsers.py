@@ -5,12 +5,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from auditord_builtin.htcondor.ads import JobAd, parse_ad, reached, split_ads
+from auditord_builtin.htcondor.ads import (
+    JobAd,
+    ad_name,
+    cut_json,
+    cut_json_lines,
+    parse_ad,
+    parse_separated,
+    reached,
+    since,
+    split_ads,
+)
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import convert_ad
 from auditord_builtin.htcondor.evaluation import literals
-from auditord_builtin.htcondor.history_output import cut_json, cut_json_lines, parse_separated
-from auditord_builtin.htcondor.identity import ad_name, since
 from auditord_builtin.htcondor.query import wanted_columns
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import Converter

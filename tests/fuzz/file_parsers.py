@@ -13,8 +13,7 @@ from auditord.config.instances import configuration_model, instance_models
 from auditord.config.yaml_files import parse, read_tagged_file
 from auditord.errors import ConfigurationError
 from auditord.hooks import load_hooks
-from auditord_builtin.files.config import FilesConfig
-from auditord_builtin.files.reading import Position, read_part
+from auditord_builtin.files.reading import FilesConfig, Position, read_part
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.folders import SharedFolder, identity
 from tests.fuzz.mutation import mutated

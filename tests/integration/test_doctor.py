@@ -27,7 +27,7 @@ from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
 from auditord.testing import make_record
 from auditord.testing.daemon import running_daemon
-from auditord_builtin.access.token_file import TokenFile, new_token
+from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import Batch, CollectorContext, CollectorKind, Context, Quarantined, Record, RunConfig, hookimpl
 from auditord_hookspecs.checks import Finding, Severity
 from tests.host_certificates import Authority

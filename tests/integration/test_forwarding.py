@@ -18,7 +18,7 @@ from auditord.spool import Spool
 from auditord.tasks.senders import SendLoop
 from auditord.testing import FakeSenderContext, make_record
 from auditord.testing.records import EPOCH
-from auditord_builtin.remote.kinds import REMOTE, RemoteConfig
+from auditord_builtin.remote.delivery import REMOTE, RemoteConfig
 from auditord_hookspecs import Batch, Close, Entry, Insert, Provenance, Record
 from tests.auditord_process import auditord_process
 from tests.fake_auditor import FakeAuditor, Fault, fake_auditor

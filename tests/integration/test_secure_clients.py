@@ -25,7 +25,7 @@ from auditord.client import AsyncClient, Client, ClientError, ConnectionFailed, 
 from auditord.contexts.plugins import opened_records
 from auditord.testing import make_record
 from auditord.testing.daemon import TestDaemon, running_daemon
-from auditord_builtin.access.token_file import TokenFile, new_token
+from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import AggregateQuery, PluginConfig
 from tests.api_server import record
 from tests.host_certificates import Authority, HostFiles

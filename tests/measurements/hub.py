@@ -24,7 +24,7 @@ from typing import Final
 
 from auditord.client import AsyncClient
 from auditord.client.site_reports import DaySums, SiteReport
-from auditord_builtin.access.token_file import TokenFile, new_token
+from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_builtin.remote.delivery import RemoteSender
 from auditord_hookspecs import Component, Insert, Record
 from tests.measurements.throughput import Daemon, port_of

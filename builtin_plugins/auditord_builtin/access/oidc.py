@@ -15,10 +15,19 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 import msgspec
 
-from auditord_builtin.access.jwks import BETWEEN_FETCHES, Discovery, KeysUnavailable, discovered
-from auditord_builtin.access.jwt_checking import Claims, Issuer, groups_of, identity_of, is_lacking
-from auditord_builtin.access.jwt_config import JwtConfig, LoginSection, checked_url
-from auditord_builtin.access.rules import fits
+from auditord_builtin.access.connections import fits
+from auditord_builtin.access.jwt import JwtConfig, LoginSection, checked_url
+from auditord_builtin.access.jwt_checking import (
+    BETWEEN_FETCHES,
+    Claims,
+    Discovery,
+    Issuer,
+    KeysUnavailable,
+    discovered,
+    groups_of,
+    identity_of,
+    is_lacking,
+)
 from auditord_hookspecs import AccessRefused, Credentials, Identity
 from auditord_hookspecs.access import LoginStart, LoginUnavailable
 from auditord_hookspecs.http import HttpAnswer, HttpClient, HttpError

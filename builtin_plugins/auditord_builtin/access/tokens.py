@@ -1,14 +1,139 @@
-"""Authenticator ``tokens``: bearer tokens that ``auditord token create`` made."""
+"""Bearer tokens: the authenticator ``tokens``, their file in the state folder, and ``auditord token``."""
 
-from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, nullcontext
+import fcntl
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-from auditord_builtin.access.token_file import StoredToken, TokenFile, take_apart
-from auditord_hookspecs import InstanceConfig, access
+import click
+import msgspec
+
+from auditord_hookspecs import AuditordError, CommandContext, InstanceConfig, access, pass_context
 from auditord_hookspecs.checks import ENDS_SOON, Finding, Severity
+from auditord_hookspecs.config import parse_duration
+from auditord_hookspecs.folders import give_to_owner, replace_private
+from auditord_hookspecs.terminal import output_option, say, write_json
+from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.wording import counted
+
+FILE: Final = "tokens.json"
+PREFIX: Final = "auditord_"
+"""The beginning of every token, by which scanners for leaked secrets find it."""
+
+
+class StoredToken(msgspec.Struct, frozen=True):
+    """A token without its secret.
+
+    Args:
+        token_id: public; stands in the token itself.
+        name: of its owner; several may have one name, so that an old token can be followed by a new one.
+        digest: SHA-256 of the secret part, in hexadecimal digits.
+        roles: of its owner.
+        created: the instant when it was made.
+        expires: the instant from which on it is refused; None for never.
+    """
+
+    token_id: str
+    name: str
+    digest: str
+    roles: tuple[str, ...]
+    created: datetime
+    expires: datetime | None = None
+
+    def opens_with(self, secret: str) -> bool:
+        """True if the secret part is right; takes equally long whatever it is."""
+        return hmac.compare_digest(self.digest, _digest(secret))
+
+
+class _Content(msgspec.Struct, frozen=True):
+    tokens: tuple[StoredToken, ...] = ()
+    version: int = 1
+
+
+class TokenFileUnusable(AuditordError):
+    """The file with the tokens cannot be read or written; no token is accepted until it can.
+
+    Remedy:
+        give tokens.json in state_dir to the service's user, or put it back from a backup.
+    """
+
+
+def new_token(name: str, roles: Sequence[str], created: datetime, expires: datetime | None) -> tuple[StoredToken, str]:
+    """A new token, and its text, which is shown once."""
+    token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    return StoredToken(token_id, name, _digest(secret), tuple(roles), created, expires), f"{PREFIX}{token_id}_{secret}"
+
+
+def take_apart(token: str) -> tuple[str, str] | None:
+    """The public and the secret part of a token; None if it is another kind of token."""
+    if not token.startswith(PREFIX):
+        return None
+    token_id, _, secret = token.removeprefix(PREFIX).partition("_")
+    return token_id, secret
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class TokenFile:
+    """The tokens of a state folder."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / FILE
+        self._seen: tuple[int, int, int] | None = None
+        self._tokens: Mapping[str, StoredToken] = {}
+
+    def tokens(self) -> Mapping[str, StoredToken]:
+        """Every token by its id, as the file is now.
+
+        Raises:
+            TokenFileUnusable: it cannot be read.
+        """
+        try:
+            status = self._path.stat()
+            seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if seen != self._seen:
+                content = msgspec.json.decode(self._path.read_bytes(), type=_Content)
+                self._tokens, self._seen = {each.token_id: each for each in content.tokens}, seen
+        except FileNotFoundError:
+            self._tokens, self._seen = {}, None
+        except (OSError, msgspec.DecodeError) as error:
+            raise TokenFileUnusable(f"the tokens in {self._path} cannot be read: {error}") from error
+        return self._tokens
+
+    def change(self, change: Callable[[Mapping[str, StoredToken]], Sequence[StoredToken]]) -> None:
+        """Replace the tokens by what ``change`` makes of them; others who do so at the same time wait.
+
+        Raises:
+            TokenFileUnusable: the file cannot be read or written; it is as it was.
+        """
+        folder = self._path.parent
+        try:
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)  # the daemon may never have been started
+            with _alone(self._path.with_suffix(".lock")):
+                replace_private(self._path, msgspec.json.encode(_Content(tuple(change(self.tokens())))))
+        except OSError as error:
+            raise TokenFileUnusable(
+                f"the tokens in {self._path} cannot be written: {error.strerror}: run this as the daemon's user, "
+                f"who must be allowed to write to {folder}"
+            ) from error
+
+
+@contextmanager
+def _alone(path: Path) -> Generator[None, None, None]:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb") as file:
+        give_to_owner(file.fileno(), path.parent)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -68,3 +193,95 @@ def _end(token: StoredToken) -> datetime:
 KIND = access.AuthenticatorKind(
     name="tokens", config=TokensConfig, open=open_tokens, roles=lambda _: (), names_users=lambda _: True, check=check
 )
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
+
+
+def _checked_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise click.BadParameter("letters, digits and . _ @ -, at most 100 of them")
+    return name
+
+
+def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -> timedelta | None:
+    if text == "never":
+        return None
+    try:
+        parsed = parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}, or never") from error
+    if not isinstance(parsed, timedelta) or parsed <= timedelta(0):
+        raise click.BadParameter("a number with a unit, such as 90d, or never")
+    return parsed
+
+
+@click.group("token")
+def token_command() -> None:
+    """Make, list and revoke bearer tokens for the API.
+
+    They open it where the configuration has an authenticator of kind tokens.
+    """
+
+
+@token_command.command("create")
+@click.argument("name", callback=_checked_name)
+@click.option("--role", "roles", multiple=True, required=True, help="What it is for, as access.roles says; repeatable.")
+@click.option("--valid", default="365d", show_default=True, callback=_duration, help="For how long: 90d, or never.")
+@output_option
+@pass_context
+def create_command(
+    context: CommandContext, *, name: str, roles: Sequence[str], valid: timedelta | None, output: str
+) -> None:
+    """Make a token for NAME and print it, this once: only its hash is kept."""
+    if unknown := [role for role in roles if role not in context.roles()]:
+        raise click.BadParameter(f"there is no role '{unknown[0]}' (there are: {', '.join(sorted(context.roles()))})")
+    now = context.now()
+    stored, token = new_token(name, roles, now, None if valid is None else now + valid)
+    TokenFile(context.state_dir).change(lambda tokens: [*tokens.values(), stored])
+    if output == "json":
+        write_json({**_shown(stored), "token": token})
+        return
+    say(f"token {stored.token_id} for {name}, {_until(stored)}; keep it, it is not shown again:", err=True)
+    say(token)
+
+
+@token_command.command("list")
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@pass_context
+def list_command(context: CommandContext, output: str) -> None:
+    """List the tokens; what they say is not known."""
+    tokens = sorted(TokenFile(context.state_dir).tokens().values(), key=lambda each: (each.name, each.created))
+    if output == "json":
+        write_json([_shown(each) for each in tokens])
+        return
+    for each in tokens:
+        over = each.expires is not None and each.expires <= context.now()
+        say(f"{each.token_id}  {each.name}  {','.join(each.roles)}  {'EXPIRED' if over else _until(each)}")
+
+
+@token_command.command("revoke")
+@click.argument("token_ids", nargs=-1, required=True)
+@output_option
+@pass_context
+def revoke_command(context: CommandContext, token_ids: Sequence[str], output: str) -> None:
+    """Revoke tokens by their ids; from the next request on they open nothing."""
+    file = TokenFile(context.state_dir)
+    if unknown := [each for each in token_ids if each not in file.tokens()]:
+        raise click.BadParameter(f"there is no token {', '.join(unknown)}: see auditord token list")
+    file.change(lambda tokens: [each for each in tokens.values() if each.token_id not in token_ids])
+    write_json({"revoked": token_ids}) if output == "json" else say(f"revoked {', '.join(token_ids)}")
+
+
+def _until(token: StoredToken) -> str:
+    return "for ever" if token.expires is None else f"until {format_time(token.expires)}"
+
+
+def _shown(token: StoredToken) -> Mapping[str, Any]:  # Any: JSON
+    return {
+        "id": token.token_id,
+        "name": token.name,
+        "roles": list(token.roles),
+        "created": format_time(token.created),
+        "expires": None if token.expires is None else format_time(token.expires),
+    }

@@ -1,18 +1,13 @@
 """Reports usage to EGI's accounting, APEL.
 
-From a tick to a message, file by file:
+From a scheduled run to a message:
 
-1. :mod:`publishing` runs: site by site, month by month (or day by day), keeping one fault from another.
-2. :mod:`summary_reporting` or :mod:`job_reporting` say what is due (:mod:`reporting` is what both share), by comparing
-   the store with the saved :mod:`state`.
-3. :mod:`questions` asks the store and reads configured :mod:`fields` in its answer; :mod:`summaries` and
-   :mod:`accelerators` add up :mod:`rows`, :mod:`jobs` makes a row of each record.
-4. :mod:`messages` writes rows as text (:mod:`text` has the rules of values), :mod:`validation` finds what APEL would
-   refuse by its :mod:`rules`.
-5. :mod:`sending` signs with the host's :mod:`certificate` and publishes through the :mod:`broker`.
-
-Beside them: :mod:`config`, :mod:`importing` and :mod:`client_files`, :mod:`months`, :mod:`infrastructure`,
-:mod:`metrics`, and :mod:`commands` with :mod:`showing`.
+1. :mod:`publishing` declares the kind and runs it: site by site, then month by month (or day by day).
+2. :mod:`reporting` (summaries) and :mod:`jobs` (individual jobs) compare the store with the saved :mod:`state` and
+   report what differs.
+3. :mod:`questions` asks the store for sums, and :mod:`summaries` turns them into rows.
+4. :mod:`messages` writes rows as text, and :mod:`validation` finds what APEL would refuse.
+5. :mod:`sending` signs messages with the host's certificate and publishes them to the broker.
 """
 
 from collections.abc import Iterable, Sequence

@@ -70,7 +70,7 @@ def reported_as(cpu: Number, wall: int, plausible: Number) -> str:
 UNKNOWN: Final = "UNKNOWN"
 """A compute element or batch system that is not named, as AUDITOR's plugin writes it."""
 
-LONGEST: Final = 100
+LONGEST_DESCRIPTION: Final = 100
 _CLIENT: Final = "AUDITORD"
 
 
@@ -90,7 +90,7 @@ def describe(config: ApelConfig, batch_systems: Iterable[str]) -> str | None:
         return None
     named = {name for name in batch_systems if name != NOTHING} - {UNKNOWN}
     known = config.site.batch_system or "+".join(sorted(named)) or UNKNOWN
-    return clean_name(f"{_CLIENT}-{config.site.ce}-{known}", LONGEST)
+    return clean_name(f"{_CLIENT}-{config.site.ce}-{known}", LONGEST_DESCRIPTION)
 
 
 WHOLE: Final = frozenset({"NodeCount", "Processors", "Count"})

@@ -35,7 +35,7 @@ from auditord_builtin.apel.messages import (
     render,
 )
 from auditord_builtin.apel.questions import (
-    LONGEST,
+    LONGEST_DESCRIPTION,
     Answer,
     LeftOutFor,
     Number,
@@ -208,7 +208,7 @@ def _row(config: ApelConfig, site: str, month: Month, answer: Answer) -> Summary
 
 def _described(config: ApelConfig, fields: SummaryFields, sums: _Sums, levels: _Levels) -> SummaryRow:
     given = fields.optional.InfrastructureDescription
-    text = describe(config, sums.batch_systems) if given is None else clean_name(str(given.value), LONGEST)
+    text = describe(config, sums.batch_systems) if given is None else clean_name(str(given.value), LONGEST_DESCRIPTION)
     return sums.result(levels.unit, text)
 
 

@@ -1,11 +1,12 @@
-"""The collector's run: file by file, some lines per batch; a file is put away when all its batches are durable."""
+"""The kind ``files``, and a run of it: file by file, some lines per batch."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
+from typing import Final
 
 from anyio import to_thread
 
-from auditord_builtin.files.config import FilesConfig
 from auditord_builtin.files.folder import (
     Dropped,
     FileChanged,
@@ -16,8 +17,18 @@ from auditord_builtin.files.folder import (
     put_away,
     require_usable_name,
 )
-from auditord_builtin.files.reading import Position, read_part
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Record, Window
+from auditord_builtin.files.reading import FilesConfig, Position, convert, read_part
+from auditord_hookspecs import (
+    AuditordError,
+    Batch,
+    CollectorContext,
+    CollectorKind,
+    Context,
+    InvalidRecord,
+    Record,
+    Window,
+)
+from auditord_hookspecs.checks import Finding, check_folder
 from auditord_hookspecs.folders import SharedFolder, UnsafePath, identity
 from auditord_hookspecs.wording import counted
 
@@ -124,3 +135,24 @@ class _Run:
             rejected.finish(position.rejected)
             await to_thread.run_sync(put_away, self.folder, file, self.results.done)
             yield Batch(pending={file.name: None})  # the next file of this name may get the same inode
+
+
+async def check(config: FilesConfig, _: Context) -> AsyncGenerator[Finding, None]:
+    """Look at the folder that files are dropped into."""
+    yield check_folder(config.folder, "make it, and let this daemon write to it")
+
+
+FILES: Final = CollectorKind(
+    name="files",
+    config=FilesConfig,
+    collect=collect,
+    interval=timedelta(minutes=1),
+    timeout=timedelta(hours=1),
+    convert=convert,
+    inventory=collect,
+    check=check,
+)
+"""The folder is looked at every minute.
+
+Its inventory reads it by the same function.
+"""

@@ -1,16 +1,172 @@
-"""Some lines of a file at a time, from a position that is remembered."""
+"""Read records from the lines of a dropped file, from a remembered position on."""
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
+from datetime import timedelta
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Final
 
-from auditord_builtin.files.config import FilesConfig
+import msgspec
+from pydantic import Field
+
 from auditord_builtin.files.folder import open_unchanged
-from auditord_builtin.files.lines import SUFFIXES, read_header, read_line
-from auditord_hookspecs import InvalidRecord, Quarantined
+from auditord_hookspecs import Component, InvalidRecord, LeftOut, Quarantined, Record, RunConfig, Score
+from auditord_hookspecs.config import NonNegativeDuration
 from auditord_hookspecs.folders import Folder
-from auditord_hookspecs.outcomes import Outcomes
+from auditord_hookspecs.mapping import (
+    ComponentRule,
+    MetaRule,
+    SiteRule,
+    build_components,
+    build_meta,
+    columns,
+    find_site,
+    parse_number,
+)
+from auditord_hookspecs.outcomes import Converted, Outcomes
+from auditord_hookspecs.wire import decode_record, parse_time
+
+
+class FilesConfig(RunConfig):
+    """Records in files, one per line, that something else writes."""
+
+    folder: Path = Field(description="Files named *.ndjson, *.jsonl or *.csv are taken from here.")
+    results: Path | None = Field(
+        default=None,
+        description="Where done, failed and quarantine are, each the daemon's own; by default below state_dir, in "
+        "instances/<name>, where nobody who drops files can write.",
+    )
+    settle: NonNegativeDuration = Field(
+        default=timedelta(seconds=10), description="A file is complete when nobody has written to it for this long."
+    )
+    record_prefix: str = Field(
+        default="", description="Put before each record's id, with a - between; empty: ids are taken as they are."
+    )
+    sites: tuple[SiteRule, ...] = Field(default=(), description="CSV: names the site by columns; empty: meta.site_id.")
+    meta: tuple[MetaRule, ...] = Field(default=(), description="CSV: labels from other columns than meta.<name>.")
+    components: tuple[ComponentRule, ...] = Field(
+        default=(), description="CSV: components from other columns than amount.<name>."
+    )
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that the rules look at."""
+        return frozenset(columns(self.sites, self.meta, self.components))
+
+
+SUFFIXES: Final = frozenset({".ndjson", ".jsonl", ".csv"})
+
+_PLAIN: Final = frozenset({"record_id", "start_time", "stop_time", "runtime"})
+_NEEDED: Final = ("record_id", "start_time")
+_META: Final = "meta."
+_AMOUNT: Final = "amount."
+_SCORE: Final = "score."
+
+
+def read_header(config: FilesConfig, line: bytes) -> Sequence[str]:
+    """The columns of a CSV file.
+
+    Raises:
+        InvalidRecord: a column is missing, stands twice or is not known; the file cannot be used.
+    """
+    header = _split(line.removeprefix(b"\xef\xbb\xbf"))
+    if missing := [name for name in _NEEDED if name not in header]:
+        raise InvalidRecord(f"the first line has no column {', '.join(missing)}")
+    if len(set(header)) != len(header):
+        raise InvalidRecord("the first line names a column twice")
+    if unknown := [name for name in header if not _is_known(config, name, header)]:
+        raise InvalidRecord(
+            f"nobody knows the columns {', '.join(map(repr, unknown))}: allowed are {', '.join(sorted(_PLAIN))}, "
+            "meta.<name>, amount.<component>, score.<component>.<score> beside that component's amount, and what the "
+            "collector's sites, meta and components name"
+        )
+    return header
+
+
+def _is_known(config: FilesConfig, name: str, header: Sequence[str]) -> bool:
+    if name.startswith(_SCORE):
+        return _scored(name, header) is not None
+    return name in _PLAIN or name.startswith((_META, _AMOUNT)) or name in config.columns
+
+
+def _scored(name: str, header: Sequence[str]) -> tuple[str, str] | None:
+    """The component that a column is a score of, and the score: both may have dots in their names."""
+    parts = name.removeprefix(_SCORE).split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        if _AMOUNT + ".".join(parts[:length]) in header:
+            return ".".join(parts[:length]), ".".join(parts[length:])
+    return None
+
+
+def _split(line: bytes) -> list[str]:
+    try:
+        rows = [*csv.reader([line.decode().rstrip("\r\n")], strict=True)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidRecord(f"this is no line of CSV in UTF-8 (one line per record): {error}") from error
+    return rows[0] if rows else []
+
+
+def read_line(config: FilesConfig, header: Sequence[str] | None, line: bytes) -> Converted:
+    """The record of a line, and what it lacks of the optional components and labels of the configuration.
+
+    Raises:
+        InvalidRecord: what is wrong with it.
+    """
+    left_out: list[LeftOut] = []
+    record = decode_record(line) if header is None else _from_row(config, header, _split(line), left_out)
+    if config.record_prefix:
+        record = msgspec.structs.replace(record, record_id=f"{config.record_prefix}-{record.record_id}")
+    return Converted(record, left_out)
+
+
+def _from_row(config: FilesConfig, header: Sequence[str], values: Sequence[str], left_out: list[LeftOut]) -> Record:
+    if len(values) != len(header):
+        raise InvalidRecord(f"{len(values)} values for {len(header)} columns")
+    row = dict(zip(header, values, strict=True))
+    stop = row.get("stop_time", "")
+    return Record(
+        record_id=row["record_id"],
+        start_time=parse_time(row["start_time"]),
+        stop_time=parse_time(stop) if stop else None,
+        components=(*_components(header, row), *build_components(config.components, row, left_out)),
+        meta=_meta(config, row, left_out) or None,
+    )
+
+
+def _components(header: Sequence[str], row: Mapping[str, str]) -> tuple[Component, ...]:
+    names = [name.removeprefix(_AMOUNT) for name in header if name.startswith(_AMOUNT) and row[name]]
+    return tuple(Component(name, _whole(row, _AMOUNT + name), _scores(header, row, name)) for name in names)
+
+
+def _whole(row: Mapping[str, str], column: str) -> int:
+    number = parse_number(row[column])
+    if number != int(number):
+        raise InvalidRecord(f"{column}: {row[column]!r} is no whole number")
+    return int(number)
+
+
+def _scores(header: Sequence[str], row: Mapping[str, str], component: str) -> tuple[Score, ...]:
+    found = ((column, _scored(column, header)) for column in header if column.startswith(_SCORE) and row[column])
+    return tuple(Score(of[1], float(parse_number(row[column]))) for column, of in found if of and of[0] == component)
+
+
+def _meta(config: FilesConfig, row: Mapping[str, str], left_out: list[LeftOut]) -> dict[str, tuple[str, ...]]:
+    own = {name.removeprefix(_META): (row[name],) for name in row if name.startswith(_META) and row[name]}
+    site = {"site_id": (find_site(config.sites, row),)} if config.sites else {}
+    labels = build_meta(config.meta, row, (*own, *site))
+    left_out += labels.left_out
+    return {**own, **labels.meta, **site}
+
+
+def convert(config: FilesConfig, raw: Any) -> Record:  # Any: JSON from the quarantine
+    """Try a quarantined line again under today's configuration.
+
+    Raises:
+        InvalidRecord: what is still wrong.
+    """
+    return read_line(config, raw["header"], raw["text"].encode()).record
+
 
 _LINES: Final = 1_000
 _LONGEST: Final = 1_024**2

@@ -1,9 +1,6 @@
-"""ClassAds as text: their attributes are separated and literals are read; nothing is evaluated here.
+"""ClassAds as text: separate attributes, read literals and job ids. Nothing is evaluated here."""
 
-An attribute is an expression that its job's owner may have written. A literal means itself in every form; for all else
-see :mod:`auditord_builtin.htcondor.evaluation`.
-"""
-
+import hashlib
 import json
 import re
 from collections import Counter
@@ -11,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from auditord_hookspecs import InvalidRecord
+from auditord_hookspecs import CommandFailed, InvalidRecord
 from auditord_hookspecs.mapping import Row
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -217,3 +214,145 @@ def split_json(text: str) -> Iterator[str]:
             depth -= 1
             if depth == 0:
                 yield text[start : token.end()]
+
+
+EXECUTED: Final = "JobCurrentStartExecutingDate"
+WALL_CLOCK: Final = "RemoteWallClockTime"
+FIRST_START: Final = "JobStartDate"
+
+MEMORY: Final = "ResidentSetSize"
+"""Missing or zero until a running job has been looked at for the first time."""
+
+ID_COLUMNS: Final = (
+    *("GlobalJobId", "ClusterId", "ProcId", "JobStatus", "JobUniverse", "NumJobStarts", "NumShadowStarts"),
+    *("EnteredCurrentStatus", EXECUTED, WALL_CLOCK, FIRST_START),
+)
+"""The columns that every conversion needs besides the configured ones."""
+
+_RUN: Final = " run "
+_AT: Final = " at "
+
+
+def job_name(ad: JobAd, *, epochs: bool) -> str:
+    """The job, with ``epochs`` its run; a job number that begins again has another time of submission in it."""
+    job = ad.row.get("GlobalJobId")
+    if job is None:
+        content = ad.text or repr(sorted(ad.row.items()))
+        return f"unnamed {hashlib.sha256(content.encode()).hexdigest()[:24]}"
+    return f"{job}{_RUN}{ad.row.get('NumShadowStarts', '')}" if epochs else job
+
+
+def ad_name(ad: JobAd, *, epochs: bool) -> str:
+    """The ad: the job and when it was written."""
+    return f"{job_name(ad, epochs=epochs)}{_AT}{ad.row.get('EnteredCurrentStatus', '')}"
+
+
+def without_time(name: str) -> str:
+    """The job of an ad's name; checkpoints of before 0.2 hold names of jobs."""
+    return name.rpartition(_AT)[0]
+
+
+def since(name: str, *, epochs: bool) -> str:
+    """The expression that is true for the ad of this name alone.
+
+    The identity comes first: the rest is not evaluated then, of ads of others, who may have written anything there.
+    """
+    rest, at, moment = name.rpartition(_AT) if _AT in name else (name, "", "")
+    job, _, run = rest.rpartition(_RUN) if epochs else (rest, "", "")
+    escaped = job.replace("\\", "\\\\").replace('"', '\\"')
+    conditions = [f'GlobalJobId =?= "{escaped}"']
+    if epochs:
+        conditions.append(f"NumShadowStarts =?= {run or 'undefined'}")
+    if at:
+        conditions.append(f"EnteredCurrentStatus =?= {moment or 'undefined'}")
+    return " && ".join(conditions)
+
+
+def can_stop(name: str) -> bool:
+    """True if :func:`since` can be said of this ad."""
+    moment = name.rpartition(_AT)[2] if _AT in name else ""
+    return not name.startswith("unnamed ") and name.isprintable() and (not moment or moment.isdecimal())
+
+
+_NOTHING: Final = frozenset({"undefined", "error", ""})
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """The output of condor_history: jobs, the newest first, and unreadable lines that belong to none."""
+
+    ads: Sequence[JobAd]
+    unreadable: Sequence[str] = ()
+
+
+def parse_separated(output: bytes, columns: Sequence[str], word: str) -> Printed:
+    """Cut the output of ``-af "word" column "word" … column "word"`` into rows.
+
+    Raises:
+        CommandFailed: the output is not whole, or something else.
+    """
+    first, *chunks = output.decode(errors="replace").split(word)
+    width = len(columns) + 1
+    if len(chunks) % width or (chunks and not chunks[-1].endswith("\n")):
+        raise CommandFailed(f"condor_history: the output is cut off: it ends in {output[-80:]!r}")
+    ads: list[JobAd] = []
+    unreadable = _output_lines(first)
+    for start in range(0, len(chunks), width):
+        *values, after = chunks[start : start + width]
+        ads.append(JobAd(_row(columns, values)))
+        unreadable += _output_lines(after)
+    if unreadable and not ads:
+        raise CommandFailed(f"condor_history: the output is no list of jobs: {unreadable[0][:80]!r}")
+    return Printed(ads, unreadable)
+
+
+def _output_lines(text: str) -> list[str]:
+    return [line.strip() for line in text.split("\n") if line.strip()]
+
+
+def _row(columns: Sequence[str], values: Sequence[str]) -> Row:
+    texts = (value.removeprefix(" ").removesuffix(" ") for value in values)
+    return {column: text for column, text in zip(columns, texts, strict=True) if text not in _NOTHING}
+
+
+def cut_json(output: bytes) -> list[str]:
+    """The ads of what ``-json`` prints, a list; nothing at all is no answer.
+
+    Raises:
+        CommandFailed: the output is not whole, or something else.
+    """
+    text = output.decode(errors="replace").strip()
+    if not text.startswith("["):
+        raise CommandFailed("condor_history: the output is no JSON list of ads")
+    if not text.endswith("]") or len(text) < len("[]"):
+        raise _cut_off(output)
+    return _cut(text[1:-1], {"", ","}, output)
+
+
+def cut_json_lines(output: bytes) -> list[str]:
+    """The ads of what ``-jsonl`` prints, one per line.
+
+    Raises:
+        CommandFailed: the output is not whole, or something else.
+    """
+    if output and not output.endswith(b"\n"):
+        raise _cut_off(output)
+    return _cut(output.decode(errors="replace"), {""}, output)
+
+
+def _cut(text: str, between: set[str], output: bytes) -> list[str]:
+    """The objects, if nothing but the given texts stands between them."""
+    ads, done = list[str](), 0
+    for ad in split_json(text):
+        start = text.index(ad, done)
+        if text[done:start].strip() not in between:
+            raise _cut_off(output)
+        ads.append(ad)
+        done = start + len(ad)
+    if text[done:].strip():
+        raise _cut_off(output)
+    return ads
+
+
+def _cut_off(output: bytes) -> CommandFailed:
+    return CommandFailed(f"condor_history: the output is cut off or no JSON: it ends in {output[-80:]!r}")

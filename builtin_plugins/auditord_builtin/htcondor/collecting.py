@@ -1,19 +1,37 @@
-"""The collector's run: schedd by schedd, each with a position of its own, so that one that fails stops no other."""
+"""The kind ``htcondor``, and a run of it. Each schedd has its own position: one that fails stops no other."""
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from datetime import timedelta
 from typing import Final
 
 from auditord_builtin.htcondor.ads import JobAd
-from auditord_builtin.htcondor.classifying import classify, most_complete_first, wanted_again
 from auditord_builtin.htcondor.config import HTCondorConfig
+from auditord_builtin.htcondor.conversion import classify, convert, job_of, most_complete_first, wanted_again
 from auditord_builtin.htcondor.evaluation import Evaluator
-from auditord_builtin.htcondor.files import collect_files
-from auditord_builtin.htcondor.isolating import run_query_around
-from auditord_builtin.htcondor.per_job import collect_folder
-from auditord_builtin.htcondor.query import Query, Source
-from auditord_builtin.htcondor.reading import Answer, Checkpoint, Position, read_all, read_new
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, CommandFailed, JobChoice
+from auditord_builtin.htcondor.importing import detect, import_config
+from auditord_builtin.htcondor.query import ENVIRONMENT, Query, Source, run_query_around
+from auditord_builtin.htcondor.reading import (
+    Answer,
+    Checkpoint,
+    Position,
+    collect_files,
+    collect_folder,
+    read_all,
+    read_new,
+)
+from auditord_hookspecs import (
+    AuditordError,
+    Batch,
+    CollectorContext,
+    CollectorKind,
+    CommandFailed,
+    Context,
+    JobChoice,
+    Reach,
+)
+from auditord_hookspecs.checks import Finding, check_extra, check_folder, check_program, check_readable
+from auditord_hookspecs.mapping import remarks_on_sites
 from auditord_hookspecs.outcomes import restore
 
 _CHUNK: Final = 2_000
@@ -114,3 +132,63 @@ async def _classified(source: Source, answer: Answer, ads: Sequence[JobAd]) -> A
     oldest_first = most_complete_first(source.config, list(reversed(ads)))
     for start in range(0, len(oldest_first), _CHUNK):
         yield await classify(source, oldest_first[start : start + _CHUNK])
+
+
+def list_jobs(config: HTCondorConfig, context: CollectorContext) -> AsyncIterator[Batch]:
+    """List the jobs of the window as they are collected again.
+
+    Raises:
+        AuditordError: files of single jobs are removed once they are read, and so no history.
+    """
+    if config.per_job_history_dir is not None:
+        raise AuditordError("per_job_history_dir holds what is not read yet, and no history: name history_paths")
+    return collect(config, context)
+
+
+async def reach(config: HTCondorConfig, context: CollectorContext) -> Reach:
+    """Tell since when the collector was to read jobs; how far histories go back shows in their first job."""
+    if context.checkpoint is None:
+        return Reach(collects=config.earliest_datetime or context.now())
+    checkpoint = restore(context.checkpoint, Checkpoint)
+    begun = [position.earliest for position in checkpoint.schedds.values()]
+    return Reach(collects=min([*begun, *filter(None, [checkpoint.earliest])], default=None))
+
+
+async def check(config: HTCondorConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """Look at condor_history, or at the files that are read instead."""
+    if config.per_job_history_dir is not None:
+        yield check_folder(config.per_job_history_dir, "is PER_JOB_HISTORY_DIR set, and does this user own the folder?")
+    for path in config.history_paths:
+        yield check_readable(path, "is HISTORY another file, or readable by HTCondor alone?")
+    if config.per_job_history_dir is not None or config.history_paths or config.output != "separated":
+        yield check_extra("classad2", "htcondor")
+    if config.per_job_history_dir is None and not config.history_paths:
+        remedy = "install HTCondor's programs, or name where they are: condor_history, through"
+        yield await check_program(
+            context,
+            config.condor_history,
+            option="-version",
+            through=config.through,
+            environment=ENVIRONMENT,
+            remedy=remedy,
+        )
+
+
+HTCONDOR = CollectorKind(
+    name="htcondor",
+    config=HTCondorConfig,
+    collect=collect,
+    interval=timedelta(minutes=15),
+    timeout=timedelta(hours=1),
+    convert=convert,
+    import_config=import_config,
+    one_job=True,
+    job_of=job_of,
+    prefix=lambda config: config.record_prefix,
+    remarks=lambda config: remarks_on_sites(config.sites),
+    inventory=list_jobs,
+    reach=reach,
+    check=check,
+    detect=detect,
+)
+"""The history is asked every quarter of an hour; one job can be asked for by its id."""

@@ -1,30 +1,26 @@
-"""The position in a schedd's history, its answer from there on, and whether that has a gap.
+"""Read a schedd's history from a position on: from ``condor_history``, history files, or a file per job."""
 
-A position is made of the names of the newest ads, and not of a job number or a time: history files grow at one end, in
-the order in which jobs leave the queue. So what lies before a known ad is new, and what lies behind it has been read.
-
-``condor_history`` ends with exit code 0 also when the schedd has stopped at its ``HISTORY_HELPER_MAX_HISTORY``: the
-newest ads came, and nothing tells that older ones did not. So an answer must prove that it is whole:
-
-1. it holds an ad that an earlier whole answer held (ads come newest first, so nothing is missing before that one), or
-2. the oldest ad of the history, asked for separately, is its last one, or it is shorter than any limit, or
-3. its last hundred ads were all over long before the time of interest.
-"""
-
-from collections.abc import Sequence
+import glob
+import hashlib
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
+from pathlib import Path
 from typing import Final
 
 import msgspec
+from anyio import to_thread
 
-from auditord_builtin.htcondor.ads import JobAd
+from auditord_builtin.htcondor.ads import JobAd, ad_name, can_stop, split_ads, whole_ads, without_time
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.conversion import ended_before
-from auditord_builtin.htcondor.identity import ad_name, can_stop, without_time
-from auditord_builtin.htcondor.isolating import run_query_around
-from auditord_builtin.htcondor.query import Query, Source
-from auditord_hookspecs import Batch
+from auditord_builtin.htcondor.conversion import classify, ended_before, wanted_again
+from auditord_builtin.htcondor.evaluation import read_ad, read_ads
+from auditord_builtin.htcondor.query import Query, Source, run_query_around, wanted_columns
+from auditord_hookspecs import AuditordError, Batch, CollectorContext
+from auditord_hookspecs.folders import SharedFolder, UnsafePath, open_regular
+from auditord_hookspecs.outcomes import restore
 
 ANCHORS: Final = 50
 """The ads that are remembered. An answer that holds one of them has no gap; the last one is where it may stop."""
@@ -181,3 +177,243 @@ async def _is_everything(source: Source, schedd: str, ads: Sequence[JobAd]) -> b
 def _entered(ad: JobAd) -> int:
     text = ad.row.get("EnteredCurrentStatus", "")
     return int(text) if text.isdecimal() else 0
+
+
+_PIECE: Final = 8 * 1024**2
+_HEAD: Final = 1024**2
+_END: Final = b"\n***"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a file: its jobs, the oldest first, and its number of bytes."""
+
+    ads: Sequence[JobAd]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """One file.
+
+    Args:
+        path: where it is.
+        name: the fingerprint of its first ad; empty as long as it has none.
+        current: the configured path, if HTCondor appends to this file and it is no rotated one.
+    """
+
+    path: Path
+    name: str
+    current: str | None = None
+
+
+async def collect_files(source: Source) -> AsyncIterator[Batch]:
+    """Account for what was appended since the last run, or for the window that is to be collected again.
+
+    Raises:
+        AuditordError: a file cannot be read.
+    """
+    config, context = source.config, source.context
+    checkpoint = restore(context.checkpoint or {"schedds": {}}, Checkpoint)
+    again = source.again
+    if checkpoint.earliest is None and not again:
+        checkpoint = msgspec.structs.replace(checkpoint, earliest=config.earliest_datetime or context.now())
+        yield checkpoint.batch()
+    there = await to_thread.run_sync(_find, config.history_paths)
+    for file in there:
+        if not file.name and not file.path.exists():  # HTCondor makes it for the first job that leaves the queue
+            context.log.warning("%s does not exist yet: no job has left the queue, or the path is wrong", file.path)
+    found = [file for file in there if file.name]
+    if not again:
+        _warn_of_lost_files(context, checkpoint, found)
+    for number, file in enumerate(found, start=1):
+        done = 0 if again else checkpoint.files.get(file.name, 0)
+        while (piece := await to_thread.run_sync(_read, source, file.path, done, abandon_on_cancel=True)).size:
+            done += piece.size
+            checkpoint = msgspec.structs.replace(checkpoint, files={**checkpoint.files, file.name: done})
+            batch = await classify(source, _chosen(source, checkpoint, piece.ads))
+            yield batch if again else checkpoint.batch(batch)
+        context.report_progress(number / len(found))
+    if not again:
+        yield _caught_up(checkpoint, found).batch()
+
+
+def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> None:
+    """Say that the file which was being written in the last run is gone, and with it what came after that run."""
+    there = {file.name for file in found}
+    for path, name in checkpoint.current.items():
+        if name not in there:
+            context.log.warning(
+                "%s: its history holds nothing that was read before: if it was rotated, jobs may be missing; run more "
+                "often, or raise MAX_HISTORY_ROTATIONS or MAX_HISTORY_LOG",
+                path,
+            )
+
+
+def _caught_up(checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> Checkpoint:
+    """All was read. Where a new file is not there yet, the one that is known last remains the current one."""
+    there = {file.name for file in found}
+    current = {path: name for path, name in checkpoint.current.items() if name in there}
+    current |= {file.current: file.name for file in found if file.current is not None}
+    files = {name: size for name, size in checkpoint.files.items() if name in there}
+    return msgspec.structs.replace(checkpoint, files=files, current=current, caught_up=True)
+
+
+def _chosen(source: Source, checkpoint: Checkpoint, ads: Sequence[JobAd]) -> Sequence[JobAd]:
+    """Ads that matter; whatever is appended after the first run does, also if the job had ended long before."""
+    if source.again:
+        return wanted_again(source, ads)
+    if checkpoint.caught_up or checkpoint.earliest is None:
+        return ads
+    earliest = checkpoint.earliest
+    return [ad for ad in ads if not ended_before(source.config, ad, earliest)]
+
+
+def _find(paths: Sequence[Path]) -> list[HistoryFile]:
+    """The files, rotated ones first."""
+    found: list[HistoryFile] = []
+    for path in paths:
+        rotated = map(Path, sorted(glob.glob(f"{glob.escape(str(path))}.*")))  # noqa: PTH207 the path is no pattern
+        found += [HistoryFile(each, _fingerprint(each)) for each in rotated]
+        found.append(HistoryFile(path, _fingerprint(path), str(path)))
+    return found
+
+
+def _fingerprint(path: Path) -> str:
+    head = _bytes(path, 0, _HEAD)
+    banner = head.find(_END)
+    end = head.find(b"\n", banner + 1)
+    return hashlib.sha256(head[:end]).hexdigest()[:32] if banner >= 0 and end >= 0 else ""
+
+
+def _bytes(path: Path, start: int, count: int) -> bytes:
+    try:
+        with open_regular(path) as file:
+            file.seek(start)
+            return file.read(count)
+    except FileNotFoundError as error:
+        if path.parent.is_dir():
+            return b""
+        raise AuditordError(f"cannot read the history file {path}: there is no folder {path.parent}") from error
+    except OSError as error:
+        raise AuditordError(f"cannot read the history file {path}: {error}") from error
+
+
+def _read(source: Source, path: Path, start: int) -> Piece:
+    """The next piece of a file, up to the end of an ad; nothing if no ad has ended since."""
+    count = _PIECE
+    while True:
+        text = _bytes(path, start, count)
+        size = whole_ads(text)
+        if size or len(text) < count:
+            break
+        count *= 2  # one ad is longer than a piece
+    texts = [ad.decode(errors="replace") for ad in split_ads(text[:size])]
+    columns = wanted_columns(source.config)
+    return Piece([ad for text in texts for ad in read_ads(source.evaluator, text, columns)], size)
+
+
+_CHUNK: Final = 1_000
+_LONGEST: Final = 16 << 20
+_REMEMBERED: Final = timedelta(days=3650)
+"""Until it is removed a file must not be taken for a new one, and it may be there for long if removing fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """One file; its key has a hash of its text, since two jobs may use one file name, one after the other."""
+
+    name: str
+    key: str
+    ad: JobAd
+
+
+async def collect_folder(source: Source) -> AsyncIterator[Batch]:
+    """Account for the files that are there.
+
+    Raises:
+        AuditordError: the folder or a file cannot be read, or a file cannot be removed.
+    """
+    if source.config.per_job_history_dir is None:
+        return
+    with _opened(source.config.per_job_history_dir) as folder:
+        async for batch in _collect(source, folder):
+            yield batch
+
+
+async def _collect(source: Source, folder: SharedFolder) -> AsyncIterator[Batch]:
+    context = source.context
+    remaining = iter(await to_thread.run_sync(_list, folder))
+    while chunk := list(islice(remaining, _CHUNK)):
+        texts, refused = await to_thread.run_sync(_read_file, folder, chunk)
+        files = await to_thread.run_sync(_parsed, source, texts, abandon_on_cancel=True)
+        for unsafe in refused:
+            context.log.error("%s", unsafe)
+        if source.again:
+            yield await classify(source, wanted_again(source, [file.ad for file in files]))
+            continue
+        known = await context.seen([file.key for file in files])
+        if not context.dry_run:
+            await to_thread.run_sync(_remove, folder, [file.name for file in files if file.key in known])
+        yield await _classified(source, [file for file in files if file.key not in known])
+
+
+async def _classified(source: Source, files: Sequence[JobFile]) -> Batch:
+    batch = await classify(source, [file.ad for file in files])
+    until = source.context.now() + _REMEMBERED
+    return replace(batch, seen={**batch.seen, **dict.fromkeys((file.key for file in files), until)})
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[SharedFolder, None, None]:
+    try:
+        with SharedFolder.opened(path) as folder:
+            yield folder
+    except OSError as error:
+        raise AuditordError(f"cannot read PER_JOB_HISTORY_DIR {path}: {error}") from error
+
+
+def _list(folder: SharedFolder) -> list[str]:
+    """The files by name; HTCondor writes under another name (``.history.…``) and renames."""
+    return sorted(name for name in folder.names() if name.startswith("history."))
+
+
+def _read_file(folder: SharedFolder, names: Sequence[str]) -> tuple[dict[str, bytes], list[UnsafePath]]:
+    """The texts by name, and why some stay unread: HTCondor's user makes neither links nor FIFOs there."""
+    texts: dict[str, bytes] = {}
+    refused: list[UnsafePath] = []
+    for name in names:
+        try:
+            texts[name] = _content(folder, name)
+        except UnsafePath as error:
+            refused.append(error)
+    return texts, refused
+
+
+def _content(folder: SharedFolder, name: str) -> bytes:
+    with folder.open_file(name) as file:
+        content = file.read(_LONGEST + 1)
+    if len(content) > _LONGEST:
+        raise UnsafePath(f"{folder.path / name}: is larger than {_LONGEST >> 20} MiB: that is no job's ad; look at it")
+    return content
+
+
+def _parsed(source: Source, texts: Mapping[str, bytes]) -> list[JobFile]:
+    columns = wanted_columns(source.config)
+    return [
+        JobFile(
+            name,
+            f"file/{name}/{hashlib.sha256(content).hexdigest()[:16]}",
+            read_ad(source.evaluator, content.decode(errors="replace"), columns),
+        )
+        for name, content in texts.items()
+    ]
+
+
+def _remove(folder: SharedFolder, names: Sequence[str]) -> None:
+    for name in names:
+        try:
+            with suppress(FileNotFoundError):
+                folder.remove(name)
+        except OSError as error:
+            raise AuditordError(f"{folder.path / name} is accounted for and cannot be removed: {error}") from error

@@ -1,29 +1,53 @@
 """Collects the pods of Kubernetes clusters, under the ids, labels and components that AUDITOR uses.
 
-``collecting`` is a run: ``following`` lists and watches namespaces (``connection`` to the API server, ``reading`` of
-its answers), ``tracking`` is the state between runs, ``prometheus`` asks for the metrics of pods that are over.
-``pods`` has a pod's JSON, ``runs`` the times of its containers, ``resources`` its amounts; ``classifying`` makes
-batches, ``conversion`` records. ``config`` has the options, ``importing`` reads AUDITOR's, ``kinds`` declares
-it, with what audits and ``auditord doctor`` ask, ``detecting`` for ``auditord init``.
+``collecting`` declares the kind and runs it. ``following`` lists and watches namespaces through ``reading``, and keeps
+the state between runs. ``conversion`` turns the ``pods`` that have ended into records, and ``prometheus`` adds their
+metrics.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
-from auditord_hookspecs import CollectorKind, Deferred, Panel, hookimpl
+from auditord_hookspecs import (
+    CollectorKind,
+    Column,
+    Deferred,
+    Panel,
+    PanelContext,
+    PanelPart,
+    Permission,
+    Table,
+    hookimpl,
+)
 
 
 @hookimpl
 def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
     """The kind ``kubernetes``."""
-    yield Deferred("kubernetes", partial(resolve_name, "auditord_builtin.kubernetes.kinds:KUBERNETES"))
+    yield Deferred("kubernetes", partial(resolve_name, "auditord_builtin.kubernetes.collecting:KUBERNETES"))
 
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
     """The panel of each instance."""
-    from auditord_builtin.kubernetes.panels import PANELS  # noqa: PLC0415 of the page alone
+    yield Panel("kubernetes_state", "Kubernetes", _show_state, "kubernetes", whole=True, permission=Permission.OPERATE)
 
-    return PANELS
+
+async def _show_state(context: PanelContext) -> Sequence[PanelPart]:
+    from auditord_builtin.kubernetes.following import Checkpoint, TrackedPods  # noqa: PLC0415 of the page alone
+    from auditord_hookspecs.outcomes import restore  # noqa: PLC0415 the same
+    from auditord_hookspecs.panels import table_of_runs  # noqa: PLC0415 the same
+
+    state = await context.state()
+    if state is None:
+        return ["It has not read anything yet."]
+    pods = TrackedPods(await context.pending())
+    scopes = restore(state, Checkpoint).scopes
+    rows = [("all" if scope == "*" else scope, position.at) for scope, position in sorted(scopes.items())]
+    return [
+        f"Pods that run: {len(pods.running):,}. Pods that are over and wait for their metrics: {len(pods.waiting):,}.",
+        Table([Column("Namespace"), Column("Known until")], rows),
+        table_of_runs(await context.last_runs()),
+    ]

@@ -1,20 +1,23 @@
-"""The collector's run: from the checkpoint on, or over a period again; then records whose wait for metrics is over."""
+"""The kind ``kubernetes``, and a run of it: new events first, then records whose wait for metrics is over."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
-from auditord_builtin.kubernetes import connection
-from auditord_builtin.kubernetes.classifying import Draft, read_pods
 from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus
-from auditord_builtin.kubernetes.following import Run
+from auditord_builtin.kubernetes.conversion import convert
+from auditord_builtin.kubernetes.following import Checkpoint, Draft, Run, TrackedPods, WaitingPod, read_pods
+from auditord_builtin.kubernetes.importing import detect, import_config
 from auditord_builtin.kubernetes.pods import Pod
 from auditord_builtin.kubernetes.prometheus import CPU, MEMORY, Metrics, ask_all
-from auditord_builtin.kubernetes.reading import Page, pages
-from auditord_builtin.kubernetes.tracking import TrackedPods, WaitingPod
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, Window
+from auditord_builtin.kubernetes.reading import ALL, Cluster, Page, opened, pages
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, CollectorKind, Context, Reach, Window
+from auditord_hookspecs.checks import Finding, Severity, check_extra, check_readable
+from auditord_hookspecs.mapping import remarks_on_sites
+from auditord_hookspecs.outcomes import restore
 
 _PER_BATCH = 500
 
@@ -34,7 +37,7 @@ async def _onwards(config: KubernetesConfig, context: CollectorContext) -> Async
     tracked = TrackedPods(await context.pending())
     fault: AuditordError | None = None
     try:
-        async with connection.opened(config) as cluster:
+        async with opened(config) as cluster:
             async for batch in Run(config, context, cluster, tracked).batches():
                 yield batch
     except AuditordError as error:  # pods that only wait for metrics need no API server
@@ -47,7 +50,7 @@ async def _onwards(config: KubernetesConfig, context: CollectorContext) -> Async
 
 async def _again(config: KubernetesConfig, context: CollectorContext, window: Window) -> AsyncIterator[Batch]:
     """The pods of a period, without any memory: those that Kubernetes has removed are not to be had again."""
-    async with connection.opened(config) as cluster:
+    async with opened(config) as cluster:
         for number, scope in enumerate(config.scopes, start=1):
             async for page in pages(cluster, scope, config.page_size):
                 async for batch in _page_again(config, context, window, page):
@@ -120,3 +123,54 @@ def _batch(
         draft.emit(one.finished)
         tracked.settle(one.finished.pod.uid)
     return draft.batch()
+
+
+async def reach(config: KubernetesConfig, context: CollectorContext) -> Reach:
+    """Tell since when the collector was to read pods; Kubernetes remembers none for long, so none is ever extra."""
+    if context.checkpoint is None:
+        return Reach(context.now(), config.earliest_datetime or context.now())
+    return Reach(context.now(), restore(context.checkpoint, Checkpoint).since)
+
+
+async def check(config: KubernetesConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """Look at the library, the way to the cluster, and whether pods of each namespace may be listed."""
+    library = check_extra("kubernetes_asyncio", "kubernetes")
+    yield library
+    if config.kubeconfig is not None:
+        yield check_readable(config.kubeconfig, "name another file as kubeconfig")
+    if library.severity is not Severity.OK:
+        return
+    context.log.debug("listing one pod of each namespace")
+    try:
+        async with opened(config) as cluster:
+            for scope in config.scopes:
+                yield await _check_scope(cluster, scope)
+    except AuditordError as error:
+        yield Finding(Severity.FAILURE, "cluster", str(error), "see kubeconfig and kube_context")
+
+
+async def _check_scope(cluster: Cluster, scope: str) -> Finding:
+    subject = "all namespaces" if scope == ALL else f"namespace {scope}"
+    try:
+        await cluster.page(scope, 1, "")
+    except AuditordError as error:
+        return Finding(Severity.FAILURE, subject, str(error), "may this account list and watch pods there?")
+    return Finding(Severity.OK, subject, "pods can be listed")
+
+
+KUBERNETES: Final = CollectorKind(
+    name="kubernetes",
+    config=KubernetesConfig,
+    collect=collect,
+    interval=timedelta(seconds=30),
+    timeout=timedelta(hours=1),
+    convert=convert,
+    import_config=import_config,
+    prefix=lambda config: config.record_prefix,
+    remarks=lambda config: remarks_on_sites(config.sites),
+    inventory=collect,
+    reach=reach,
+    check=check,
+    detect=detect,
+)
+"""Its inventory is what is collected again for a period: the pods that are still there."""

@@ -8,9 +8,18 @@ from typing import Any, Final
 import msgspec
 
 from auditord_builtin.kubernetes.config import KubernetesConfig
-from auditord_builtin.kubernetes.pods import Owner, Pod, restore_pod
-from auditord_builtin.kubernetes.resources import SIDES, core_seconds, granted
-from auditord_builtin.kubernetes.runs import Runs, ended_at, known, runs_of
+from auditord_builtin.kubernetes.pods import (
+    SIDES,
+    Owner,
+    Pod,
+    Runs,
+    core_seconds,
+    ended_at,
+    granted,
+    known,
+    restore_pod,
+    runs_of,
+)
 from auditord_hookspecs import InvalidRecord, Produced, Quarantined, Record
 from auditord_hookspecs.mapping import PartialRow, Row, build_components, build_meta, columns, find_site
 from auditord_hookspecs.outcomes import Converted, Skipped, retried

@@ -1,27 +1,268 @@
-"""A run: lists where it must, then a stretch of each watch after the other, until nothing happens any more.
-
-A connection lasts for a stretch and never while a batch is being kept. Nothing is missed between two of them, nor
-between two runs: a watch begins at the version at which the last one ended, and the server hands over what happened
-since.
-"""
+"""Follow the pods of each namespace from run to run, and turn their events into batches."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Final
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 import anyio
 import msgspec
 from anyio import to_thread
 
-from auditord_builtin.kubernetes.classifying import Draft, read_pods
 from auditord_builtin.kubernetes.config import KubernetesConfig
-from auditord_builtin.kubernetes.connection import ALL, Cluster
-from auditord_builtin.kubernetes.pods import Pod
-from auditord_builtin.kubernetes.reading import After, Happening, Limits, Page, Stretch, follow, pages
-from auditord_builtin.kubernetes.tracking import Checkpoint, Position, RunningPod, TrackedPods
-from auditord_hookspecs import AuditordError, Batch, CollectorContext, Window
-from auditord_hookspecs.outcomes import restore
+from auditord_builtin.kubernetes.conversion import Finished, conclude, convert_finished
+from auditord_builtin.kubernetes.pods import Pod, Runs, decode_pod, runs_of
+from auditord_builtin.kubernetes.reading import ALL, After, Cluster, Happening, Limits, Page, Stretch, follow, pages
+from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Quarantined, Window
+from auditord_hookspecs.outcomes import Converted, Outcomes, Skipped, restore
+
+_RUNNING: Final = "pod/"
+_WAITING: Final = "figures/"
+
+Json = Any  # Any: whatever JSON can hold
+
+
+class Position(msgspec.Struct, frozen=True):
+    """The position in one scope.
+
+    Args:
+        at: all that had happened until then is known.
+        version: the resource version from which a watch goes on; None: it is too old, and the scope must be listed.
+        selector: the label selectors of the reading; with others the scope must be listed as well.
+    """
+
+    at: datetime
+    version: str | None
+    selector: str = ""
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """The positions by namespace (``*`` for all); pods that ended before ``since`` make no record."""
+
+    since: datetime
+    scopes: dict[str, Position] = {}
+
+    def version(self, scope: str, selector: str) -> str | None:
+        """The version from which a watch of a scope goes on; None if it must be listed."""
+        position = self.scopes.get(scope)
+        return position.version if position is not None and position.selector == selector else None
+
+    def known_until(self, *scopes: str) -> datetime:
+        """The last instant at which everything in one of these scopes was known."""
+        return max((self.scopes[scope].at for scope in scopes if scope in self.scopes), default=self.since)
+
+    def moved(self, scope: str, position: Position, kept: Collection[str]) -> "Checkpoint":
+        """With a scope read so far, and without scopes that are not among the kept ones."""
+        others = {name: place for name, place in self.scopes.items() if name in kept}
+        return Checkpoint(self.since, {**others, scope: position})
+
+
+class RunningPod(msgspec.Struct, frozen=True):
+    """A pod that has started and is not over, with all runs of its containers that were seen.
+
+    ``opened``: it has an open record; ``sighted``: it was there then, None in the state of older versions.
+    """
+
+    pod: Pod
+    runs: Runs
+    opened: bool = False
+    sighted: datetime | None = None
+
+
+class WaitingPod(msgspec.Struct, frozen=True):
+    """A pod that is over and waits for its metrics; it is asked about again when it is due."""
+
+    finished: Finished
+    since: datetime
+    due: datetime
+    attempts: int = 0
+
+
+class TrackedPods:
+    """The pods of the state (``context.pending``), and the changes to it that are not durable yet."""
+
+    def __init__(self, pending: Mapping[str, Json]) -> None:
+        self.running: Final = _restored(pending, _RUNNING, RunningPod)
+        self.waiting: Final = _restored(pending, _WAITING, WaitingPod)
+        self._changes: dict[str, Json | None] = {}
+
+    def changes(self) -> Mapping[str, Json | None]:
+        """The changes since the last call, for a batch."""
+        changes, self._changes = self._changes, {}
+        return changes
+
+    def see(self, pod: Pod, at: datetime) -> RunningPod:
+        """A pod, there at an instant, with its earlier runs, and with its start if its status was wiped."""
+        before = self.running.get(pod.uid)
+        if before is None:
+            return RunningPod(pod, runs_of(pod, {}), sighted=at)
+        if pod.status.start_time is None:
+            status = msgspec.structs.replace(pod.status, start_time=before.pod.status.start_time)
+            pod = msgspec.structs.replace(pod, status=status)
+        return RunningPod(pod, runs_of(pod, before.runs), before.opened, max(at, before.sighted or at))
+
+    def remember(self, running: RunningPod) -> None:
+        """Keep a pod that runs; one that has not changed costs nothing."""
+        before = self.running.get(running.pod.uid)
+        self.running[running.pod.uid] = running
+        if before is None or _lasting(before) != _lasting(running):
+            self.keep_sightings([running.pod.uid])
+
+    def keep_sightings(self, uids: Collection[str]) -> None:
+        """Write down when pods were last there, also of those that have not changed."""
+        for uid in self.running.keys() & uids:
+            self._changes[_RUNNING + uid] = msgspec.to_builtins(self.running[uid])
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that runs no more."""
+        if self.running.pop(uid, None) is not None:
+            self._changes[_RUNNING + uid] = None
+
+    def wait(self, waiting: WaitingPod) -> None:
+        """Keep a pod that waits for metrics."""
+        uid = waiting.finished.pod.uid
+        self.waiting[uid] = waiting
+        self._changes[_WAITING + uid] = msgspec.to_builtins(waiting)
+
+    def settle(self, uid: str) -> None:
+        """Forget a pod whose waiting is over."""
+        if self.waiting.pop(uid, None) is not None:
+            self._changes[_WAITING + uid] = None
+
+
+def _lasting(running: RunningPod) -> RunningPod:
+    """A pod without versions and the times at which the kubelet wrote, which change all the time."""
+    metadata = msgspec.structs.replace(running.pod.metadata, resource_version="", managed_fields=None)
+    status = msgspec.structs.replace(running.pod.status, conditions=None)
+    pod = msgspec.structs.replace(running.pod, metadata=metadata, status=status)
+    return msgspec.structs.replace(running, sighted=None, pod=pod)
+
+
+def _restored(pending: Mapping[str, Json], prefix: str, shape: Any) -> dict[str, Any]:  # Any: a Struct's type
+    return {
+        key.removeprefix(prefix): msgspec.convert(value, shape)
+        for key, value in pending.items()
+        if key.startswith(prefix)
+    }
+
+
+REMEMBERED: Final = timedelta(days=30)
+"""The memory of a pod that has been dealt with; after that it may be sent again, which changes nothing."""
+
+
+class Draft:
+    """A batch in the making.
+
+    Args:
+        config: how pods become records.
+        tracked: the pods known from before.
+        done: the pods that have been dealt with.
+        now: the present instant.
+        period: pods that ended before or after make no record, unless they were seen running.
+    """
+
+    def __init__(
+        self, config: KubernetesConfig, tracked: TrackedPods, done: Collection[str], now: datetime, period: Window
+    ) -> None:
+        self.outcomes: Final = Outcomes()
+        self.sighted = period.start
+        """Everything that happened before is known, as far as this batch knows."""
+        self.complaints: Final = list[str]()
+        """Faults of running pods, which have no open record; the same at their ends goes to quarantine."""
+        self._config = config
+        self._tracked = tracked
+        self._done = set(done)
+        self._now = now
+        self._period = period
+        self._seen = dict[str, datetime]()
+
+    def batch(self, checkpoint: Json = None) -> Batch:
+        """The batch of all, with the changes of the tracked pods."""
+        return self.outcomes.batch(self._seen, checkpoint, self._tracked.changes())
+
+    def take(self, events: Iterable[tuple[Happening, Pod | InvalidRecord]], listed: datetime | None = None) -> None:
+        """Take in what happened, in order.
+
+        Args:
+            events: each with its pod, or why it cannot be read.
+            listed: when they were all there, if this comes from a list. Events may be old: then a pod was there when it
+                was last written to, and so was every pod whose end comes later.
+        """
+        for event, pod in events:
+            if isinstance(pod, InvalidRecord):  # one that is still running comes again when it changes
+                raw = {"pod": msgspec.json.decode(event.raw), "gone": event.gone, "seen": self._now.isoformat()}
+                self.outcomes.add(Quarantined(_name(raw["pod"]), raw, str(pod)))
+                continue
+            at = listed or min(self._now, pod.noted_at or self._period.start)
+            self.sighted = max(self.sighted, at)
+            if pod.uid not in self._done:
+                self._classify(pod, at, gone=event.gone)
+
+    def close(self, running: RunningPod, known_until: datetime) -> None:
+        """Take in that a pod has vanished: it was there when it was last seen, or when all were known to be."""
+        if running.pod.uid not in self._done:
+            self._finish(running, max(known_until, running.sighted or known_until))
+
+    def emit(self, finished: Finished) -> None:
+        """Make the record of a pod."""
+        self.outcomes.add(convert_finished(self._config, finished))
+
+    def _classify(self, pod: Pod, at: datetime, *, gone: bool) -> None:
+        running = self._tracked.see(pod, at)
+        if gone or running.pod.terminal:
+            self._finish(running, self._now)
+        elif running.pod.status.start_time is not None:
+            self._tracked.remember(self._opened(running))
+
+    def _finish(self, running: RunningPod, at: datetime) -> None:
+        uid = running.pod.uid
+        known = uid in self._tracked.running
+        self._done.add(uid)
+        self._seen[uid] = self._now + REMEMBERED
+        self._tracked.forget(uid)
+        concluded = conclude(self._config, running.pod, running.runs, at)
+        if isinstance(concluded, Skipped):
+            self.outcomes.add(concluded)
+        elif not known and not self._within(concluded.stop):
+            self.outcomes.add(Skipped("ended outside the period"))
+        elif self._config.prometheus is None:
+            self.emit(concluded)
+        else:
+            self._tracked.wait(WaitingPod(concluded, since=self._now, due=self._now))
+
+    def _within(self, stop: datetime | None) -> bool:
+        return stop is None or self._period.start <= stop < self._period.stop
+
+    def _opened(self, running: RunningPod) -> RunningPod:
+        if running.opened or not self._config.open_records:
+            return running
+        made = convert_finished(self._config, Finished(running.pod, running.runs, None, running.pod.status.phase))
+        if isinstance(made, Converted):
+            self.outcomes.add(made)
+        else:
+            self.complaints.append(f"{made.source_id}: no open record: {made.reason}")
+        return msgspec.structs.replace(running, opened=True)
+
+
+def read_pods(happenings: Sequence[Happening]) -> Sequence[tuple[Happening, Pod | InvalidRecord]]:
+    """The pods, each as it is or with the reason why it cannot be read."""
+    return [(happening, _read(happening)) for happening in happenings]
+
+
+def _read(happening: Happening) -> Pod | InvalidRecord:
+    try:
+        return decode_pod(happening.raw)
+    except InvalidRecord as error:
+        return error
+
+
+def _name(pod: Json) -> str:
+    try:
+        found = msgspec.convert(pod["metadata"], dict[str, Json])
+    except (msgspec.ValidationError, TypeError, LookupError):
+        found = {}
+    return "/".join(str(found.get(name, "?"))[:253] for name in ("namespace", "name", "uid"))
+
 
 _NO_END: Final = datetime.max.replace(tzinfo=UTC)
 

@@ -1,11 +1,10 @@
-"""The members of a pod's JSON that matter to accounting; all others are left behind when it is decoded.
+"""The parts of a pod that accounting needs: its JSON, its times and end, its resources."""
 
-The members are those of the core API v1 (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/).
-Decoded pods can be written as JSON again and be kept: some hundred bytes instead of ten thousand.
-"""
-
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from decimal import Decimal
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -197,3 +196,236 @@ def _slim(pod: Pod) -> Pod:
     last = tuple(each for each in writers if each.manager == KUBELET or (latest is not None and each.time == latest))
     slim = msgspec.structs.replace(metadata, annotations=kept or None, managed_fields=last or None)
     return msgspec.structs.replace(pod, metadata=slim)
+
+
+_NEVER: Final = 1971
+"""Kubernetes writes the years 1 and 1970 where it does not know a time."""
+
+_STOPPING: Final = {"Ready": "False", "ContainersReady": "False", "DisruptionTarget": "True"}
+"""Conditions that change when containers stop."""
+
+Runs: TypeAlias = dict[str, dict[str, str | None]]
+"""By container the start of each of its runs and its end, None while it goes on; ISO 8601, since it is kept as JSON."""
+
+
+def known(moment: datetime | None) -> datetime | None:
+    """The instant, unless it is one that Kubernetes writes for none."""
+    return moment if moment is not None and moment.year >= _NEVER else None
+
+
+def runs_of(pod: Pod, earlier: Runs) -> Runs:
+    """All runs of the containers that are known: what the status says now, and what it said before.
+
+    A status names the present run of a container and the one before it; those before are known by watching alone.
+    """
+    found: Runs = {name: dict(spans) for name, spans in earlier.items()}
+    for status in pod.statuses:
+        spans = found.setdefault(status.name, {})
+        states = [state for state in (status.last_state, status.state) if state is not None]
+        for span in (span for state in states for span in (state.terminated, state.running) if span is not None):
+            start, end = known(span.started_at), known(span.finished_at)
+            if start is not None:
+                spans[start.isoformat()] = end.isoformat() if end else spans.get(start.isoformat())
+    return {name: spans for name, spans in found.items() if spans}
+
+
+def seconds_by_container(runs: Runs, stop: datetime) -> Mapping[str, int]:
+    """The time of each container in whole seconds, all its runs together."""
+    return {name: sum(_seconds(start, end) for start, end in _bounded(spans, stop)) for name, spans in runs.items()}
+
+
+def _bounded(spans: Mapping[str, str | None], stop: datetime) -> Iterable[tuple[datetime, datetime]]:
+    """The runs of one container: each ends at the latest when the next one starts, and the last one with the pod.
+
+    Ends are lost: a kubelet's status names two runs, and nobody may have looked at the ones before.
+    """
+    known_ends = {datetime.fromisoformat(start): _instant(end) for start, end in spans.items()}
+    starts = sorted(known_ends)
+    for start, latest in zip(starts, [*starts[1:], stop], strict=True):
+        yield start, min(known_ends[start] or latest, latest)
+
+
+def _seconds(start: datetime, end: datetime) -> int:
+    return max(0, int((end - start).total_seconds()))
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def ended_at(pod: Pod, runs: Runs, seen: datetime) -> datetime:
+    """The end of a pod that is over, or was deleted.
+
+    The last end of its containers, as with AUDITOR, if all of them have ended. Otherwise a deletion ended it, whose
+    time Kubernetes notes as a latest one. In a terminal phase the statuses of containers may be lost (an eviction), or
+    say that they still run or wait for their image: then its conditions changed, or the kubelet last wrote its status.
+    If nothing says anything, it ended when it was seen to be over.
+    """
+    ends = [end for end in _last_ends(runs) if end is not None]
+    if _all_ended(pod, runs):
+        return max(ends)
+    conditions = [each for each in pod.status.conditions or () if _STOPPING.get(each.type) == each.status]
+    writers = [each for each in pod.metadata.managed_fields or () if each.manager == KUBELET]
+    said = [known(each.last_transition_time) for each in conditions] + [known(each.time) for each in writers]
+    changed = [moment for moment in said if moment is not None and moment <= seen] if pod.terminal else []
+    gone = min(known(pod.metadata.deletion_timestamp) or seen, seen)
+    return max([*ends, *(changed or [gone])])
+
+
+def _last_ends(runs: Runs) -> Sequence[datetime | None]:
+    """By container the end of its last run; ends of earlier ones say nothing of the pod's."""
+    return [_instant(spans[max(spans, key=datetime.fromisoformat)]) for spans in runs.values()]
+
+
+def _all_ended(pod: Pod, runs: Runs) -> bool:
+    if not runs or None in _last_ends(runs):
+        return False
+    initial = {each.name for each in pod.spec.init_containers or ()}
+    over = all(_says_its_end(status) for status in pod.status.container_statuses or ())
+    return _failed_at_start(pod) or (over and not initial.issuperset(runs))
+
+
+def _says_its_end(status: ContainerStatus) -> bool:
+    """True if it ended and waits for no other try; one that was lost with its node has no times."""
+    ended = status.state.terminated if status.state is not None else None
+    return ended is not None and known(ended.finished_at) is not None
+
+
+def _failed_at_start(pod: Pod) -> bool:
+    """True if an init container ended the pod, so that the others never ran."""
+    states = [status.state for status in pod.status.init_container_statuses or () if status.state is not None]
+    return pod.terminal and any(state.terminated and state.terminated.exit_code for state in states)
+
+
+Side = Literal["limits", "requests"]
+SIDES: Final[tuple[Side, ...]] = ("limits", "requests")
+_NONE: Final = Decimal(0)
+_CPU: Final = "cpu"
+
+Amounts = Mapping[str, Decimal]
+
+_QUANTITY: Final = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}))"
+    r"(?:[eE](?P<exponent>[+-]?[0-9]{1,2})|(?P<suffix>[KMGTPE]i|[numkMGTPE])?)"
+)
+_SUFFIXES: Final = {
+    **{name: Decimal(1024) ** power for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
+    **{name: Decimal(1000) ** power for power, name in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
+    **{name: Decimal(1000) ** -power for power, name in enumerate(("m", "u", "n"), start=1)},
+}
+
+
+def parse_quantity(text: str) -> Decimal:
+    """The number that a quantity stands for.
+
+    Raises:
+        InvalidRecord: the text is no quantity.
+    """
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        raise InvalidRecord(f"{text[:60]!r} is no quantity such as 500m, 1.5Gi or 2e3")
+    scale = Decimal(10) ** int(match["exponent"] or 0) * _SUFFIXES.get(match["suffix"] or "", Decimal(1))
+    return Decimal(match["number"]) * scale
+
+
+def granted(pod: Pod, side: Side) -> Amounts:
+    """The amounts that the pod held, by resource, in cores, bytes and pieces.
+
+    Containers run side by side and add up; init containers run one after the other before them, so the largest counts
+    where it is larger; init containers that restart always (sidecars) run with all that follow them. A runtime's
+    overhead belongs to the requests. Limits hold for a pod if every container has one: without it there is none. What
+    is said of the pod as a whole (``spec.resources``) wins.
+
+    Raises:
+        InvalidRecord: a quantity cannot be read; the text names container and resource.
+    """
+    orders = _Orders(pod, side)
+    amounts = {name: orders.together(name) for name in orders.names}
+    return {name: amount for name, amount in {**amounts, **orders.whole}.items() if amount is not None}
+
+
+class _Orders:
+    """The limits or the requests of one pod."""
+
+    def __init__(self, pod: Pod, side: Side) -> None:
+        actual = {status.name: status.resources for status in pod.statuses if status.resources is not None}
+        started = pod.spec.init_containers or ()
+        self._side: Side = side
+        self.by_name = {
+            each.name: _read(each.name, actual.get(each.name) or each.resources, side)
+            for each in (*started, *pod.spec.containers)
+        }
+        self._regular = pod.spec.containers
+        self._initial = started
+        overhead = pod.spec.overhead if side == "requests" else None
+        self._overhead = _quantities("overhead", overhead)
+        self.whole = _read("the pod", pod.spec.resources, side)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for amounts in self.by_name.values() for name in amounts)
+
+    def together(self, name: str) -> Decimal | None:
+        lasting = (*self._regular, *(each for each in self._initial if _is_sidecar(each)))
+        if self._side == "limits" and any(name not in self.by_name[each.name] for each in lasting):
+            return None
+        steady = sum((self._amount(each, name) for each in lasting), _NONE)
+        return max(steady, self._at_start(name)) + self._overhead.get(name, _NONE)
+
+    def _at_start(self, name: str) -> Decimal:
+        beside, peak = _NONE, _NONE
+        for each in self._initial:
+            peak = max(peak, beside + self._amount(each, name))
+            beside += self._amount(each, name) if _is_sidecar(each) else _NONE
+        return peak
+
+    def _amount(self, container: Container, name: str) -> Decimal:
+        return self.by_name[container.name].get(name, _NONE)
+
+
+def core_seconds(pod: Pod, side: Side, runs: Runs, start: datetime, stop: datetime) -> Decimal | None:
+    """CPU limits or requests times the time for which they were held, over all runs of all containers.
+
+    None if it has no limit (a container is without one) or no request.
+
+    Raises:
+        InvalidRecord: a quantity cannot be read.
+    """
+    if granted(pod, side).get(_CPU) is None:
+        return None
+    orders, whole = _Orders(pod, side), max(0, int((stop - start).total_seconds()))
+    seconds = seconds_by_container(runs, stop) or dict.fromkeys(_unseen(pod), whole)
+    if _CPU in orders.whole:
+        return orders.whole[_CPU] * (whole if seconds else 0)
+    cpus = {name: granted.get(_CPU, _NONE) for name, granted in orders.by_name.items()}
+    return sum((cpus.get(name, _NONE) * ran for name, ran in seconds.items()), _NONE)
+
+
+def _unseen(pod: Pod) -> Iterable[str]:
+    """Containers that may have run although nothing is known of it: they count for the pod's whole time.
+
+    Statuses get lost when a pod is evicted. One that says that a container waits (for its image) is none of these.
+    """
+    if pod.status.phase == "Pending":
+        return ()
+    waiting = {status.name for status in pod.status.container_statuses or () if status.waits}
+    return [each.name for each in pod.spec.containers if each.name not in waiting]
+
+
+def _is_sidecar(container: Container) -> bool:
+    return container.restart_policy == "Always"
+
+
+def _read(where: str, resources: Resources | None, side: Side) -> Amounts:
+    given = None if resources is None else resources.limits if side == "limits" else resources.requests
+    return _quantities(f"{where}: {side}", given)
+
+
+def _quantities(where: str, given: Mapping[str, str | int | float] | None) -> Amounts:
+    found: dict[str, Decimal] = {}
+    for name, text in (given or {}).items():
+        try:
+            found[name] = parse_quantity(str(text))
+        except InvalidRecord as error:
+            raise InvalidRecord(f"{where}.{name}: {error}") from error
+    return found

@@ -13,7 +13,7 @@ import msgspec
 
 from auditord_builtin.kubernetes.config import Prometheus
 from auditord_builtin.kubernetes.conversion import Finished
-from auditord_builtin.kubernetes.runs import known
+from auditord_builtin.kubernetes.pods import known
 from auditord_hookspecs import AuditordError, CollectorContext, HttpAnswer, HttpClient, HttpOptions, InvalidHttpAnswer
 from auditord_hookspecs.http import HttpError
 

@@ -1,18 +1,184 @@
-"""Lists in pages and stretches of a watch: what happened to pods, and from which version on the rest is to be read."""
+"""Read pods from the Kubernetes API: connect, list in pages, watch for changes."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import importlib
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
+import aiohttp
 import anyio
 import msgspec
 import stamina
 
-from auditord_builtin.kubernetes.connection import Cluster, Expired, Unreachable
+from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_hookspecs import AuditordError
+
+ALL: Final = "*"
+_MAX_LINE: Final = 64 * 1024 * 1024
+_FAULTS: Final = (aiohttp.ClientError, OSError, TimeoutError)
+
+
+class Unreachable(AuditordError):
+    """The API server did not answer, or an answer was cut.
+
+    Remedy:
+        `auditord doctor` tries the way to the cluster, and what the service account may list; the collector goes on
+        from where it was.
+    """
+
+
+class Expired(AuditordError):
+    """The version or token is too old for the API server (410 Gone).
+
+    Remedy:
+        none: the collector lists all pods again by itself.
+    """
+
+
+class Cluster:
+    """Pods of a cluster, over an open connection; ``api`` is the core API of kubernetes-asyncio."""
+
+    def __init__(self, api: Any, config: KubernetesConfig) -> None:  # Any: the library has no types that help here
+        self._api = api
+        self._selector: Final = {"label_selector": config.selector} if config.selector else {}
+        self._timeout: Final = config.request_timeout
+
+    async def page(self, scope: str, limit: int, token: str) -> bytes:
+        """A page of the list of pods of a namespace, or of all (``*``), as JSON.
+
+        ``limit`` pods at most (0: all), from the end of the page before (``token``; empty: the first page).
+
+        Raises:
+            Expired: the token is too old.
+            Unreachable: no complete answer came.
+            AuditordError: it is refused.
+        """
+        options = {**({"limit": limit} if limit else {}), **({"_continue": token} if token else {})}
+        try:
+            with anyio.fail_after(self._timeout.total_seconds()):
+                async with self._answer(scope, **options) as answer:
+                    return await answer.read()
+        except _FAULTS as error:
+            raise Unreachable(f"{_named(scope)}: no list of pods: {_describe(error)}") from error
+
+    @asynccontextmanager
+    async def watched(self, scope: str, version: str, patience: timedelta) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """The events from a version on, as lines of JSON; they end when the server has had enough.
+
+        Raises:
+            Expired: the version is too old.
+            Unreachable: the connection was cut, while opening or later.
+            AuditordError: it is refused.
+        """
+        seconds = max(1, int(patience.total_seconds()))
+        options = {"watch": True, "allow_watch_bookmarks": True, "resource_version": version}
+        try:
+            async with self._answer(scope, **options, timeout_seconds=seconds) as answer:
+                yield _lines(answer)
+        except _FAULTS as error:
+            raise Unreachable(f"{_named(scope)}: watching was cut: {_describe(error)}") from error
+
+    async def uid_of(self, namespace: str, name: str) -> str | None:
+        """The uid of the pod that has a name now, or None.
+
+        Raises:
+            Unreachable: no complete answer came.
+        """
+        try:
+            with anyio.fail_after(self._timeout.total_seconds()):
+                answer = await self._api.read_namespaced_pod(name, namespace, _preload_content=False)
+                async with answer:
+                    if answer.status == HTTPStatus.NOT_FOUND:
+                        return None
+                    await _check(namespace, answer)
+                    return str((await answer.json())["metadata"]["uid"])
+        except _FAULTS as error:
+            raise Unreachable(f"{_named(namespace)}: no answer about pod {name}: {_describe(error)}") from error
+
+    @asynccontextmanager
+    async def _answer(self, scope: str, **options: Any) -> AsyncGenerator[aiohttp.ClientResponse]:
+        if scope == ALL:
+            asked = self._api.list_pod_for_all_namespaces
+        else:
+            asked, options = self._api.list_namespaced_pod, {"namespace": scope, **options}
+        timeout = (self._timeout.total_seconds(), None)  # for the connection; a silent watch is no fault
+        answer: aiohttp.ClientResponse = await asked(
+            **self._selector, **options, _preload_content=False, _request_timeout=timeout
+        )
+        async with answer:
+            await _check(scope, answer)
+            yield answer
+
+
+async def _check(scope: str, answer: aiohttp.ClientResponse) -> None:
+    if answer.status == HTTPStatus.OK:
+        return
+    text = (await answer.text(errors="replace"))[:300]
+    if answer.status == HTTPStatus.GONE:
+        raise Expired(f"{_named(scope)}: {text}")
+    if answer.status == HTTPStatus.TOO_MANY_REQUESTS or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise Unreachable(f"{_named(scope)}: the API server answered {answer.status}: {text}")
+    hint = "; it needs the verbs list, watch and get on pods" if answer.status == HTTPStatus.FORBIDDEN else ""
+    raise AuditordError(f"{_named(scope)}: the API server refuses ({answer.status}): {text}{hint}")
+
+
+async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Whole lines; what is left when the connection ends was cut."""
+    rest = b""
+    async for chunk in answer.content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > _MAX_LINE:
+            raise AuditordError(f"the API server sends an event of more than {_MAX_LINE} bytes")
+        for line in lines:
+            if line.strip():
+                yield line
+
+
+def _named(scope: str) -> str:
+    return "all namespaces" if scope == ALL else f"namespace {scope}"
+
+
+def _describe(error: BaseException) -> str:
+    """A fault of a connection in a few words; some have no text."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+@asynccontextmanager
+async def opened(config: KubernetesConfig) -> AsyncGenerator[Cluster]:
+    """The cluster that the configuration means.
+
+    Raises:
+        AuditordError: the library is not installed, or there is no way to reach a cluster.
+    """
+    try:
+        library = importlib.import_module("kubernetes_asyncio")
+    except ImportError as error:
+        text = "kubernetes-asyncio is not installed: pip install 'auditord[kubernetes]'"
+        raise AuditordError(text) from error
+    settings = library.client.Configuration()
+    try:
+        await _load(library, settings, config)
+        settings.connection_pool_maxsize = 0  # no limit: every namespace is watched at the same time
+        client = library.client.ApiClient(configuration=settings)
+    except (library.config.ConfigException, OSError) as error:
+        raise AuditordError(f"no way to reach a cluster: {error}; set kubeconfig?") from error
+    async with client:
+        yield Cluster(library.client.CoreV1Api(client), config)
+
+
+async def _load(library: Any, settings: Any, config: KubernetesConfig) -> None:  # Any: see Cluster
+    if config.kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        library.config.load_incluster_config(client_configuration=settings)
+        return
+    file = None if config.kubeconfig is None else str(config.kubeconfig)
+    await library.config.load_kube_config(
+        file, context=config.kube_context, client_configuration=settings, persist_config=False
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """The kind ``priority``."""
-    yield Deferred("priority", partial(resolve_name, "auditord_builtin.priority.kinds:PRIORITY"))
+    yield Deferred("priority", partial(resolve_name, "auditord_builtin.priority.running:PRIORITY"))
 
 
 @hookimpl

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from auditord_builtin.priority.computing import Targets, rounded
+from auditord_builtin.priority.usage import Targets, rounded
 from auditord_hookspecs import Chart, Column, PanelContext, PanelPart, Series, Table
 
 RUNS_FOR: Final = timedelta(days=3)

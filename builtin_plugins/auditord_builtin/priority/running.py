@@ -1,11 +1,9 @@
-"""One run: usage, priorities, commands, state.
-
-Commands are templates that become argument vectors; no shell ever sees them.
-"""
+"""The kind ``priority``, and a run of it: compute priorities from usage, and run the commands that set them."""
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
@@ -13,11 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from auditord_builtin.priority import metrics
-from auditord_builtin.priority.computing import Targets, rounded, smoothed, targets
 from auditord_builtin.priority.config import PriorityConfig
 from auditord_builtin.priority.history import read_state
-from auditord_builtin.priority.usage import Usage, look_up_usage
-from auditord_hookspecs import AuditordError, CommandFailed, PluginContext
+from auditord_builtin.priority.importing import import_config
+from auditord_builtin.priority.usage import Targets, Usage, look_up_usage, rounded, smoothed, targets
+from auditord_hookspecs import AuditordError, CommandFailed, Context, PluginContext, PluginKind
+from auditord_hookspecs.checks import Finding, Severity
 
 _PLACEHOLDER: Final = re.compile(r"\{(priority|resources?|group|[1-9]\d*)\}", re.ASCII)
 
@@ -116,3 +115,21 @@ def printed(usage: Fraction) -> str:
     """As AUDITOR prints it: the shortest decimal that is read as the same 64-bit float, without exponent."""
     text = format(Decimal(repr(float(usage))), "f")
     return text.removesuffix(".0")
+
+
+async def check(config: PriorityConfig, _: Context) -> AsyncGenerator[Finding, None]:
+    """Look for the programs that set priorities; none is run, since only its author knows what it does then."""
+    for program in dict.fromkeys(shlex.split(command)[0] for command in config.commands):
+        if shutil.which(program) is None:
+            yield Finding(Severity.FAILURE, program, "there is no such program", "install it, or name its path")
+        else:
+            yield Finding(Severity.OK, program, "it is there")
+
+
+PRIORITY: Final = PluginKind(
+    name="priority",
+    config=PriorityConfig,
+    run=set_priorities,
+    import_config=import_config,
+    check=check,
+)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 @hookimpl
 def auditord_senders() -> Iterable[Deferred[SenderKind[Any]]]:  # Any: of each kind's model
     """The kind ``remote``."""
-    yield Deferred("remote", partial(resolve_name, "auditord_builtin.remote.kinds:REMOTE"))
+    yield Deferred("remote", partial(resolve_name, "auditord_builtin.remote.delivery:REMOTE"))
 
 
 @hookimpl

@@ -1,20 +1,21 @@
-"""Delivering entries of the send-queue over the wire contract, to AUDITOR as well as to auditord.
-
-A bulk is all or nothing there and does not say which record was the reason, so it is halved until the reason is alone.
-A record that was stored before a fault comes again with the whole batch, and then counts as delivered.
-"""
+"""The sender ``remote``: deliver entries of the send-queue over the wire contract, to AUDITOR or auditord."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
 import msgspec
+from pydantic import Field, field_validator
 
 from auditord.client import (
     AnsweredError,
     AsyncClient,
+    ClientError,
     ConnectionFailed,
     InvalidAnswer,
     RecordExists,
@@ -22,8 +23,68 @@ from auditord.client import (
     ServerFailed,
     UnknownRecord,
 )
-from auditord_builtin.remote.conflicts import Remedy, remedy, same_content
-from auditord_hookspecs import Close, Entry, Record, RecordsRejected, Replace
+from auditord.client.connection import Server
+from auditord_hookspecs import (
+    AuditordError,
+    Close,
+    Context,
+    Duration,
+    Entry,
+    InstanceConfig,
+    Record,
+    RecordsRejected,
+    Replace,
+    Secret,
+    Sender,
+    SenderContext,
+    SenderKind,
+)
+from auditord_hookspecs.checks import Finding, Severity
+from auditord_hookspecs.http import HttpOptions
+from auditord_hookspecs.records import PROVENANCE_KEYS
+from auditord_hookspecs.sources import TlsFiles
+
+
+class Remedy(Enum):
+    """The step to take."""
+
+    NOTHING = "it is there"
+    STOP = "set its stop time"
+    OTHER_ID = "the id belongs to another run"
+    NONE = "the wire contract has no request for it"
+
+
+def remedy(stored: Record, offered: Record, *, overwrite: bool) -> Remedy:
+    """Choose how the destination gets the record.
+
+    Args:
+        stored: the record there.
+        offered: the record to insert.
+        overwrite: True if it is to replace the other one, as far as the contract can do that: the stop time.
+    """
+    if stored.start_time != offered.start_time:
+        return Remedy.NOTHING if _came_back(stored, offered) else Remedy.OTHER_ID
+    moved = offered.stop_time is not None and stored.stop_time != offered.stop_time
+    # Labels cannot be corrected there; the times of a finished record can.
+    only_labels = stored.stop_time is not None and stored.components == offered.components
+    if overwrite and not (same_content(stored, offered) or (moved and only_labels)):
+        return Remedy.NONE
+    return Remedy.STOP if moved and (overwrite or stored.stop_time is None) else Remedy.NOTHING
+
+
+def same_content(stored: Record, offered: Record) -> bool:
+    """Compare meta and components, but for meta keys that say who made the record."""
+    return _meta(stored) == _meta(offered) and stored.components == offered.components
+
+
+def _came_back(stored: Record, offered: Record) -> bool:
+    """An open record is posted again when its drone comes back, with a start of its own."""
+    return stored.stop_time is None and offered.stop_time is None and same_content(stored, offered)
+
+
+def _meta(record: Record) -> dict[str, tuple[str, ...]]:
+    return {key: values for key, values in (record.meta or {}).items() if key not in PROVENANCE_KEYS}
+
 
 ABOUT_THE_RECORD: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
@@ -203,3 +264,66 @@ async def _twice(post: Callable[[], Awaitable[object]]) -> None:
 def _raise_unless_about_a_record(error: RecordExists | Refused) -> None:
     if isinstance(error, AnsweredError) and error.status not in ABOUT_THE_RECORD:
         raise error
+
+
+MAX_BATCH: Final = 500
+RETRY_SECONDS: Final = 0.1
+_PATIENCE: Final = timedelta(seconds=10)
+
+
+class RemoteConfig(InstanceConfig):
+    """Ships records to an auditord or an AUDITOR elsewhere."""
+
+    url: str = Field(description="Where it is: http://host:port or https://host:port.")
+    open_records: bool = Field(
+        default=False,
+        description="Whether records without stop time go out as well; otherwise a record goes out when it ends.",
+    )
+    batch_size: int = Field(default=MAX_BATCH, ge=1, le=MAX_BATCH, description="How many records go into one request.")
+    timeout: Duration = Field(
+        default=timedelta(seconds=30), gt=timedelta(0), description="How long the server may be silent."
+    )
+    tls: TlsFiles = TlsFiles()
+    token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
+
+    @field_validator("url")
+    @classmethod
+    def _of_a_server(cls, url: str) -> str:
+        try:
+            return Server(url).url
+        except ClientError as error:
+            raise ValueError(str(error)) from error
+
+
+@asynccontextmanager
+async def open_remote(config: RemoteConfig, context: SenderContext) -> AsyncGenerator[Sender, None]:
+    """A client for the destination; only sending shows that it is there."""
+    client = AsyncClient(
+        config.url,
+        tls=config.tls,
+        token=None if config.token is None else config.token.get_secret_value(),
+        timeout=config.timeout.total_seconds(),
+        retry_waits=(RETRY_SECONDS,),  # the host waits longer after each fault that stays, and says so
+    )
+    async with client:
+        yield RemoteSender(client, context.log, open_records=config.open_records, batch_size=config.batch_size)
+
+
+async def check(config: RemoteConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """Ask the destination for its health; it is not asked whether it would take our records."""
+    options = HttpOptions(tls=config.tls, timeout=_PATIENCE, attempts=1)
+    try:
+        async with context.http(options) as http:
+            answer = await http.request("GET", f"{config.url}/health_check")
+    except AuditordError as error:
+        remedy = "is the server running, and are url and tls right? records wait in the spool until it answers"
+        yield Finding(Severity.FAILURE, config.url, str(error), remedy)
+        return
+    if answer.status == HTTPStatus.OK:
+        yield Finding(Severity.OK, config.url, "it answers, and is healthy")
+    else:
+        text = f"/health_check answers {answer.status}: it is not healthy, or no auditord and no AUDITOR"
+        yield Finding(Severity.FAILURE, config.url, text, "auditord doctor over there, or correct url")
+
+
+REMOTE: Final = SenderKind(name="remote", config=RemoteConfig, open=open_remote, batch_size=MAX_BATCH, check=check)

@@ -1,16 +1,14 @@
 """Collects the finished jobs of Slurm clusters, under the ids, labels and components that AUDITOR uses.
 
-The way of a row of sacct to a record, file by file:
+From a row of sacct to a record:
 
-1. ``collecting``: what is due since the checkpoint, or is collected again; what is not known yet makes a batch.
-2. ``query``: a period in calls of sacct, shorter ones where a limit is met; from the bytes that it prints to rows.
-3. ``runs``: rows that belong to one run of a job, its state and its end; the runs that ended within the period.
-4. ``merging``: one row of a run and its steps.
-5. ``conversion``: a run becomes a record, is left out or goes to quarantine.
+1. ``collecting`` goes through the periods that are due since the checkpoint, or that are collected again.
+2. ``query`` calls sacct, for shorter periods where a limit is met, and cuts its output into rows.
+3. ``runs`` puts together the rows of one run of a job, and finds its state and its end.
+4. ``conversion`` merges a run and its steps into one row, and turns it into a record, or a quarantined job.
 
-``epilog`` has the second kind, which reads notes of ended jobs; it asks slurmctld first and uses 2 to 5 for the rest.
-``config`` has the options, ``importing`` reads AUDITOR's, ``inventory`` lists jobs for audits, ``kinds`` declares
-both, with what ``auditord doctor`` looks at, ``detecting`` for ``auditord init``, ``demo`` plays a recorded sacct.
+``epilog`` is the second kind, ``slurm_epilog``. It reads notes of ended jobs, asks slurmctld first, and uses steps 2 to
+4 for the rest. ``kinds`` declares both kinds.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,7 @@
 """Plugin ``utilisation``: the usage of sites, groups and users, as a CSV file and as mails, once a month or week.
 
-``running`` is a run over the ``periods`` that are due, ``state`` what it remembers. ``question`` asks the store for
-sums (``usage``; ``energy`` estimates what was not measured), ``report`` makes rows and notes of them, ``tables`` and
-``page`` the texts. ``delivery`` sends them, ``mail`` speaks SMTP. ``commands`` is ``auditord report``, ``config`` has
-the options, ``importing`` reads AUDITOR's.
+``running`` declares the kind and goes through the ``periods`` that are due; ``state`` remembers which were reported and
+mailed. ``usage`` asks the store for sums, ``report`` turns them into tables and pages, and ``mail`` sends them.
 """
 
 from collections.abc import Iterable
@@ -22,7 +20,7 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """The kind ``utilisation``."""
-    yield Deferred("utilisation", partial(resolve_name, "auditord_builtin.utilisation.kinds:UTILISATION"))
+    yield Deferred("utilisation", partial(resolve_name, "auditord_builtin.utilisation.running:UTILISATION"))
 
 
 @hookimpl

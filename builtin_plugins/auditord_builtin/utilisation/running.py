@@ -1,18 +1,21 @@
-"""A run: reports that are due are written and mailed, in this order; the next one goes on after a killed run."""
+"""The kind ``utilisation``, and a run of it: write and mail the reports that are due."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
 
 import anyio.to_thread
 
-from auditord_builtin.utilisation.config import UserMail, UtilisationConfig
-from auditord_builtin.utilisation.delivery import Addressed, Delivery, Undelivered, reports_to_users
+from auditord_builtin.utilisation.config import Server, UserMail, UtilisationConfig
+from auditord_builtin.utilisation.importing import import_config
+from auditord_builtin.utilisation.mail import Addressed, Delivery, Undelivered, greet, reports_to_users
 from auditord_builtin.utilisation.periods import Period
-from auditord_builtin.utilisation.question import Usages
-from auditord_builtin.utilisation.report import Report, ask, report_on, silent_sites
+from auditord_builtin.utilisation.report import Report, as_csv, ask, report_on, silent_sites
 from auditord_builtin.utilisation.state import REPORTED, ReportedState, Series
-from auditord_builtin.utilisation.tables import as_csv
-from auditord_hookspecs import AuditordError, PluginContext
+from auditord_builtin.utilisation.usage import Usages
+from auditord_hookspecs import AuditordError, Context, PluginContext, PluginKind
+from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_folder, check_readable
 from auditord_hookspecs.folders import SharedFolder
 from auditord_hookspecs.wording import counted
 
@@ -142,3 +145,37 @@ class _Work:
         if not outcome.busy and not self.context.dry_run:
             await self.state.note_done(series, period, [each.key for each in reports])
         return outcome
+
+
+async def check(config: UtilisationConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """Look at the folder of the tables, the file with CO2 figures, and the mail server; no mail is sent."""
+    if config.csv is not None:
+        yield check_folder(config.csv.folder, "make the folder, and let this user write there")
+    if config.energy.grid_intensity is not None:
+        yield check_readable(config.energy.grid_intensity.file, "put the file there, and let this user read it")
+    if config.mail is not None:
+        server = config.mail.server
+        if server.ca is not None:
+            yield check_certificate(server.ca, context.now())
+        yield await _check_mail(server)
+
+
+async def _check_mail(server: Server) -> Finding:
+    subject = f"{server.host}:{server.port_number}"
+    try:
+        await greet(server)
+    except AuditordError as error:
+        return Finding(Severity.FAILURE, subject, str(error), "compare mail.server with the mail server's options")
+    login = ", and takes the login" if server.user else ""
+    return Finding(Severity.OK, subject, f"the mail server answers{login}")
+
+
+UTILISATION: Final = PluginKind(
+    name="utilisation",
+    config=UtilisationConfig,
+    run=run_utilisation,
+    interval=timedelta(hours=1),
+    timeout=timedelta(hours=4),
+    import_config=import_config,
+    check=check,
+)

@@ -1,14 +1,36 @@
-"""The usage of jobs as exact sums that can be added, and the totals that are made of them.
+"""The usage behind a report: one query to the store, exact sums, energy and CO2."""
 
-Nothing known is not zero: a total is None if nothing is known of it, and what is left out of a total is counted
-beside it. Ratios are of sums (a job of a thousand core hours weighs a thousand times as much as a job of one), and only
-of the jobs whose both sides are known.
-"""
-
+import csv
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from io import TextIOWrapper
+from itertools import accumulate
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeAlias
+
+from auditord_builtin.utilisation.config import Energy, GridIntensity, NameRule, SiteEnergy, TimeUnit, UtilisationConfig
+from auditord_builtin.utilisation.periods import Period
+from auditord_hookspecs import (
+    AggregateQuery,
+    Aggregates,
+    AuditordError,
+    CalendarPeriod,
+    CalendarUnit,
+    ComponentPresent,
+    ComponentUsage,
+    Dimension,
+    Group,
+    MetaValue,
+    UsageSums,
+    Window,
+)
+from auditord_hookspecs.folders import UnsafePath, open_regular
+from auditord_hookspecs.query import TimeField, stopped_within
 
 HOUR: Final = 3_600
 _ZERO: Final = Fraction(0)
@@ -140,3 +162,225 @@ def _hours(seconds: Fraction | int) -> Fraction:
 
 def _gib_hours(byte_seconds: Fraction) -> Fraction:
     return byte_seconds / 2**30 / HOUR
+
+
+JOULES_PER_KWH: Final = 3_600_000
+_NOTHING: Final = SiteEnergy()
+
+
+class BadIntensity(AuditordError):
+    """The file of the grid's CO2 cannot be used.
+
+    Remedy:
+        mend the file that the text names, or leave `grid_intensity` out; the report is made at the next run.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Intensity:
+    """Kilograms of CO2 per kWh by days of UTC, each the mean of its values; ``sums`` are of the days up to each."""
+
+    days: Sequence[date]
+    sums: Sequence[Fraction]
+
+    def mean(self, first: date, last: date) -> Fraction | None:
+        """The mean over some days, or None unless each of them has values."""
+        begin, end = bisect_left(self.days, first), bisect_left(self.days, last)
+        if end >= len(self.days) or end - begin != (last - first).days:
+            return None
+        if self.days[begin] != first or self.days[end] != last:
+            return None
+        before = self.sums[begin - 1] if begin else Fraction(0)
+        return (self.sums[end] - before) / (end - begin + 1)
+
+
+def read_intensity(options: GridIntensity) -> Intensity:
+    """The file's values.
+
+    Raises:
+        BadIntensity: it cannot be read, lacks a column, or has a value that is none.
+    """
+    try:
+        with open_regular(options.file) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+            return intensity_of(csv.DictReader(text), options)
+    except (OSError, UnsafePath, UnicodeDecodeError, csv.Error, ValueError, InvalidOperation) as error:
+        raise BadIntensity(f"grid_intensity: {options.file} cannot be used: {error}") from error
+
+
+def intensity_of(rows: Iterable[Mapping[str, str | None]], options: GridIntensity) -> Intensity:
+    """The intensity of the file's rows.
+
+    Raises:
+        ValueError: a column is missing or has a value that is none.
+    """
+    by_day: defaultdict[date, list[Fraction]] = defaultdict(list)
+    for number, row in enumerate(rows, 2):
+        time, value = row.get(options.time_column), row.get(options.value_column)
+        if not time or not value:
+            raise ValueError(f"line {number} has no {options.time_column} or no {options.value_column}")
+        by_day[_day(time)].append(_per_kwh(value, number) * Fraction(options.factor))
+    days = sorted(by_day)
+    return Intensity(days, list(accumulate(sum(by_day[day], Fraction(0)) / len(by_day[day]) for day in days)))
+
+
+def _day(text: str) -> date:
+    moment = datetime.fromisoformat(text.strip())
+    return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)).date()
+
+
+def _per_kwh(text: str, number: int) -> Fraction:
+    value = Decimal(text.strip())
+    if not value.is_finite() or value < 0:
+        raise ValueError(f"line {number}: '{text}' is no amount of CO2")
+    return Fraction(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimator:
+    """Estimates the energy of jobs, and the CO2 that the grid emitted for it, by its intensity if that is known."""
+
+    options: Energy
+    intensity: Intensity | None = None
+
+    def energy(self, site: str | None, core_time: int, joules: int | None) -> Fraction | None:
+        """KWh of some jobs, with what the building adds, of joules if they were measured; None if that is not known."""
+        here = self._here(site)
+        pue = Fraction(self.options.pue if here.pue is None else here.pue)
+        if joules is not None:
+            return Fraction(joules, JOULES_PER_KWH) * pue
+        watt = self.options.watt_per_core if here.watt_per_core is None else here.watt_per_core
+        return None if watt is None else Fraction(watt) * core_time / JOULES_PER_KWH * pue
+
+    def co2(self, site: str | None, kwh: Fraction, days: tuple[date, date] | None) -> Fraction | None:
+        """Kg for energy of some days, from the first to the last; None if that is not known.
+
+        A constant of the site goes before the grid's values.
+        """
+        here = self._here(site).co2_per_kwh
+        if here is not None:
+            return kwh * Fraction(here)
+        mean = self.intensity.mean(*days) if self.intensity is not None and days is not None else None
+        if mean is None and self.options.co2_per_kwh is not None:
+            mean = Fraction(self.options.co2_per_kwh)
+        return None if mean is None else kwh * mean
+
+    def _here(self, site: str | None) -> SiteEnergy:
+        return _NOTHING if site is None else self.options.sites.get(site, _NOTHING)
+
+
+_DAYS: Final = (CalendarPeriod(CalendarUnit.DAY, TimeField.START), CalendarPeriod(CalendarUnit.DAY, TimeField.STOP))
+_MILLISECONDS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Who:
+    """The owner of jobs: None where a record does not say."""
+
+    site: str | None
+    group: str | None
+    user: str | None
+
+
+Usages: TypeAlias = Mapping[Who, Usage]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The question of a report, and its reading of the answer."""
+
+    config: UtilisationConfig
+    estimator: Estimator
+
+    def query(self, period: Period) -> AggregateQuery:
+        """The query to the store."""
+        config = self.config
+        where = stopped_within(Window(period.start, period.stop))
+        whose = (MetaValue(*config.site_keys), MetaValue(*config.group_keys), MetaValue(*config.user_keys))
+        by: tuple[Dimension, ...] = (*whose, *map(ComponentPresent, self._apart), *self._days)
+        return AggregateQuery(where, by, tuple(map(self._usage, config.components.names)))
+
+    def usages(self, answer: Aggregates) -> Usages:
+        """The sums by site, group (as the report calls it) and user."""
+        found: defaultdict[Who, Usage] = defaultdict(Usage)
+        for group in answer.groups:
+            site, name, user = [None if value is None else str(value) for value in group.key[:3]]
+            if not self.config.sites or site in self.config.sites:
+                found[Who(site, renamed(name, self.config.group_names), user)] += self._read(site, group)
+        return found
+
+    @property
+    def _apart(self) -> Sequence[str]:
+        """The components that a job has or has not, which is kept apart."""
+        names = self.config.components
+        pair = (names.memory, names.memory_peak) if names.memory and names.memory_peak else ()
+        known = [name for name in (names.cpu_time, *pair, names.energy) if name is not None]
+        return [names.cores, *known] if names.cpu_time is not None else known
+
+    @property
+    def _days(self) -> tuple[CalendarPeriod, ...]:
+        return _DAYS if self.estimator.intensity is not None else ()
+
+    def _usage(self, name: str) -> ComponentUsage:
+        return ComponentUsage(name, (self.config.benchmark,) if name == self.config.components.cores else ())
+
+    def _read(self, site: str | None, group: Group) -> Usage:
+        names = self.config.components
+        usage = dict(zip(names.names, group.usage, strict=True))
+        there = {name for name, present in zip(self._apart, group.key[3:], strict=False) if present}
+        jobs = Usage(jobs=group.records) + _cores(usage[names.cores], self.config.benchmark)
+        if names.gpus is not None:
+            jobs += Usage(gpu_time=usage[names.gpus].sums.amount_runtime)
+        if names.cpu_time is not None and {names.cpu_time, names.cores} <= there:
+            per_second = _MILLISECONDS if names.cpu_time_unit is TimeUnit.MILLISECONDS else 1
+            cpu_time = Fraction(usage[names.cpu_time].sums.amount, per_second)
+            jobs += Usage(timed_core_time=jobs.core_time, cpu_time=cpu_time)
+        return jobs + self._memory(usage, there) + self._energy(site, group, usage, there)
+
+    def _memory(self, usage: Mapping[str, UsageSums], there: set[str]) -> Usage:
+        names = self.config.components
+        if names.memory is None or names.memory_peak is None or not {names.memory, names.memory_peak} <= there:
+            return Usage()
+        asked = usage[names.memory].sums.amount_runtime * names.memory_unit.bytes
+        used = usage[names.memory_peak].sums.amount_runtime * names.memory_peak_unit.bytes
+        return Usage(memory_time=Fraction(asked), memory_used_time=Fraction(used))
+
+    def _energy(self, site: str | None, group: Group, usage: Mapping[str, UsageSums], there: set[str]) -> Usage:
+        names = self.config.components
+        core_time = usage[names.cores].sums.amount_runtime
+        joules = None
+        if names.energy is not None and names.energy in there:
+            joules = usage[names.energy].sums.amount
+        kwh = self.estimator.energy(site, core_time, joules)
+        if kwh is None:
+            return Usage()
+        drawn = Usage(energy=kwh, energy_core_time=core_time, measured_core_time=0 if joules is None else core_time)
+        co2 = self.estimator.co2(site, kwh, self._days_of(group))
+        return drawn if co2 is None else drawn + Usage(co2=co2, co2_core_time=core_time)
+
+    def _days_of(self, group: Group) -> tuple[date, date] | None:
+        if not self._days:
+            return None
+        first, last = group.key[-2:]
+        assert isinstance(first, date), first  # noqa: S101 a calendar period is a date, and never None
+        assert isinstance(last, date), last  # noqa: S101 the same
+        return first, last
+
+
+def renamed(group: str | None, rules: Sequence[NameRule]) -> str | None:
+    """The name of a group in the report: by the first rule that matches, else its own."""
+    for rule in rules if group is not None else ():
+        if (match := rule.matches.search(group or "")) is not None:
+            name = rule.name
+            for number, text in enumerate(match.groups(default=""), 1):
+                name = name.replace(f"{{{number}}}", text)
+            return name
+    return group
+
+
+def _cores(cores: UsageSums, benchmark: str) -> Usage:
+    score = cores.scores[benchmark]
+    return Usage(
+        core_time=cores.sums.amount_runtime,
+        benchmark_time=Fraction(score.amount_runtime),
+        unscored_core_time=score.unscored.amount_runtime,
+    )

@@ -15,7 +15,7 @@ from anyio.from_thread import start_blocking_portal
 
 from auditord.client import Client
 from auditord.testing.daemon import running_daemon
-from auditord_builtin.access.token_file import TokenFile, new_token
+from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import Component, Record
 from tests.chromium import SHAPES
 from tests.oidc_issuer import CLIENT, SECRET, TestIssuer, serving

@@ -12,9 +12,7 @@ from click.testing import CliRunner, Result
 
 from auditord.testing import FakeCommandContext
 from auditord.web.access.authorisation import HostAuthenticatorContext
-from auditord_builtin.access.token_commands import token_command
-from auditord_builtin.access.token_file import FILE, TokenFile, TokenFileUnusable
-from auditord_builtin.access.tokens import TokensConfig, open_tokens
+from auditord_builtin.access.tokens import FILE, TokenFile, TokenFileUnusable, TokensConfig, open_tokens, token_command
 from auditord_hookspecs import AccessRefused, Credentials, Identity
 
 

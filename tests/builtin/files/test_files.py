@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auditord.testing import FakeCollectorContext, make_record
-from auditord_builtin.files.config import FilesConfig
-from auditord_builtin.files.kinds import FILES
+from auditord_builtin.files.collecting import FILES
+from auditord_builtin.files.reading import FilesConfig
 from auditord_hookspecs import AuditordError, Batch, Component, InvalidRecord, Produced, Record, Score, Window
 from auditord_hookspecs.wire import encode_record
 

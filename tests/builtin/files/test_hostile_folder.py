@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from auditord.testing import FakeCollectorContext, make_record
-from auditord_builtin.files.config import FilesConfig
-from auditord_builtin.files.kinds import FILES
+from auditord_builtin.files.collecting import FILES
+from auditord_builtin.files.reading import FilesConfig
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.folders import PrivateFolder
 from auditord_hookspecs.wire import encode_record

@@ -12,8 +12,8 @@ pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 
 from auditord.testing import FakeCollectorContext
 from auditord_builtin.htcondor.ads import parse_ad, split_ads
+from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.kinds import HTCONDOR
 from auditord_hookspecs import AuditordError, InvalidRecord, JobChoice, Quarantined, Record, Window
 from tests.builtin.htcondor.history_player import EPOCH, history_text, job_ad
 
@@ -130,7 +130,7 @@ async def test_what_was_over_before_the_first_run_is_left_out_and_what_comes_lat
 
 
 async def test_pieces_are_durable_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auditord_builtin.htcondor.files._PIECE", 1_500)  # an ad has about 500 bytes
+    monkeypatch.setattr("auditord_builtin.htcondor.reading._PIECE", 1_500)  # an ad has about 500 bytes
     path, chosen = tmp_path / "history", config(history_paths=[tmp_path / "history"])
     ids = append(path, *range(1, 21))
     at, got = FakeCollectorContext(moment=NOW), list[str]()
@@ -159,7 +159,7 @@ async def test_a_file_that_grows_byte_by_byte(tmp_path: Path, size: int) -> None
 
 
 async def test_an_ad_longer_than_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auditord_builtin.htcondor.files._PIECE", 64)
+    monkeypatch.setattr("auditord_builtin.htcondor.reading._PIECE", 64)
     ids = append(tmp_path / "history", 1, 2)
     assert await run(config(history_paths=[tmp_path / "history"]), FakeCollectorContext(moment=NOW)) == ids
 

@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 
+from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.kinds import HTCONDOR
 from auditord_hookspecs import CommandFailed, Quarantined, Record
 from tests.builtin.htcondor.history_player import EPOCH, Player, history_text, job_ad
 from tests.builtin.htcondor.recordings import POISON, in_history, recorded_ads

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 
 from auditord.testing import FakeCollectorContext
+from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.kinds import HTCONDOR
 from auditord_hookspecs import AuditordError, CommandFailed, JobChoice, Record, Window
 from tests.builtin.htcondor.history_player import EPOCH, Player
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 
 from auditord.testing import FakeCollectorContext
+from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.kinds import HTCONDOR
 from auditord_hookspecs import CommandFailed, Record
 from tests.builtin.htcondor.history_player import EPOCH, Player
 

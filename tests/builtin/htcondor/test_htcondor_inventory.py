@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 
 from auditord.testing import FakeCollectorContext
-from auditord_builtin.htcondor.kinds import HTCONDOR, list_jobs, reach
+from auditord_builtin.htcondor.collecting import HTCONDOR, list_jobs, reach
 from auditord_hookspecs import AuditordError, Batch, Produced, Window
 from tests.builtin.htcondor.history_player import EPOCH, Player
 from tests.builtin.htcondor.test_htcondor_collecting import config, context

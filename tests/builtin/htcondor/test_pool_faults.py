@@ -11,8 +11,8 @@ from pydantic import ValidationError
 pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 
 from auditord.testing import FakeCollectorContext
+from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.kinds import HTCONDOR
 from auditord_hookspecs import CommandFailed, JobChoice, Record
 from tests.builtin.htcondor.history_player import EPOCH, Player, history_text, job_ad
 from tests.builtin.htcondor.recordings import THRICE, in_history, recorded_ads

@@ -19,8 +19,8 @@ import pytest
 
 pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 
+from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
-from auditord_builtin.htcondor.kinds import HTCONDOR
 from auditord_hookspecs import CommandFailed
 from tests.auditord_process import stored_ids
 from tests.builtin.htcondor.history_player import EPOCH, Player

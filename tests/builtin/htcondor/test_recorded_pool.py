@@ -11,13 +11,11 @@ import pytest
 pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 
 from auditord.testing import FakeCollectorContext
-from auditord_builtin.htcondor.ads import JobAd
+from auditord_builtin.htcondor.ads import MEMORY, JobAd, cut_json, cut_json_lines, parse_separated
+from auditord_builtin.htcondor.collecting import HTCONDOR
 from auditord_builtin.htcondor.config import HTCondorConfig
 from auditord_builtin.htcondor.conversion import convert_ad
 from auditord_builtin.htcondor.evaluation import Evaluator, read_ad
-from auditord_builtin.htcondor.history_output import cut_json, cut_json_lines, parse_separated
-from auditord_builtin.htcondor.identity import MEMORY
-from auditord_builtin.htcondor.kinds import HTCONDOR
 from auditord_builtin.htcondor.query import wanted_columns
 from auditord_hookspecs import Batch, Record
 from auditord_hookspecs.outcomes import Converted, Skipped

@@ -34,7 +34,7 @@ class Site:
         return KubernetesConfig.model_validate({"earliest_datetime": "2026-01-01T00:00:00Z", **quick, **options})
 
     async def collect(self, **options: Any) -> list[Record]:
-        from auditord_builtin.kubernetes.kinds import KUBERNETES  # noqa: PLC0415 the kind, as the host has it
+        from auditord_builtin.kubernetes.collecting import KUBERNETES  # noqa: PLC0415 the kind, as the host has it
 
         return await self.context.keep(KUBERNETES.collect(self.config(**options), self.context))
 

@@ -9,8 +9,8 @@ import pytest
 
 from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.conversion import Finished, conclude, convert, convert_finished
+from auditord_builtin.kubernetes.following import TrackedPods
 from auditord_builtin.kubernetes.pods import restore_pod
-from auditord_builtin.kubernetes.tracking import TrackedPods
 from auditord_hookspecs import InvalidRecord, Quarantined, Record
 from auditord_hookspecs.outcomes import Converted
 from tests.builtin.kubernetes.pod_maker import NOW, START, Pod, at, container, make_pod, over, ran, running

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import stamina.instrumentation
 
-from auditord_builtin.kubernetes.kinds import KUBERNETES
+from auditord_builtin.kubernetes.collecting import KUBERNETES
 from auditord_hookspecs import AuditordError, Batch, Record, Window
 from tests.builtin.kubernetes.conftest import Site
 from tests.builtin.kubernetes.pod_maker import NOW, START, at, make_pod, over, running

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from auditord_builtin.kubernetes.kinds import KUBERNETES, check, reach
+from auditord_builtin.kubernetes.collecting import KUBERNETES, check, reach
 from auditord_hookspecs import Produced, Window
 from auditord_hookspecs.checks import Severity
 from tests.builtin.kubernetes.conftest import Site

@@ -14,7 +14,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from auditord_builtin.kubernetes.kinds import KUBERNETES
+from auditord_builtin.kubernetes.collecting import KUBERNETES
 from tests.auditord_process import stored_ids
 from tests.builtin.kubernetes.conftest import Site
 from tests.builtin.kubernetes.pod_maker import NOW, make_pod, over, running

@@ -13,10 +13,9 @@ from pydantic import ValidationError
 
 from auditord.testing import EPOCH, FakePluginContext, make_record
 from auditord_builtin import priority
-from auditord_builtin.priority.computing import rounded, smoothed, targets
 from auditord_builtin.priority.config import PriorityConfig
 from auditord_builtin.priority.running import PrioritiesNotSet, all_commands, printed, set_priorities
-from auditord_builtin.priority.usage import StaleRecords
+from auditord_builtin.priority.usage import StaleRecords, rounded, smoothed, targets
 from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, CommandFailed, Record
 from tests.builtin.priority.real_commands import RealCommands
 

@@ -7,7 +7,7 @@ import pytest
 
 from auditord.testing import make_record
 from auditord.testing.records import EPOCH
-from auditord_builtin.remote.conflicts import Remedy, remedy, same_content
+from auditord_builtin.remote.delivery import Remedy, remedy, same_content
 from auditord_hookspecs import Record
 
 HOUR = timedelta(hours=1)

@@ -11,8 +11,7 @@ import pytest
 from auditord.client import AnsweredError, ClientError, ConnectionFailed, InvalidAnswer
 from auditord.testing import FakeSenderContext, make_record
 from auditord.testing.records import EPOCH
-from auditord_builtin.remote.delivery import PendingRecord, Step, Update, steps
-from auditord_builtin.remote.kinds import REMOTE, RemoteConfig, open_remote
+from auditord_builtin.remote.delivery import REMOTE, PendingRecord, RemoteConfig, Step, Update, open_remote, steps
 from auditord_hookspecs import Close, Entry, Insert, RecordsRejected, Replace, Sender
 from tests.fake_auditor import FakeAuditor, Fault, fake_auditor
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from auditord_builtin.utilisation.config import Energy, GridIntensity
-from auditord_builtin.utilisation.energy import BadIntensity, Estimator, intensity_of, read_intensity
+from auditord_builtin.utilisation.usage import BadIntensity, Estimator, intensity_of, read_intensity
 
 DAY = date(2026, 1, 10)
 OPTIONS = GridIntensity(file=Path("unused"))

@@ -11,12 +11,9 @@ from typing import Any
 import pytest
 
 from auditord_builtin.utilisation.config import UtilisationConfig
-from auditord_builtin.utilisation.energy import Estimator
-from auditord_builtin.utilisation.page import as_html
 from auditord_builtin.utilisation.periods import parse_period
-from auditord_builtin.utilisation.question import Question
-from auditord_builtin.utilisation.report import Report, report_on
-from auditord_builtin.utilisation.tables import as_csv, as_json, as_text, number
+from auditord_builtin.utilisation.report import Report, as_csv, as_html, as_json, as_text, number, report_on
+from auditord_builtin.utilisation.usage import Estimator, Question
 from auditord_hookspecs import Record
 from tests.summed_records import aggregate_records
 from tests.utilisation_jobs import job, mixed_jobs

@@ -13,7 +13,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from auditord.testing.daemon import running_daemon
-from auditord_builtin.access.token_file import TokenFile, new_token
+from auditord_builtin.access.tokens import TokenFile, new_token
 from tests.access_callers import Caller, tcp
 from tests.access_callers import Site as Called
 from tests.oidc_issuer import CLIENT, SECRET, TestIssuer, serving

@@ -16,7 +16,7 @@ from auditord.actions import CONTROL_FILE
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord.web import server
 from auditord.web.dispatch import Dispatcher, Route
-from auditord_builtin.access.token_file import StoredToken, TokenFile, new_token
+from auditord_builtin.access.tokens import StoredToken, TokenFile, new_token
 from tests.access_callers import LONG_AGO, PRINCIPALS, ROLES, STORED, Caller, Connect, Site, tcp, tls, unix
 from tests.access_decisions import CONTROL
 from tests.host_certificates import Authority, HostFiles

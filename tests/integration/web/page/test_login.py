@@ -12,7 +12,7 @@ import pytest
 from auditord.client import Client
 from auditord.testing.daemon import running_daemon
 from auditord.web.access.sessions import FILE
-from auditord_builtin.access.token_file import StoredToken, TokenFile, new_token
+from auditord_builtin.access.tokens import StoredToken, TokenFile, new_token
 from auditord_hookspecs import Component, Record
 from tests.page_browser import Browser
 

@@ -19,7 +19,7 @@ from auditord import __version__
 from auditord.client import Client
 from auditord.manual import topics
 from auditord.testing.daemon import running_daemon
-from auditord_builtin.access.token_file import TokenFile, new_token
+from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import Component, Record, Score
 
 HTML = {"Accept": "text/html,application/xhtml+xml"}

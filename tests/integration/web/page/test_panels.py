@@ -13,7 +13,7 @@ import pytest
 
 from auditord.client import Client
 from auditord.testing.daemon import running_daemon
-from auditord_builtin.access.token_file import TokenFile, new_token
+from auditord_builtin.access.tokens import TokenFile, new_token
 from auditord_hookspecs import (
     AggregateQuery,
     Chart,

@@ -1,0 +1,278 @@
+"""The authenticators ``certificates``, ``networks`` and ``unix_users``, and the rules of all authenticators."""
+
+import grp
+import pwd
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Annotated, Literal
+
+from anyio import to_thread
+from pydantic import Field, model_validator
+
+from auditord_hookspecs import Context, Identity, InstanceConfig, Section, access
+from auditord_hookspecs.checks import Finding, Severity
+from auditord_hookspecs.wording import counted
+
+Pattern = Annotated[str, Field(min_length=1)]
+"""A literal text in which ``*`` stands for anything. No regular expression: in ``ce.example.org`` each dot would let
+another host in."""
+
+
+class Rule(Section):
+    """The roles of those who fit; every rule that fits counts."""
+
+    roles: tuple[str, ...] = Field(min_length=1, description="Roles, as access.roles names them.")
+
+
+def named_roles(rules: Iterable[Rule]) -> Iterable[str]:
+    """Every role that the rules name."""
+    return [role for rule in rules for role in rule.roles]
+
+
+def identified(name: str, fitting: Sequence[Rule], user: str | None = None) -> Identity | None:
+    """The identity with the roles of all rules that fit; None if none does."""
+    return Identity(name, tuple(dict.fromkeys(named_roles(fitting))), user) if fitting else None
+
+
+def fits(pattern: str | None, *texts: str) -> bool:
+    """True if one of the texts fits as a whole, or there is no pattern; capitals count."""
+    return pattern is None or any(_compiled(pattern).fullmatch(text) for text in texts)
+
+
+@lru_cache(maxsize=4_096)  # as many as are configured; texts of callers are never compiled
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, re.split(r"\*+", pattern))), re.DOTALL)
+
+
+class CertificateRule(Rule):
+    """Certificates that fit everything that is said; ``*`` stands for anything."""
+
+    common_name: Pattern | None = Field(default=None, description="A common name (CN) of the subject.")
+    subject: Pattern | None = Field(
+        default=None, description="The whole subject: CN=x,O=y as in RFC 4514, or /O=y/CN=x as grid tools write it."
+    )
+    alternative_name: Pattern | None = Field(
+        default=None, description="A DNS name, mail address or URI among the alternative names."
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "CertificateRule":
+        if self.common_name is None and self.subject is None and self.alternative_name is None:
+            raise ValueError("say common_name, subject or alternative_name; '*' is everybody with a certificate")
+        return self
+
+    def fits(self, certificate: access.Certificate) -> bool:
+        """True if it is about this certificate."""
+        return (
+            fits(self.common_name, *certificate.common_names)
+            and fits(self.subject, certificate.subject, certificate.grid_subject)
+            and fits(self.alternative_name, *certificate.alternative_names)
+        )
+
+
+class CertificatesConfig(InstanceConfig):
+    """Client certificates, which a listener with TLS must ask for."""
+
+    rules: tuple[CertificateRule, ...] = Field(min_length=1, description="Whose certificate gets which roles.")
+    user: Literal["common_name", "subject", "grid_subject"] | None = Field(
+        default=None,
+        description="What the records have as the name of the certificate's user, for roles with rows of self: the "
+        "only common_name, the subject as in RFC 4514, or the grid_subject.",
+    )
+
+    def user_of(self, certificate: access.Certificate) -> str | None:
+        """The user's name in the records; of several common names, none can be told from the others."""
+        match self.user:
+            case None:
+                return None
+            case "common_name":
+                return certificate.common_names[0] if len(certificate.common_names) == 1 else None
+            case "subject":
+                return certificate.subject
+            case "grid_subject":
+                return certificate.grid_subject
+
+
+def open_certificates(
+    config: CertificatesConfig, context: access.AuthenticatorContext
+) -> AbstractAsyncContextManager[access.Authenticate]:
+    """Nothing is opened: TLS has proved that the certificate is the client's and which authority signed it."""
+    del context
+
+    async def authenticate(credentials: access.Credentials) -> access.Identity | None:
+        certificate = credentials.certificate
+        if certificate is None:
+            return None
+        fitting = [rule for rule in config.rules if rule.fits(certificate)]
+        return identified(certificate.subject, fitting, config.user_of(certificate))
+
+    return nullcontext(authenticate)
+
+
+CERTIFICATES = access.AuthenticatorKind(
+    name="certificates",
+    config=CertificatesConfig,
+    open=open_certificates,
+    roles=lambda config: named_roles(config.rules),
+    names_users=lambda config: config.user is not None,
+)
+
+
+class NetworkRule(Rule):
+    """Everybody at some addresses."""
+
+    network: IPv4Network | IPv6Network = Field(description="Such as 127.0.0.0/8, ::1/128 or 192.0.2.7.")
+
+
+class NetworksConfig(InstanceConfig):
+    """Addresses that are trusted: any user of such a host is let in, and so is who can pretend to be there."""
+
+    rules: tuple[NetworkRule, ...] = Field(min_length=1, description="Which network gets which roles.")
+
+
+def open_networks(
+    config: NetworksConfig, context: access.AuthenticatorContext
+) -> AbstractAsyncContextManager[access.Authenticate]:
+    """Nothing is opened. The address is that of the connection or, behind a proxy of ``api.proxies``, of its client."""
+    del context
+
+    async def authenticate(credentials: access.Credentials) -> access.Identity | None:
+        if credentials.address is None or credentials.token is not None:
+            return None
+        address = ip_address(credentials.address)
+        return identified(str(address), [rule for rule in config.rules if address in rule.network])
+
+    return nullcontext(authenticate)
+
+
+async def check_networks(config: NetworksConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """See whether a rule lets everybody in."""
+    del context
+    for rule in config.rules:
+        roles = ", ".join(rule.roles)
+        if rule.network.prefixlen == 0:
+            text = f"whoever reaches this daemon, from anywhere, has the roles {roles}"
+            yield Finding(Severity.WARNING, str(rule.network), text, "name the networks of the hosts that are meant")
+        else:
+            text = f"{counted(rule.network.num_addresses, 'address', 'addresses')} with the roles {roles}"
+            yield Finding(Severity.OK, str(rule.network), text)
+
+
+NETWORKS = access.AuthenticatorKind(
+    name="networks",
+    config=NetworksConfig,
+    open=open_networks,
+    roles=lambda config: named_roles(config.rules),
+    check=check_networks,
+)
+
+
+class UnixRule(Rule):
+    """A user, or everybody in a group."""
+
+    user: Pattern | None = Field(default=None, description="A user's name or number.")
+    group: Pattern | None = Field(default=None, description="A group's name or number.")
+
+    @model_validator(mode="after")
+    def _says_one(self) -> "UnixRule":
+        if (self.user is None) == (self.group is None):
+            raise ValueError("say either user or group")
+        return self
+
+
+class UnixUsersConfig(InstanceConfig):
+    """Local users, on listeners unix:/path."""
+
+    rules: tuple[UnixRule, ...] = Field(min_length=1, description="Which user or group gets which roles.")
+
+
+def _is_meant(rule: UnixRule, peer: access.UnixPeer, users: dict[str, int], groups: dict[str, int]) -> bool:
+    if rule.user is not None:
+        return users[rule.user] == peer.uid
+    return groups[rule.group or ""] in {peer.gid, *peer.groups}
+
+
+def _number(name: str, look_up: Callable[[str], int], kind: str) -> int:
+    """The number of a user or group.
+
+    Raises:
+        ValueError: the system does not know the name.
+    """
+    try:
+        return int(name) if name.isdecimal() else look_up(name)
+    except KeyError as error:
+        raise ValueError(f"this host has no {kind} '{name}'") from error
+
+
+def open_unix_users(
+    config: UnixUsersConfig, context: access.AuthenticatorContext
+) -> AbstractAsyncContextManager[access.Authenticate]:
+    """Look the names up once; asking the system for each request could take seconds where names come over the network.
+
+    Raises:
+        ValueError: the system does not know a user or a group.
+    """
+    del context
+    users = {
+        name: _number(name, lambda name: pwd.getpwnam(name).pw_uid, "user")
+        for rule in config.rules
+        if (name := rule.user)
+    }
+    groups = {
+        name: _number(name, lambda name: grp.getgrnam(name).gr_gid, "group")
+        for rule in config.rules
+        if (name := rule.group)
+    }
+    names = {uid: name for name, uid in users.items()}
+
+    async def authenticate(credentials: access.Credentials) -> access.Identity | None:
+        peer = credentials.peer
+        if peer is None:
+            return None
+        fitting = [rule for rule in config.rules if _is_meant(rule, peer, users, groups)]
+        if not fitting:
+            return None
+        known = names.get(peer.uid, str(peer.uid))
+        user = await to_thread.run_sync(_user_name, peer.uid) if known.isdecimal() else known
+        return identified(known, fitting, user)
+
+    return nullcontext(authenticate)
+
+
+def _user_name(uid: int) -> str | None:
+    """The name that the system has for a user, now: numbers are given to others, who must not see what was before."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None
+
+
+async def check_unix_users(config: UnixUsersConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """Look up every user and group that is named."""
+    del context
+    for rule in config.rules:
+        subject = f"user {rule.user}" if rule.user else f"group {rule.group}"
+        try:
+            number = (
+                _number(rule.user, lambda name: pwd.getpwnam(name).pw_uid, "user")
+                if rule.user
+                else _number(rule.group or "", lambda name: grp.getgrnam(name).gr_gid, "group")
+            )
+        except ValueError as error:
+            remedy = "the daemon will not start: make it, or change the rule; getent shows what this host knows"
+            yield Finding(Severity.FAILURE, subject, str(error), remedy)
+        else:
+            yield Finding(Severity.OK, subject, f"number {number}")
+
+
+UNIX_USERS = access.AuthenticatorKind(
+    name="unix_users",
+    config=UnixUsersConfig,
+    open=open_unix_users,
+    roles=lambda config: named_roles(config.rules),
+    names_users=lambda _: True,
+    check=check_unix_users,
+)
