@@ -26,12 +26,12 @@ class StoreSender:
 
 @asynccontextmanager
 async def open_store(config: LocalConfig, context: SenderContext) -> AsyncGenerator[Sender, None]:
-    """The sender; the host opens and closes the store itself."""
+    """Open the sender; the host opens and closes the store itself."""
     del config
     yield StoreSender(context)
 
 
 @hookimpl
 def auditord_senders() -> Iterable[SenderKind[Any]]:  # Any: each kind has its own configuration model
-    """The kind ``local``."""
+    """Declare the kind ``local``."""
     yield SenderKind(name="local", config=LocalConfig, open=open_store)

@@ -37,7 +37,7 @@ LISTED: Final = 20
 
 @cache
 def open_too_long() -> "Gauge":
-    """The gauge."""
+    """Return the gauge."""
     from prometheus_client import Gauge  # noqa: PLC0415 in the daemon
 
     return Gauge(
@@ -109,11 +109,11 @@ def auditord_commands() -> Iterable[click.Command]:
 
 @hookimpl
 def auditord_plugins() -> Iterable[PluginKind[Any]]:  # Any: each kind has its own configuration model
-    """The kind ``open_records``."""
+    """Declare the kind ``open_records``."""
     yield PluginKind(name="open_records", config=OpenRecordsConfig, run=report_open_records)
 
 
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
-    """The gauge."""
+    """Declare the gauge."""
     return (open_too_long(),)

@@ -47,7 +47,7 @@ _metrics: Final[WeakKeyDictionary[Daemon, RunMetrics]] = WeakKeyDictionary()
 
 @hookimpl
 def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
-    """The instruments of the daemon."""
+    """Declare the instruments of the daemon."""
     metrics = _metrics[daemon] = RunMetrics()
     return (metrics.duration, metrics.failures, metrics.records, metrics.quarantined, metrics.skipped)
 

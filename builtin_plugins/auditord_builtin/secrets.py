@@ -17,7 +17,7 @@ MAX_BYTES = 64 * 1024
 
 
 def resolve(reference: str, environ: Mapping[str, str]) -> SecretStr | None:
-    """The secret behind a reference, or None if the text is none.
+    """Return the secret behind a reference, or None if the text is none.
 
     Raises:
         ValueError: it cannot be read; the text says why, never the secret.

@@ -28,17 +28,17 @@ class Rule(Section):
 
 
 def named_roles(rules: Iterable[Rule]) -> Iterable[str]:
-    """Every role that the rules name."""
+    """Return every role that the rules name."""
     return [role for rule in rules for role in rule.roles]
 
 
 def identified(name: str, fitting: Sequence[Rule], user: str | None = None) -> Identity | None:
-    """The identity with the roles of all rules that fit; None if none does."""
+    """Return the identity with the roles of all rules that fit; None if none does."""
     return Identity(name, tuple(dict.fromkeys(named_roles(fitting))), user) if fitting else None
 
 
 def fits(pattern: str | None, *texts: str) -> bool:
-    """True if one of the texts fits as a whole, or there is no pattern; capitals count."""
+    """Return True if one of the texts fits as a whole, or there is no pattern; capitals count."""
     return pattern is None or any(_compiled(pattern).fullmatch(text) for text in texts)
 
 
@@ -65,7 +65,7 @@ class CertificateRule(Rule):
         return self
 
     def fits(self, certificate: access.Certificate) -> bool:
-        """True if it is about this certificate."""
+        """Return True if it is about this certificate."""
         return (
             fits(self.common_name, *certificate.common_names)
             and fits(self.subject, certificate.subject, certificate.grid_subject)
@@ -84,7 +84,7 @@ class CertificatesConfig(InstanceConfig):
     )
 
     def user_of(self, certificate: access.Certificate) -> str | None:
-        """The user's name in the records; of several common names, none can be told from the others."""
+        """Return the user's name in the records; of several common names, none can be told from the others."""
         match self.user:
             case None:
                 return None
@@ -196,7 +196,7 @@ def _is_meant(rule: UnixRule, peer: access.UnixPeer, users: dict[str, int], grou
 
 
 def _number(name: str, look_up: Callable[[str], int], kind: str) -> int:
-    """The number of a user or group.
+    """Return the number of a user or group.
 
     Raises:
         ValueError: the system does not know the name.

@@ -114,7 +114,7 @@ class JwtConfig(InstanceConfig):
 
 
 def checked_url(url: str) -> str:
-    """The URL, if what is fetched there cannot be changed on its way.
+    """Return the URL, if what is fetched there cannot be changed on its way.
 
     Raises:
         ValueError: it is neither https nor this host's own.

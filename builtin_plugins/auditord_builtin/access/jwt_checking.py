@@ -71,7 +71,7 @@ class KeyRing:
         self._fetching = asyncio.Lock()
 
     async def key(self, key_id: str | None, algorithm: str) -> jwt.PyJWK:
-        """The key of this id for signatures of this algorithm; without an id, the only one.
+        """Return the key of this id for signatures of this algorithm; without an id, the only one.
 
         Raises:
             AccessRefused: there is none, or it is for something else.
@@ -108,7 +108,7 @@ class KeyRing:
 
 
 def public_keys(document: Any) -> Mapping[str | None, Described]:  # Any: JSON
-    """The keys of a key set that verify signatures, by id; shared keys are left out.
+    """Return the keys of a key set that verify signatures, by id; shared keys are left out.
 
     Raises:
         KeysUnavailable: it is no key set.
@@ -211,7 +211,7 @@ class Issuer:
     keys: KeyRing
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """The identity behind a token, or behind claims that were proved when a session began."""
+        """Return the identity behind a token, or behind claims that were proved when a session began."""
         if credentials.claims is not None:
             return identity_of(self.config, credentials.claims)
         if credentials.token is None or not _is_from(self.config.issuer, credentials.token):
@@ -219,7 +219,7 @@ class Issuer:
         return identity_of(self.config, await self.checked(credentials.token, self.config.audience))
 
     async def checked(self, token: str, audience: Sequence[str]) -> Claims:
-        """The claims of a token, verified.
+        """Return the claims of a token, verified.
 
         Raises:
             AccessRefused: it is not to be believed.
@@ -246,7 +246,7 @@ class Issuer:
 
 
 def _is_from(issuer: str, token: str) -> bool:
-    """True if a token says of itself that it is from this issuer; nothing is proved yet."""
+    """Return True if a token says of itself that it is from this issuer; nothing is proved yet."""
     try:
         return bool(jwt.decode(token, options=_UNCHECKED).get("iss") == issuer)  # type: ignore[arg-type]
     except _UNREADABLE:
@@ -254,7 +254,7 @@ def _is_from(issuer: str, token: str) -> bool:
 
 
 def identity_of(config: JwtConfig, claims: Claims) -> Identity | None:
-    """The identity that the rules give to claims that are proved; None if none is about them."""
+    """Return the identity that the rules give to claims that are proved; None if none is about them."""
     subject, groups = str(claims["sub"]), groups_of(config, claims)
     fitting = [rule for rule in config.rules if fits(rule.subject, subject) and fits(rule.group, *groups)]
     user = claims.get(config.user_claim) if config.user_claim is not None else None
@@ -262,7 +262,7 @@ def identity_of(config: JwtConfig, claims: Claims) -> Identity | None:
 
 
 def groups_of(config: JwtConfig, claims: Claims) -> Sequence[str]:
-    """Every group that the token lists, or names alone; claims of any other form name none."""
+    """Return every group that the token lists, or names alone; claims of any other form name none."""
     found: list[str] = []
     for claim in config.group_claims:
         value = claims.get(claim)

@@ -53,7 +53,7 @@ class Description:
         self._failed: tuple[datetime, KeysUnavailable] | None = None
 
     async def get(self) -> Discovery:
-        """The description. Requests of anybody cost a server that is away one request a minute.
+        """Return the description. Requests of anybody cost a server that is away one request a minute.
 
         Raises:
             LoginUnavailable: it cannot be had.
@@ -89,7 +89,7 @@ class IssuerLogin:
         return self._login.title or urlsplit(self._issuer.config.issuer).hostname or self._issuer.config.issuer
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """The identity behind a token, or behind the claims of a session."""
+        """Return the identity behind a token, or behind the claims of a session."""
         return await self._issuer(credentials)
 
     async def start(self, callback: str) -> LoginStart:
@@ -110,7 +110,7 @@ class IssuerLogin:
         return LoginStart(f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}", kept)
 
     async def finish(self, callback: str, kept: Mapping[str, str], answer: Mapping[str, str]) -> Mapping[str, object]:
-        """The claims that rules are about, once the issuer has proved them."""
+        """Return the claims that rules are about, once the issuer has proved them."""
         issuer = self._issuer.config.issuer
         if not compare_digest(kept["state"].encode(), answer.get("state", "").encode(errors="replace")):
             raise AccessRefused(f"the answer of {issuer} is to another login (state)")
@@ -130,7 +130,7 @@ class IssuerLogin:
         return reduced
 
     async def logout(self, back: str) -> str | None:
-        """The URL at which the issuer ends its own session; None if it has none."""
+        """Return the URL at which the issuer ends its own session; None if it has none."""
         try:
             endpoint = (await self._description.get()).end_session_endpoint
         except LoginUnavailable:
@@ -180,7 +180,7 @@ def _endpoint(found: Discovery, name: str) -> str:
 
 
 def _read(answer: HttpAnswer, shape: type[T]) -> T:
-    """The content of an answer.
+    """Return the content of an answer.
 
     Raises:
         AccessRefused: it is a refusal, or of another shape; what it holds is not quoted.
@@ -197,7 +197,7 @@ def _read(answer: HttpAnswer, shape: type[T]) -> T:
 
 
 def _error_of(answer: HttpAnswer) -> str:
-    """The error code (RFC 6749, section 5.2), such as ``invalid_grant``."""
+    """Return the error code (RFC 6749, section 5.2), such as ``invalid_grant``."""
     try:
         found = msgspec.json.decode(answer.body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -206,7 +206,7 @@ def _error_of(answer: HttpAnswer) -> str:
 
 
 def _reduced(config: JwtConfig, claims: Claims) -> Mapping[str, object]:
-    """The claims that rules are about, as little as a cookie must hold."""
+    """Return the claims that rules are about, as little as a cookie must hold."""
     patterns = [rule.group for rule in config.rules if rule.group is not None]
     groups = [group for group in groups_of(config, claims) if any(fits(pattern, group) for pattern in patterns)]
     kept: dict[str, object] = {"sub": claims["sub"]}

@@ -48,7 +48,7 @@ class StoredToken(msgspec.Struct, frozen=True):
     expires: datetime | None = None
 
     def opens_with(self, secret: str) -> bool:
-        """True if the secret part is right; takes equally long whatever it is."""
+        """Return True if the secret part is right; takes equally long whatever it is."""
         return hmac.compare_digest(self.digest, _digest(secret))
 
 
@@ -66,13 +66,13 @@ class TokenFileUnusable(AuditordError):
 
 
 def new_token(name: str, roles: Sequence[str], created: datetime, expires: datetime | None) -> tuple[StoredToken, str]:
-    """A new token, and its text, which is shown once."""
+    """Return a new token, and its text, which is shown once."""
     token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     return StoredToken(token_id, name, _digest(secret), tuple(roles), created, expires), f"{PREFIX}{token_id}_{secret}"
 
 
 def take_apart(token: str) -> tuple[str, str] | None:
-    """The public and the secret part of a token; None if it is another kind of token."""
+    """Return the public and the secret part of a token; None if it is another kind of token."""
     if not token.startswith(PREFIX):
         return None
     token_id, _, secret = token.removeprefix(PREFIX).partition("_")
@@ -92,7 +92,7 @@ class TokenFile:
         self._tokens: Mapping[str, StoredToken] = {}
 
     def tokens(self) -> Mapping[str, StoredToken]:
-        """Every token by its id, as the file is now.
+        """Return every token by its id, as the file is now.
 
         Raises:
             TokenFileUnusable: it cannot be read.
@@ -145,7 +145,7 @@ class TokensConfig(InstanceConfig):
 def open_tokens(
     config: TokensConfig, context: access.AuthenticatorContext
 ) -> AbstractAsyncContextManager[access.Authenticate]:
-    """The file is looked at for every request, so that a revoked token is refused at once."""
+    """Return the file is looked at for every request, so that a revoked token is refused at once."""
     del config
     file = TokenFile(context.state_dir)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
-    """The kind ``apel``."""
+    """Declare the kind ``apel``."""
     yield Deferred("apel", partial(resolve_name, "auditord_builtin.apel.publishing:APEL"))
 
 
@@ -41,7 +41,7 @@ def auditord_commands() -> Iterable[Deferred[click.Command]]:
 
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
-    """The metrics."""
+    """Declare the metrics."""
     from auditord_builtin.apel.metrics import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 
     return INSTRUMENTS
@@ -49,7 +49,7 @@ def auditord_metrics() -> Iterable["Collector"]:
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
-    """The panel of each instance."""
+    """Declare the panel of each instance."""
     yield Panel("apel_months", "Months at APEL", _show_months, "apel", whole=True)
 
 

@@ -37,7 +37,7 @@ class _Read(click.ParamType[T]):
 
 
 def _moment(text: str) -> datetime:
-    """A day or an instant, in UTC unless it has a zone."""
+    """Return a day or an instant, in UTC unless it has a zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

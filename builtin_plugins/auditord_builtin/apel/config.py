@@ -55,7 +55,7 @@ class Function(Section):
         return self
 
     def __call__(self, text: str) -> str:
-        """The VO, group or role, or ``None`` as a text."""
+        """Return the VO, group or role, or ``None`` as a text."""
         if self.parameters is not None:
             return next((vo for prefix, vo in self.parameters.items() if text.startswith(prefix)), NOTHING)
         return _parts_of_fqan(text)[self.name] or NOTHING
@@ -93,7 +93,7 @@ class MetaField(Section):
         return self
 
     def text(self, value: str | None) -> str:
-        """The text for a first value."""
+        """Return the text for a first value."""
         if value is None:
             return NOTHING
         if self.function is not None:
@@ -426,7 +426,7 @@ class ApelConfig(PluginConfig):
 
 
 def named_scores(fields: SummaryFields | None) -> list[ScoreField]:
-    """The scores that normalised fields name themselves, each once."""
+    """Return the scores that normalised fields name themselves, each once."""
     if fields is None:
         return []
     named = [fields.mandatory.NormalisedCpuDuration.score, fields.mandatory.NormalisedWallDuration.score]

@@ -98,7 +98,7 @@ _FQAN: Final = {"type": "MetaField", "name": "voms"}
 
 
 def detect(host: Host) -> Proposal | None:
-    """The files of an APEL client."""
+    """Return the files of an APEL client."""
     files = host.find("/etc/apel/client.cfg", "/etc/apel/parser.cfg", "/etc/apel/sender.cfg")
     return Proposal(f"APEL client, configured in {files[0].parent}", imports=files) if files else None
 
@@ -169,7 +169,7 @@ def _import_site(result: ConfigImport, section: str) -> set[tuple[str, str]]:
 
 
 def _import_benchmark(result: ConfigImport) -> set[tuple[str, str]]:
-    """The benchmark of local jobs; the client takes those of grid jobs from the BDII."""
+    """Return the benchmark of local jobs; the client takes those of grid jobs from the BDII."""
     given = result.section("spec_updater").get("spec_type")
     if not given:
         return set()

@@ -53,7 +53,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 async def individual_jobs(
     config: ApelConfig, records: Records, window: Window, sites: Sequence[str] | None = None
 ) -> AsyncIterator[JobRow | Problem]:
-    """The jobs of sites that stopped in the window, but none from before ``publish_since``; bad ones as problems.
+    """Yield the jobs of sites that stopped in the window, but none from before ``publish_since``; bad ones as problems.
 
     Records are streamed, so memory stays bounded. Without ``sites`` (names in GOCDB) all of ``sites_to_report`` count.
     """
@@ -72,7 +72,7 @@ async def individual_jobs(
 
 
 def job_row(config: ApelConfig, record: Record) -> JobRow | Problem | None:
-    """A record as a job of APEL, or why it cannot be one; None if it is of no site that is reported."""
+    """Return a record as a job of APEL, or why it cannot be one; None if it is of no site that is reported."""
     site = _site(config, record)
     if site is None:
         return None
@@ -213,7 +213,7 @@ class JobReporter(Reporter):
         return since
 
     async def due(self, site: str, since: datetime, *, full: bool) -> Sequence[Part]:
-        """The days of which the store has other sums than when their jobs were last sent.
+        """Return the days of which the store has other sums than when their jobs were last sent.
 
         Those as well of which jobs were left out with other options than today's.
         """
@@ -272,7 +272,7 @@ class JobReporter(Reporter):
         await self.saved.save_site(site, sent, days=forgetting({**self.saved.site(site).days, **changed}))
 
     async def _rows(self, site: str, window: Window) -> tuple[Sequence[JobRow], Sequence[Problem]]:
-        """A day at most is in memory; messages are sent when the store's answer is read to its end."""
+        """Return a day at most is in memory; messages are sent when the store's answer is read to its end."""
         rows: list[JobRow] = []
         problems: list[Problem] = []
         async for item in individual_jobs(self.config, self.context.records, window, (site,)):
@@ -350,7 +350,7 @@ def _marks(text: str | None) -> set[bytes]:
 
 
 def settings_digest(config: ApelConfig) -> str:
-    """A digest of the options that decide what a job is to APEL."""
+    """Return a digest of the options that decide what a job is to APEL."""
     benchmarks = [benchmark.model_dump_json() for benchmark in config.scores]
     fields = None if config.individual_job_fields is None else config.individual_job_fields.model_dump_json()
     content = msgspec.json.encode([config.job_message, config.site.benchmark_type, benchmarks, fields])
@@ -365,7 +365,7 @@ def _reported_fields(config: ApelConfig) -> Sequence[object]:
 
 
 def _totals_of(groups: Sequence[Group], scores: Sequence[ScoreValue]) -> Totals:
-    """A benchmark more that no job has changes nothing: only the scores count that groups have."""
+    """Return a benchmark more that no job has changes nothing: only the scores count that groups have."""
     parts: list[bytes] = []
     for group in groups:
         values = zip(scores, group.key[2:], strict=True)
@@ -377,5 +377,5 @@ def _totals_of(groups: Sequence[Group], scores: Sequence[ScoreValue]) -> Totals:
 
 
 def begin_of(day: date) -> datetime:
-    """The first instant of a day of UTC."""
+    """Return the first instant of a day of UTC."""
     return datetime.combine(day, time(), UTC)

@@ -30,7 +30,7 @@ _ENCRYPTED: Final = re.compile(r"(application/(?:x-)?pkcs7)-(mime)", re.IGNORECA
 
 @lru_cache(_REMEMBERED)
 def clean(text: str, longest: int = LONGEST) -> str:
-    """A value for a message: one line, without the mark that ends a record, of at most so many characters.
+    """Return a value for a message: one line, without the mark that ends a record, of at most so many characters.
 
     White space and control characters become single spaces, characters beyond the basic plane question marks; what is
     left of nothing is ``None``.
@@ -51,7 +51,7 @@ def clean_name(text: str, longest: int = LONGEST) -> str:
 
 @lru_cache(_REMEMBERED)
 def fold(text: str) -> str:
-    """The text as a database compares it that ignores case, accents and spaces at the end."""
+    """Return the text as a database compares it that ignores case, accents and spaces at the end."""
     if text.isascii():
         return text.lower().strip()
     plain = unicodedata.normalize("NFKD", text.casefold())
@@ -120,7 +120,7 @@ class SummaryRow(msgspec.Struct, frozen=True, gc=False):
         return (*folded, *map(str, numbers))
 
     def withdrawn(self) -> "SummaryRow":
-        """The key without usage: to be sent once the key is gone, or APEL would keep the old amounts."""
+        """Return the key without usage: to be sent once the key is gone, or APEL would keep the old amounts."""
         none = {"jobs": 0, "wall": 0, "cpu": 0, "normalised_wall": 0, "normalised_cpu": 0}
         return msgspec.structs.replace(self, **none, earliest=None, latest=None)
 
@@ -244,13 +244,13 @@ class Block:
 
 
 def render(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
-    """The messages with these rows, none of them larger than the broker takes."""
+    """Return the messages with these rows, none of them larger than the broker takes."""
     ordered = sorted(rows, key=lambda row: (row.layout.value, row.site, row.month, row.key))
     return pack([_block(row) for row in ordered], most_bytes)
 
 
 def sync_message(rows: Iterable[SummaryRow | LeftOutJobs], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
-    """The numbers of jobs for each site, month and submit host, for APEL to compare with what it holds."""
+    """Return the numbers of jobs for each site, month and submit host, for APEL to compare with what it holds."""
     jobs: Counter[tuple[str, str, Month]] = Counter()
     hosts: dict[tuple[str, str, Month], str] = {}
     for row in sorted(rows, key=lambda row: (row.site, row.month, row.submit_host)):
@@ -337,7 +337,7 @@ def _block(row: SummaryRow) -> Block:
 
 
 def _text(lines: Iterable[tuple[str, object]]) -> str:
-    """The record in a message, without lines that have no value."""
+    """Return the record in a message, without lines that have no value."""
     return "".join([f"{key}: {value}\n" for key, value in lines if value is not None]) + END
 
 

@@ -48,7 +48,7 @@ def show_state(task: str, state: "ReportedState") -> None:
 
 
 def stages(state: "SiteState") -> collections.Counter[tuple[str, str]]:
-    """The numbers of jobs of each month that are in the store, reportable, and acknowledged."""
+    """Return the numbers of jobs of each month that are in the store, reportable, and acknowledged."""
     jobs: collections.Counter[tuple[str, str]] = collections.Counter()
     known: tuple[tuple[str, MonthState | DayState], ...] = (*state.months.items(), *state.days.items())
     for text, each in known:

@@ -75,14 +75,14 @@ _CLIENT: Final = "AUDITORD"
 
 
 def batch_system_field(config: ApelConfig) -> MetaField | None:
-    """The field of records that names their batch system, or None where records are not asked for it."""
+    """Return the field of records that names their batch system, or None where records are not asked for it."""
     if config.site.ce is None or config.site.batch_system is not None:
         return None
     return MetaField(name=config.site.batch_system_meta_field)
 
 
 def describe(config: ApelConfig, batch_systems: Iterable[str]) -> str | None:
-    """The description of jobs of these batch systems; None where ``site.ce`` is null.
+    """Return the description of jobs of these batch systems; None where ``site.ce`` is null.
 
     Several are joined by a plus sign, in the order of their names: the description is no part of APEL's key.
     """
@@ -111,7 +111,7 @@ class LeftOutFor(NamedTuple):
 
 
 def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iterator[query.AllOf]:
-    """The conditions of records of these sites that stopped in the window: one per meta key, disjoint.
+    """Yield the conditions of records of these sites that stopped in the window: one per meta key, disjoint.
 
     A record that lists several sites belongs to the first of them: see :func:`site_of`.
     """
@@ -124,7 +124,7 @@ def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iter
 
 
 def site_of(config: ApelConfig, site_id: aggregates.KeyValue) -> str | None:
-    """The name in GOCDB of the site with this id in records."""
+    """Return the name in GOCDB of the site with this id in records."""
     return next((site for site, ids in config.site.sites_to_report.items() if site_id in ids), None)
 
 
@@ -188,7 +188,7 @@ class Question:
     async def ask(
         self, config: ApelConfig, records: Records, site: str, window: Window
     ) -> tuple[Sequence[Answer], Counter[LeftOutFor]]:
-        """The answers for the jobs of a site that stopped in the window; then how many jobs are left out."""
+        """Return the answers for the jobs of a site that stopped in the window; then how many jobs are left out."""
         summed_fields = (*self.amounts.values(), *(() if self.only is None else (self.only,)))
         components = [field.name for field in summed_fields if isinstance(field, ComponentField)]
         summed = list(dict.fromkeys(components))
@@ -284,7 +284,7 @@ class _Reading:
         return None, Decimal()
 
     def _sum(self, field: AmountField) -> Callable[[aggregates.Group], Number]:
-        """A function for the sum of a field over a group; it raises LeftOut where jobs do not have it."""
+        """Return a function for the sum of a field over a group; it raises LeftOut where jobs do not have it."""
         match field:
             case RecordField():
                 return lambda group: group.runtime
@@ -315,7 +315,7 @@ def _text(name: str, field: KeyField, value: aggregates.KeyValue) -> str:
 
 
 def known_text(field: ComponentField | ScoreField, value: object) -> str:
-    """An amount or a score as text.
+    """Return an amount or a score as text.
 
     Raises:
         LeftOut: there is none.
@@ -332,7 +332,7 @@ def known_text(field: ComponentField | ScoreField, value: object) -> str:
 
 
 def kept_level(value: Decimal, name: str) -> Decimal:
-    """A benchmark's value that fits APEL's column, which has seven digits before the point.
+    """Return a benchmark's value that fits APEL's column, which has seven digits before the point.
 
     Raises:
         LeftOut: it does not fit.
@@ -343,7 +343,7 @@ def kept_level(value: Decimal, name: str) -> Decimal:
 
 
 def whole_number(text: str, name: str) -> int:
-    """A number of processors or nodes.
+    """Return a number of processors or nodes.
 
     Raises:
         LeftOut: the text is none.

@@ -58,19 +58,19 @@ class Reporter(ABC):
 
     @abstractmethod
     def begin(self, since: datetime) -> datetime:
-        """The instant from which on jobs are reported, where ``publish_since`` is this one."""
+        """Return the instant from which on jobs are reported, where ``publish_since`` is this one."""
 
     @abstractmethod
     async def due(self, site: str, since: datetime, *, full: bool) -> Sequence[Part]:
-        """The parts to report now, in their order; ``full``: look at all since the beginning."""
+        """Return the parts to report now, in their order; ``full``: look at all since the beginning."""
 
     @abstractmethod
     def widened(self, period: Window) -> Window:
-        """The period that is reported instead of a part of it."""
+        """Return the period that is reported instead of a part of it."""
 
     @abstractmethod
     def again(self, site: str, period: Window) -> Sequence[Part]:
-        """The parts of a period that was widened, changed or not."""
+        """Return the parts of a period that was widened, changed or not."""
 
     @abstractmethod
     def refuse_other_kind(self, site: str, begin: datetime) -> None:
@@ -110,7 +110,7 @@ class Reporter(ABC):
 
 
 def other_kind(site: str, last: object, then: str, other: str) -> NotReported:
-    """The error for a time that was reported as another kind."""
+    """Return the error for a time that was reported as another kind."""
     return NotReported(
         f"{site}: until {last} it was reported as {then}, and APEL would add up both: change to {other} from a "
         "later month on (publish_since), or leave message_type as it was"
@@ -147,11 +147,11 @@ class SummaryReporter(Reporter):
     """Reports months: the current and the previous one always, all others if they changed."""
 
     def begin(self, since: datetime) -> datetime:
-        """The first month that lies wholly behind ``publish_since``."""
+        """Return the first month that lies wholly behind ``publish_since``."""
         return first_month(since).start
 
     async def due(self, site: str, since: datetime, *, full: bool) -> Sequence[Part]:
-        """The newest first, since an old one that cannot be sent must not be in its way."""
+        """Return the newest first, since an old one that cannot be sent must not be in its way."""
         current = Month.of(self.context.now())
         recent = {current, current.previous}
         months = {*months_from(first_month(since), current)}
@@ -170,7 +170,7 @@ class SummaryReporter(Reporter):
         return widened
 
     def again(self, site: str, period: Window) -> Sequence[Part]:
-        """All months of the period."""
+        """Return all months of the period."""
         months = whole_months(period.start, period.stop)
         return [self._part(site, month, always=True) for month in reversed(months)]
 
@@ -272,7 +272,7 @@ class SummaryReporter(Reporter):
             await self.saved.save_month(site, month, done, sent=len(ids) - len(outbox.ids))
 
     def _closed(self, state: MonthState, outbox: Outbox) -> MonthState:
-        """The month once nothing waits any more."""
+        """Return the month once nothing waits any more."""
         return msgspec.structs.replace(
             state,
             there=outbox.rows,

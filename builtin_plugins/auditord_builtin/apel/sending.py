@@ -70,7 +70,7 @@ class Credentials:
         return self.certificate.not_valid_after_utc
 
     def check(self, now: datetime) -> str | None:
-        """A warning if the certificate ends soon.
+        """Return a warning if the certificate ends soon.
 
         Raises:
             CertificateUnusable: it has expired, or is not valid yet.
@@ -104,7 +104,7 @@ def load_credentials(certificate: Path, key: Path) -> Credentials:
 
 
 def sign(text: str, credentials: Credentials) -> bytes:
-    """The message as ``multipart/signed``, in ASCII."""
+    """Return the message as ``multipart/signed``, in ASCII."""
     plain = text.isascii() and _LOOKS_ENCRYPTED.decode() not in text
     quoted = quopri.encodestring(text.encode()).replace(_LOOKS_ENCRYPTED, b"pkcs7=2Dmime")
     data = text.encode() if plain else _QUOTED_PART + quoted
@@ -275,7 +275,7 @@ class AmsClient:
             return await self._publish(target, content)
 
     async def authenticate(self) -> str:
-        """The token: the configured one, else that which the broker gives for our certificate.
+        """Return the token: the configured one, else that which the broker gives for our certificate.
 
         Raises:
             BrokerUnavailable: a passing fault.
@@ -341,17 +341,17 @@ def _fault(answer: HttpAnswer) -> AuditordError:
 
 
 def token_url(host: str, port: int) -> str:
-    """The address at which AMS gives tokens for certificates."""
+    """Return the address at which AMS gives tokens for certificates."""
     return f"https://{host}:{port}/v1/service-types/ams/hosts/{host}:authx509"
 
 
 def publish_url(host: str, project: str, topic: str, port: int = 443) -> str:
-    """The address at which AMS takes the messages of a topic."""
+    """Return the address at which AMS takes the messages of a topic."""
     return f"https://{host}:{port}/v1/projects/{quote(project, safe='')}/topics/{quote(topic, safe='')}:publish"
 
 
 def other_topic(url: str, topic: str) -> str:
-    """The address of another topic of the same broker.
+    """Return the address of another topic of the same broker.
 
     Raises:
         ValueError: the address is not of the form that :func:`publish_url` makes.
@@ -435,7 +435,7 @@ def say(context: PluginContext, text: str) -> None:
 
 
 def broker_of(messaging: MessagingConfig) -> Broker:
-    """The broker that the options describe."""
+    """Return the broker that the options describe."""
     return Broker(
         token_url=messaging.auth_url or token_url(messaging.host, messaging.port),
         publish_url=_publish_url(messaging, messaging.topic),
@@ -451,7 +451,7 @@ def broker_of(messaging: MessagingConfig) -> Broker:
 
 
 def label(now: datetime, number: int) -> str:
-    """The name of a message (``empaid``): the form of other senders, with a number that makes it unique."""
+    """Return the name of a message (``empaid``): the form of other senders, with a number that makes it unique."""
     return f"{now:%Y%m%d}/{now:%Y%m%d%H%M%S}{number % 1_000_000:06}"
 
 

@@ -34,7 +34,7 @@ class MonthAtApel:
 
 
 def months_at_apel(state: ReportedState, sites: Sequence[str]) -> Iterator[MonthAtApel]:
-    """The saved months of some sites, by their names in GOCDB."""
+    """Yield the saved months of some sites, by their names in GOCDB."""
     for site, jobs in ((site, stages(state.sites[site])) for site in sites if site in state.sites):
         for text in sorted({month for month, _ in jobs}):
             month = state.sites[site].months.get(text, MonthState())
@@ -51,7 +51,7 @@ def months_at_apel(state: ReportedState, sites: Sequence[str]) -> Iterator[Month
 
 
 def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
-    """One line for each site and month, then the reasons for jobs that are not reported."""
+    """Yield one line for each site and month, then the reasons for jobs that are not reported."""
     state = read_state(context.state)
     if not any(site in state.sites for site in sites):
         yield "nothing was reported yet"
@@ -66,7 +66,7 @@ def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
 
 
 async def shown(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:
-    """The messages of a site and month, one after the other, then what was left out and why.
+    """Yield the messages of a site and month, one after the other, then what was left out and why.
 
     Raises:
         ValueError: the site is not one of ``sites_to_report``.
@@ -123,7 +123,7 @@ _MOST_NOTES: Final = 10
 
 
 async def show_months(context: PanelContext) -> Sequence[PanelPart]:
-    """A chart and a table of the jobs of the last months, and the reasons why some are not reported."""
+    """Return a chart and a table of the jobs of the last months, and the reasons why some are not reported."""
     state = read_state(await context.state())
     if not (sites := state.sites):
         return ["Nothing was reported yet."]

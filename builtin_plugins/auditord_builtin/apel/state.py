@@ -126,7 +126,7 @@ class ReportedState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_state(state: Any) -> ReportedState:  # Any: the JSON that was saved
-    """The state as it was saved.
+    """Return the state as it was saved.
 
     Raises:
         AuditordError: it is that of a newer version.
@@ -146,15 +146,15 @@ class SavedState:
         self.reported = read_state(context.state)
 
     def site(self, site: str) -> SiteState:
-        """The state of a site."""
+        """Return the state of a site."""
         return self.reported.sites.get(site, SiteState())
 
     def month(self, site: str, month: Month) -> MonthState:
-        """The state of a month."""
+        """Return the state of a month."""
         return self.site(site).months.get(str(month), MonthState())
 
     def day(self, site: str, day: date) -> DayState:
-        """The state of a day."""
+        """Return the state of a day."""
         return self.site(site).days.get(str(day), DayState())
 
     async def save_month(self, site: str, month: Month, state: MonthState, *, sent: int = 0) -> None:

@@ -99,7 +99,7 @@ class _Sums:
             self.normalised_cpu += amounts["normalised_cpu"] * level
 
     def result(self, unit: int, description: str | None) -> SummaryRow:
-        """The row, where a level of one has so many units."""
+        """Return the row, where a level of one has so many units."""
         return msgspec.structs.replace(
             self.row,
             infrastructure_description=description,
@@ -128,7 +128,7 @@ async def summaries(config: ApelConfig, records: Records, site: str, month: Mont
 
 
 def half_up(number: Number, divisor: int = 1) -> int:
-    """The whole number that is nearest to a number divided by another; halves go up."""
+    """Return the whole number that is nearest to a number divided by another; halves go up."""
     below = number.denominator * divisor
     return (2 * number.numerator + below) // (2 * below)
 
@@ -159,7 +159,7 @@ def _base(field: NormalisedAmountField, default: AmountField) -> AmountField:
 def _added_up(
     config: ApelConfig, site: str, month: Month, answers: Sequence[Answer], levels: _Levels
 ) -> Iterator[_Sums]:
-    """The rows in the order of their keys."""
+    """Return the rows in the order of their keys."""
     rows: dict[tuple[str, ...], _Sums] = {}
     known: dict[tuple[object, ...], _Sums] = {}  # most answers differ in the value of the benchmark alone
     normalised, whole = config.summary_message.normalised, levels.whole
@@ -174,7 +174,7 @@ def _added_up(
 
 
 def _row_of(config: ApelConfig, site: str, month: Month, answer: Answer, rows: dict[tuple[str, ...], _Sums]) -> _Sums:
-    """The row that an answer belongs to; of several spellings always the same one."""
+    """Return the row that an answer belongs to; of several spellings always the same one."""
     row = _row(config, site, month, answer)
     sums = rows.setdefault(row.key, _Sums(row))
     if sums.row is not row:

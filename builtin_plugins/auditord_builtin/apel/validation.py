@@ -155,7 +155,7 @@ class _Validation:
     now: datetime | None
 
     def faults(self) -> Sequence[str]:
-        """The faults of the record."""
+        """Return the faults of the record."""
         unknown = [f"{key}: APEL does not know it here" for key in self.values if key not in self.rules.longest]
         missing = [f"{key} is missing" for key in self.rules.mandatory if key not in self.values]
         odd = [(key, value) for key, value in self.values.items() if not self._is_plain(key, value)]
@@ -226,7 +226,7 @@ class _Validation:
 
 
 def validate(message_text: str, now: datetime | None = None) -> Sequence[Problem]:
-    """Why APEL would refuse the message; empty if it would not.
+    """Return why APEL would refuse the message; empty if it would not.
 
     Args:
         message_text: as it is signed.
@@ -299,7 +299,7 @@ def _whole_faults(key: str, value: str, most: int) -> Iterator[str]:
 
 @lru_cache(_REMEMBERED)
 def _benchmarks(value: str) -> tuple[str, ...]:
-    """The names in ``{HEPscore23: 1}``, in lower case and in order."""
+    """Return the names in ``{HEPscore23: 1}``, in lower case and in order."""
     found = _BENCHMARKS.fullmatch(value)
     names = () if found is None else [part.partition(":")[0].strip().lower() for part in found[1].split(",")]
     return tuple(sorted(names))

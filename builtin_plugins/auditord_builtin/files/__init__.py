@@ -10,5 +10,5 @@ from auditord_hookspecs import CollectorKind, Deferred, hookimpl
 
 @hookimpl
 def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
-    """The kind ``files``."""
+    """Declare the kind ``files``."""
     yield Deferred("files", partial(resolve_name, "auditord_builtin.files.collecting:FILES"))

@@ -86,7 +86,7 @@ class _Run:
             )
 
     async def collect_again(self, window: Window) -> AsyncIterator[Batch]:
-        """The records of the period in files that were taken in."""
+        """Yield the records of the period in files that were taken in."""
         done = self.results.done
         for name in sorted(name for name in done.names() if not name.startswith(".")):
             position = Position(identity(done.status(name)))
@@ -98,7 +98,7 @@ class _Run:
                 yield Batch([record for record, end in ends if window.start <= end < window.stop])
 
     async def _take_in(self, file: Dropped, position: Position) -> AsyncIterator[Batch]:
-        """The batches of a file; one that cannot be used keeps no other from being taken in."""
+        """Yield the batches of a file; one that cannot be used keeps no other from being taken in."""
         path = self.folder.path / file.name
         try:
             require_usable_name(self.folder, file.name)

@@ -46,14 +46,14 @@ class Dropped:
 
 
 def complete_files(folder: SharedFolder, now: datetime, settle: timedelta) -> list[Dropped]:
-    """The complete files, the oldest first; links, folders and the like are none."""
+    """Return the complete files, the oldest first; links, folders and the like are none."""
     found = [dropped for name in folder.names() if (dropped := _look(folder, name)) is not None]
     complete = [dropped for dropped in found if now - dropped.changed >= settle]
     return sorted(complete, key=lambda dropped: (dropped.changed, dropped.name))
 
 
 def _look(folder: SharedFolder, name: str) -> Dropped | None:
-    """The file, unless its name says that it is not finished; or it has gone in this moment."""
+    """Return the file, unless its name says that it is not finished; or it has gone in this moment."""
     if name.startswith(".") or name.endswith(_UNFINISHED):
         return None
     try:

@@ -65,7 +65,7 @@ _SCORE: Final = "score."
 
 
 def read_header(config: FilesConfig, line: bytes) -> Sequence[str]:
-    """The columns of a CSV file.
+    """Return the columns of a CSV file.
 
     Raises:
         InvalidRecord: a column is missing, stands twice or is not known; the file cannot be used.
@@ -91,7 +91,7 @@ def _is_known(config: FilesConfig, name: str, header: Sequence[str]) -> bool:
 
 
 def _scored(name: str, header: Sequence[str]) -> tuple[str, str] | None:
-    """The component that a column is a score of, and the score: both may have dots in their names."""
+    """Return the component that a column is a score of, and the score: both may have dots in their names."""
     parts = name.removeprefix(_SCORE).split(".")
     for length in range(len(parts) - 1, 0, -1):
         if _AMOUNT + ".".join(parts[:length]) in header:
@@ -108,7 +108,7 @@ def _split(line: bytes) -> list[str]:
 
 
 def read_line(config: FilesConfig, header: Sequence[str] | None, line: bytes) -> Converted:
-    """The record of a line, and what it lacks of the optional components and labels of the configuration.
+    """Return the record of a line, and what it lacks of the optional components and labels of the configuration.
 
     Raises:
         InvalidRecord: what is wrong with it.
@@ -193,7 +193,7 @@ class Position:
 
     @classmethod
     def restored(cls, identity: str, stored: Any) -> "Position":  # Any: JSON of the spool, or None
-        """The stored position, if the file is the same still; else the beginning."""
+        """Return the stored position, if the file is the same still; else the beginning."""
         return cls(**stored) if stored is not None and stored["identity"] == identity else cls(identity)
 
 
@@ -207,7 +207,7 @@ class Part:
 
 
 def read_part(config: FilesConfig, folder: Folder, name: str, position: Position) -> Part:
-    """The lines from a position on, up to a thousand.
+    """Return the lines from a position on, up to a thousand.
 
     Raises:
         InvalidRecord: it is no file that can be read at all.

@@ -15,5 +15,5 @@ from auditord_hookspecs import CollectorKind, Deferred, hookimpl
 
 @hookimpl
 def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
-    """The kind ``htcondor``."""
+    """Declare the kind ``htcondor``."""
     yield Deferred("htcondor", partial(resolve_name, "auditord_builtin.htcondor.collecting:HTCONDOR"))

@@ -70,18 +70,18 @@ class JobAd:
 
 
 def references(columns: Sequence[str]) -> list[str]:
-    """The names of all attributes that the expressions may look at, each once (and some that are functions)."""
+    """Return the names of all attributes that the expressions may look at, each once (and some that are functions)."""
     found = (match[1] for column in columns for match in _REFERENCE.finditer(column))
     return list(dict.fromkeys(name for name in found if name))
 
 
 def is_name(column: str) -> bool:
-    """True if a column is an attribute alone."""
+    """Return True if a column is an attribute alone."""
     return _NAME.fullmatch(column) is not None
 
 
 def reached(attributes: Attributes, columns: Sequence[str]) -> list[str]:
-    """The names, in lower case, of all that the columns refer to, directly or through other attributes."""
+    """Return the names, in lower case, of all that the columns refer to, directly or through other attributes."""
     found: dict[str, None] = {}
     waiting = [name.lower() for name in references(columns)]
     while waiting:
@@ -94,7 +94,7 @@ def reached(attributes: Attributes, columns: Sequence[str]) -> list[str]:
 
 
 def parse_ad(text: str) -> Attributes:
-    """The attributes of an ad in either form: lines of ``Name = expression``, or an object of JSON.
+    """Return the attributes of an ad in either form: lines of ``Name = expression``, or an object of JSON.
 
     Raises:
         InvalidRecord: it is neither, or an attribute comes twice: two ads have run together.
@@ -142,7 +142,7 @@ def _of_line(line: str) -> Attribute:
 
 
 def literal(expression: str) -> str | None:
-    """The text of a literal in the form of history files; None for what must be evaluated."""
+    """Return the text of a literal in the form of history files; None for what must be evaluated."""
     if (match := _STRING.fullmatch(expression)) is not None:
         return match[1].replace('\\"', '"')
     if _INTEGER.fullmatch(expression):
@@ -193,7 +193,7 @@ def whole_ads(text: bytes) -> int:
 
 
 def split_ads(text: bytes) -> Iterator[bytes]:
-    """The ads of a piece of a history file that ends with a line ``*** …``, which follows each ad."""
+    """Yield the ads of a piece of a history file that ends with a line ``*** …``, which follows each ad."""
     lines: list[bytes] = []
     for line in text.split(b"\n"):  # and at nothing else: texts may hold other ends of lines
         if not (line.startswith(_STARS) and _BANNER.fullmatch(line)):
@@ -234,7 +234,7 @@ _AT: Final = " at "
 
 
 def job_name(ad: JobAd, *, epochs: bool) -> str:
-    """The job, with ``epochs`` its run; a job number that begins again has another time of submission in it."""
+    """Return the job, with ``epochs`` its run; a job number that begins again has another time of submission in it."""
     job = ad.row.get("GlobalJobId")
     if job is None:
         content = ad.text or repr(sorted(ad.row.items()))
@@ -243,17 +243,17 @@ def job_name(ad: JobAd, *, epochs: bool) -> str:
 
 
 def ad_name(ad: JobAd, *, epochs: bool) -> str:
-    """The ad: the job and when it was written."""
+    """Return the ad: the job and when it was written."""
     return f"{job_name(ad, epochs=epochs)}{_AT}{ad.row.get('EnteredCurrentStatus', '')}"
 
 
 def without_time(name: str) -> str:
-    """The job of an ad's name; checkpoints of before 0.2 hold names of jobs."""
+    """Return the job of an ad's name; checkpoints of before 0.2 hold names of jobs."""
     return name.rpartition(_AT)[0]
 
 
 def since(name: str, *, epochs: bool) -> str:
-    """The expression that is true for the ad of this name alone.
+    """Return the expression that is true for the ad of this name alone.
 
     The identity comes first: the rest is not evaluated then, of ads of others, who may have written anything there.
     """
@@ -269,7 +269,7 @@ def since(name: str, *, epochs: bool) -> str:
 
 
 def can_stop(name: str) -> bool:
-    """True if :func:`since` can be said of this ad."""
+    """Return True if :func:`since` can be said of this ad."""
     moment = name.rpartition(_AT)[2] if _AT in name else ""
     return not name.startswith("unnamed ") and name.isprintable() and (not moment or moment.isdecimal())
 
@@ -316,7 +316,7 @@ def _row(columns: Sequence[str], values: Sequence[str]) -> Row:
 
 
 def cut_json(output: bytes) -> list[str]:
-    """The ads of what ``-json`` prints, a list; nothing at all is no answer.
+    """Return the ads of what ``-json`` prints, a list; nothing at all is no answer.
 
     Raises:
         CommandFailed: the output is not whole, or something else.
@@ -330,7 +330,7 @@ def cut_json(output: bytes) -> list[str]:
 
 
 def cut_json_lines(output: bytes) -> list[str]:
-    """The ads of what ``-jsonl`` prints, one per line.
+    """Return the ads of what ``-jsonl`` prints, one per line.
 
     Raises:
         CommandFailed: the output is not whole, or something else.
@@ -341,7 +341,7 @@ def cut_json_lines(output: bytes) -> list[str]:
 
 
 def _cut(text: str, between: set[str], output: bytes) -> list[str]:
-    """The objects, if nothing but the given texts stands between them."""
+    """Return the objects, if nothing but the given texts stands between them."""
     ads, done = list[str](), 0
     for ad in split_json(text):
         start = text.index(ad, done)

@@ -77,7 +77,7 @@ async def _collect_schedds(source: Source) -> AsyncIterator[Batch]:
 async def _collect_schedd(
     source: Source, schedd: str, checkpoint: Checkpoint
 ) -> AsyncIterator[tuple[Batch, Checkpoint]]:
-    """The batches of one schedd, each with the checkpoint that holds after it.
+    """Yield the batches of one schedd, each with the checkpoint that holds after it.
 
     Raises:
         CommandFailed: it failed, or its answer may have a gap.
@@ -114,7 +114,7 @@ async def _collect_schedd(
 
 
 def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
-    """The schedds to ask; the empty text is the local history."""
+    """Return the schedds to ask; the empty text is the local history."""
     schedds = config.schedd_names or ("",)
     if job is None:
         return schedds

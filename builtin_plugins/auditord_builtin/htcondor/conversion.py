@@ -53,7 +53,7 @@ _EPOCH_STOP: Final = "EpochWriteDate"
 
 
 def ended_at(config: HTCondorConfig, row: Row) -> datetime | None:
-    """The end of the job: HTCondor says 0 or nothing where it does not know, and 1970 is never meant.
+    """Return the end of the job: HTCondor says 0 or nothing where it does not know, and 1970 is never meant.
 
     Raises:
         InvalidRecord: the end is no time.
@@ -62,7 +62,7 @@ def ended_at(config: HTCondorConfig, row: Row) -> datetime | None:
 
 
 def ended_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
-    """True if the job was over before; not if its end is unknown or unreadable: its conversion says so."""
+    """Return True if the job was over before; not if its end is unknown or unreadable: its conversion says so."""
     try:
         end = ended_at(config, ad.row)
     except InvalidRecord:
@@ -71,7 +71,7 @@ def ended_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
 
 
 def ended_within(config: HTCondorConfig, ad: JobAd, window: Window) -> bool:
-    """True if the job ended within the window; also if its end is unknown or unreadable."""
+    """Return True if the job ended within the window; also if its end is unknown or unreadable."""
     try:
         end = ended_at(config, ad.row)
     except InvalidRecord:
@@ -173,7 +173,7 @@ def _times(config: HTCondorConfig, row: Row) -> tuple[datetime | None, datetime 
 
 
 def _amounts(config: HTCondorConfig, row: Row, lasted: timedelta) -> Row:
-    """The row with numbers as the grammar wants them, and without a CPU time that was not measured.
+    """Return the row with numbers as the grammar wants them, and without a CPU time that was not measured.
 
     That stays zero where the shadow or the node was lost before the job was looked at for the first time, and nothing
     is known of its memory then. A job that only sleeps has a memory.
@@ -186,7 +186,7 @@ def _amounts(config: HTCondorConfig, row: Row, lasted: timedelta) -> Row:
 
 
 def _with_plain_numbers(config: HTCondorConfig, row: Row) -> Row:
-    """The row with numbers as the grammar wants them: ``1.5E+03`` is 1500, and nan or inf is no statement.
+    """Return the row with numbers as the grammar wants them: ``1.5E+03`` is 1500, and nan or inf is no statement.
 
     Only of what is read as a number: a user may be called 1e5.
     """
@@ -227,7 +227,7 @@ def _ad_from_raw(config: HTCondorConfig, raw: Any) -> JobAd:  # Any: JSON from t
 
 
 def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
-    """The job of a quarantined ad, at whichever schedd has it; None for output that belongs to none."""
+    """Return the job of a quarantined ad, at whichever schedd has it; None for output that belongs to none."""
     try:
         row = raw["row"] if "row" in raw else literals(parse_ad(str(raw.get("ad"))), ID_COLUMNS)
         return JobChoice(f"{row['ClusterId']}.{row['ProcId']}")
@@ -254,7 +254,7 @@ class _Jobs(Outcomes):
 
 
 async def classify(source: Source, ads: Sequence[JobAd], unreadable: Sequence[str] = ()) -> Batch:
-    """A batch of all that is new among the ads, without a checkpoint.
+    """Return a batch of all that is new among the ads, without a checkpoint.
 
     When a period or a job is collected again, all of it is new.
     """
@@ -319,7 +319,7 @@ def _convert_job(
 
 
 def wanted_again(source: Source, ads: Iterable[JobAd]) -> Sequence[JobAd]:
-    """Those of the ads that are to be collected again: one job's, or a period's."""
+    """Return those of the ads that are to be collected again: one job's, or a period's."""
     job, window = source.context.job, source.context.window
     if job is not None:
         numbered = ((ad, ad.row.get("ClusterId"), ad.row.get("ProcId")) for ad in ads)

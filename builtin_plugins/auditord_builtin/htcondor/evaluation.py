@@ -75,7 +75,7 @@ class Evaluator:
         self._end()
 
     def evaluate(self, request: Request) -> Sequence[str]:
-        """The texts of the columns; the empty text for what is undefined, or an error.
+        """Return the texts of the columns; the empty text for what is undefined, or an error.
 
         Raises:
             InvalidRecord: the ad cannot be evaluated, or ended the child.
@@ -142,7 +142,7 @@ def _pipes(child: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _answer(stdout: IO[bytes]) -> Mapping[str, Any]:  # Any: JSON
-    """The child's answer; nothing if it has ended, or says nothing."""
+    """Return the child's answer; nothing if it has ended, or says nothing."""
     poll = select.poll()
     poll.register(stdout, select.POLLIN)
     line = stdout.readline() if poll.poll(_PATIENCE * 1_000) else b""
@@ -158,7 +158,7 @@ def _ending(code: int) -> str:
 
 
 def read_ad(evaluator: Evaluator, text: str, columns: Sequence[str]) -> JobAd:
-    """The ad with its row; refused, and kept whole, if it is none or cannot be evaluated.
+    """Return the ad with its row; refused, and kept whole, if it is none or cannot be evaluated.
 
     Raises:
         AuditordError: nothing can be evaluated at all.
@@ -189,7 +189,7 @@ def read_ads(evaluator: Evaluator, text: str, columns: Sequence[str]) -> list[Jo
 
 
 def literals(attributes: Attributes, columns: Sequence[str]) -> Row:
-    """The texts of the columns that are attributes and literals."""
+    """Return the texts of the columns that are attributes and literals."""
     found = {column: attributes[column.lower()].text for column in columns if column.lower() in attributes}
     return {column: text for column, text in found.items() if text}
 

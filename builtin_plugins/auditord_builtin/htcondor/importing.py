@@ -156,7 +156,7 @@ _GRID_META: Final = (
 
 
 def detect(host: Host) -> Proposal | None:
-    """A schedd of HTCondor, that of a compute element, or both, whose history this host can read."""
+    """Return a schedd of HTCondor, that of a compute element, or both, whose history this host can read."""
     programs = [name for name in _NAMES if host.run([name, "-limit", "1", "-af", "GlobalJobId"]) is not None]
     if not programs:
         return None

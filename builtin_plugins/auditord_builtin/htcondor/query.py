@@ -78,14 +78,14 @@ class Source:
 
 
 def wanted_columns(config: HTCondorConfig) -> list[str]:
-    """The attributes and expressions to ask for, each once."""
+    """Return the attributes and expressions to ask for, each once."""
     chosen = [CHOSEN.format(config.constraint)] if config.constraint else []
     of_cpu_time = [MEMORY] if config.cpu_times else []
     return list(dict.fromkeys((*ID_COLUMNS, *config.columns, *chosen, *of_cpu_time)))
 
 
 def build_argv(config: HTCondorConfig, query: Query, output: Sequence[str]) -> list[str]:
-    """The argument vector. The output comes last: ``-af`` takes all that follows up to the next dash."""
+    """Return the argument vector. The output comes last: ``-af`` takes all that follows up to the next dash."""
     stop = [] if query.stop_at is None else ["-since", since(query.stop_at, epochs=config.epochs)]
     return [
         *config.condor_history,
@@ -136,7 +136,7 @@ async def separated(source: Source, query: Query) -> Printed:
 
 
 async def whole_ads(source: Source, query: Query) -> list[str]:
-    """The ads as they are, in the form of history files; nothing is evaluated for this.
+    """Return the ads as they are, in the form of history files; nothing is evaluated for this.
 
     Raises:
         CommandFailed: as :func:`run_query`.
@@ -148,7 +148,7 @@ async def whole_ads(source: Source, query: Query) -> list[str]:
 
 
 async def _objects(source: Source, query: Query) -> list[str]:
-    """The ads as JSON, with all that the columns refer to: it has expressions as they are."""
+    """Return the ads as JSON, with all that the columns refer to: it has expressions as they are."""
     columns = wanted_columns(source.config)
     names = references(columns)
     for _ in range(_ROUNDS):
@@ -169,7 +169,7 @@ async def _json(source: Source, query: Query, attributes: Sequence[str]) -> tupl
 
 
 def _not_asked_for(texts: Sequence[str], columns: Sequence[str], asked: Sequence[str]) -> list[str]:
-    """The names that the ads' expressions refer to and that were not asked for."""
+    """Return the names that the ads' expressions refer to and that were not asked for."""
     known = {name.lower() for name in asked}
     found: dict[str, None] = {}
     for text in texts:
@@ -246,7 +246,7 @@ async def run_query_around(source: Source, query: Query) -> Printed:
 
 
 def _may_be_an_ads_fault(error: CommandFailed) -> bool:
-    """True if it was ended by a signal, or by us since it took too long or printed too much."""
+    """Return True if it was ended by a signal, or by us since it took too long or printed too much."""
     code = error.exit_code or 0
     return error.timed_out or error.printed_too_much or code < 0 or code in _CRASHES
 
@@ -271,7 +271,7 @@ def _read_literals(text: str, columns: Sequence[str]) -> WholeAd:
 
 
 def _is_harmless(attributes: Attributes, columns: Sequence[str]) -> bool:
-    """True if all are literals, or lists (such as benchmarks) without a call or a look at another attribute."""
+    """Return True if all are literals, or lists (such as benchmarks) without a call or a look at another attribute."""
     for attribute in (attributes[name] for name in reached(attributes, columns) if name in attributes):
         expression = attribute.refers
         names = any(name.lower() in attributes for name in references([expression]))
@@ -293,7 +293,7 @@ class _Isolation:
             self._places.setdefault(ad.job, []).append(place)
 
     async def read(self) -> list[JobAd]:
-        """The ads in the order of the answer.
+        """Return the ads in the order of the answer.
 
         Raises:
             CommandFailed: it is no ad's fault, or too many may be at fault.
@@ -335,7 +335,7 @@ class _Isolation:
         return {place: JobAd(self._ads[place].row, self._ads[place].text, reason) for place in places}
 
     async def _read(self, jobs: Sequence[str], only: str, limit: int | None) -> dict[int, JobAd]:
-        """The ads of the jobs by place. What has come into the history meanwhile is newer than all of them."""
+        """Return the ads of the jobs by place. What has come into the history meanwhile is newer than all of them."""
         places = sorted(chain.from_iterable(self._places[job] for job in jobs))
         found = (await separated(self._source, replace(self._query, only=only, limit=limit))).ads
         rows = found[: len(places)] if self._query.oldest_first else found[len(found) - len(places) :]

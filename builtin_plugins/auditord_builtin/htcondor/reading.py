@@ -53,7 +53,7 @@ class Position(msgspec.Struct, frozen=True):
         return self.until is None
 
     def after(self, names: Sequence[str], now: datetime) -> "Position":
-        """All that was in the history has been read; these are the ads of the answer, the newest first.
+        """Return all that was in the history has been read; these are the ads of the answer, the newest first.
 
         A history without any ad is none yet: an answer that was cut before its first byte looks the same.
         """
@@ -79,11 +79,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
     current: dict[str, str] = {}
 
     def batch(self, batch: Batch | None = None) -> Batch:
-        """The batch with this checkpoint."""
+        """Return the batch with this checkpoint."""
         return replace(batch or Batch(), checkpoint=msgspec.to_builtins(self))
 
     def with_schedd(self, name: str, position: Position) -> "Checkpoint":
-        """The positions with another one for a schedd."""
+        """Return the positions with another one for a schedd."""
         return msgspec.structs.replace(self, schedds={**self.schedds, name: position})
 
 
@@ -127,13 +127,13 @@ async def read_new(source: Source, schedd: str, position: Position) -> Answer:
 
 
 def _place(names: Sequence[str], position: Position) -> int | None:
-    """The place of the newest ad that was read before."""
+    """Return the place of the newest ad that was read before."""
     known = set(position.anchors)
     return next((n for n, name in enumerate(names) if name in known or without_time(name) in known), None)
 
 
 def _stop(position: Position) -> str | None:
-    """The last ad that is remembered, so that the others show up; none if there are no others."""
+    """Return the last ad that is remembered, so that the others show up; none if there are no others."""
     usable = [name for name in position.anchors if can_stop(name)]
     return usable[-1] if len(usable) > 1 else None
 
@@ -146,12 +146,12 @@ async def read_all(source: Source, schedd: str, since: datetime) -> Answer:
 
 
 def names_of(config: HTCondorConfig, ads: Sequence[JobAd]) -> list[str]:
-    """The names of the ads."""
+    """Return the names of the ads."""
     return [ad_name(ad, epochs=config.epochs) for ad in ads]
 
 
 async def _reaches(source: Source, schedd: str, ads: Sequence[JobAd], moment: datetime) -> bool:
-    """True if the answer goes back to the moment, or to the beginning of the history."""
+    """Return True if the answer goes back to the moment, or to the beginning of the history."""
     witnesses, before = ads[-_WITNESSES:], moment - source.config.overlap
     if len(witnesses) == _WITNESSES and all(ended_before(source.config, ad, before) for ad in witnesses):
         return True
@@ -159,7 +159,7 @@ async def _reaches(source: Source, schedd: str, ads: Sequence[JobAd], moment: da
 
 
 async def _is_everything(source: Source, schedd: str, ads: Sequence[JobAd]) -> bool:
-    """True if the history holds no more than these ads.
+    """Return True if the history holds no more than these ads.
 
     A schedd that does not understand "oldest first" answers with its newest ad; then only the number tells.
     """
@@ -251,7 +251,7 @@ def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found
 
 
 def _caught_up(checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> Checkpoint:
-    """All was read. Where a new file is not there yet, the one that is known last remains the current one."""
+    """Return all was read. Where a new file is not there yet, the one that is known last remains the current one."""
     there = {file.name for file in found}
     current = {path: name for path, name in checkpoint.current.items() if name in there}
     current |= {file.current: file.name for file in found if file.current is not None}
@@ -270,7 +270,7 @@ def _chosen(source: Source, checkpoint: Checkpoint, ads: Sequence[JobAd]) -> Seq
 
 
 def _find(paths: Sequence[Path]) -> list[HistoryFile]:
-    """The files, rotated ones first."""
+    """Return the files, rotated ones first."""
     found: list[HistoryFile] = []
     for path in paths:
         rotated = map(Path, sorted(glob.glob(f"{glob.escape(str(path))}.*")))  # noqa: PTH207 the path is no pattern
@@ -300,7 +300,7 @@ def _bytes(path: Path, start: int, count: int) -> bytes:
 
 
 def _read(source: Source, path: Path, start: int) -> Piece:
-    """The next piece of a file, up to the end of an ad; nothing if no ad has ended since."""
+    """Return the next piece of a file, up to the end of an ad; nothing if no ad has ended since."""
     count = _PIECE
     while True:
         text = _bytes(path, start, count)
@@ -374,12 +374,12 @@ def _opened(path: Path) -> Generator[SharedFolder, None, None]:
 
 
 def _list(folder: SharedFolder) -> list[str]:
-    """The files by name; HTCondor writes under another name (``.history.…``) and renames."""
+    """Return the files by name; HTCondor writes under another name (``.history.…``) and renames."""
     return sorted(name for name in folder.names() if name.startswith("history."))
 
 
 def _read_file(folder: SharedFolder, names: Sequence[str]) -> tuple[dict[str, bytes], list[UnsafePath]]:
-    """The texts by name, and why some stay unread: HTCondor's user makes neither links nor FIFOs there."""
+    """Return the texts by name, and why some stay unread: HTCondor's user makes neither links nor FIFOs there."""
     texts: dict[str, bytes] = {}
     refused: list[UnsafePath] = []
     for name in names:

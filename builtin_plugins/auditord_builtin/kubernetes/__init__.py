@@ -25,13 +25,13 @@ from auditord_hookspecs import (
 
 @hookimpl
 def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
-    """The kind ``kubernetes``."""
+    """Declare the kind ``kubernetes``."""
     yield Deferred("kubernetes", partial(resolve_name, "auditord_builtin.kubernetes.collecting:KUBERNETES"))
 
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
-    """The panel of each instance."""
+    """Declare the panel of each instance."""
     yield Panel("kubernetes_state", "Kubernetes", _show_state, "kubernetes", whole=True, permission=Permission.OPERATE)
 
 

@@ -49,7 +49,7 @@ async def _onwards(config: KubernetesConfig, context: CollectorContext) -> Async
 
 
 async def _again(config: KubernetesConfig, context: CollectorContext, window: Window) -> AsyncIterator[Batch]:
-    """The pods of a period, without any memory: those that Kubernetes has removed are not to be had again."""
+    """Yield the pods of a period, without any memory: those that Kubernetes has removed are not to be had again."""
     async with opened(config) as cluster:
         for number, scope in enumerate(config.scopes, start=1):
             async for page in pages(cluster, scope, config.page_size):
@@ -74,7 +74,7 @@ async def _page_again(
 async def _settle(
     config: KubernetesConfig, context: CollectorContext, tracked: TrackedPods, *, at_once: bool
 ) -> AsyncIterator[Batch]:
-    """The records of pods whose waiting is over. Whatever Prometheus does, this ends soon and raises nothing.
+    """Yield the records of pods whose waiting is over. Whatever Prometheus does, this ends soon and raises nothing.
 
     ``at_once``: each pod is asked about once, and none waits any longer.
     """
@@ -109,7 +109,7 @@ def _asked(options: Prometheus, waiting: WaitingPod, answer: Metrics, now: datet
 
 
 def _enough(options: Prometheus | None, waiting: WaitingPod, now: datetime) -> bool:
-    """True if the record goes out: it has its metrics, or Prometheus was asked for long enough."""
+    """Return True if the record goes out: it has its metrics, or Prometheus was asked for long enough."""
     if options is None or {CPU, MEMORY} <= set(waiting.finished.metrics):
         return True
     return waiting.attempts >= options.attempts or now - waiting.since >= options.patience

@@ -52,7 +52,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 def conclude(config: KubernetesConfig, pod: Pod, runs: Runs, seen: datetime) -> Finished | Skipped:
-    """A pod that is over or was deleted as it was at its end, which was seen at an instant."""
+    """Return a pod that is over or was deleted as it was at its end, which was seen at an instant."""
     start = known(pod.status.start_time)
     if start is None:
         return Skipped("never started")
@@ -71,7 +71,7 @@ def convert_finished(config: KubernetesConfig, finished: Finished) -> Converted 
 
 
 def source_id(pod: Pod) -> str:
-    """The name of a pod in the quarantine."""
+    """Return the name of a pod in the quarantine."""
     return f"{pod.metadata.namespace}/{pod.metadata.name}/{pod.uid}"
 
 
@@ -120,7 +120,7 @@ def _finished(raw: Mapping[str, Any]) -> Finished:  # Any: JSON from the quarant
 
 
 def _as_it_was(config: KubernetesConfig, raw: Mapping[str, Any]) -> Finished | None:  # Any: JSON from the quarantine
-    """A pod that could not even be read. One that was still running comes back by itself when it ends."""
+    """Return a pod that could not even be read. One that was still running comes back by itself when it ends."""
     pod = restore_pod(raw.get("pod"))
     if not pod.terminal and not raw.get("gone"):
         return None
@@ -129,7 +129,7 @@ def _as_it_was(config: KubernetesConfig, raw: Mapping[str, Any]) -> Finished | N
 
 
 def _row_of(config: KubernetesConfig, finished: Finished, start: datetime) -> Row:
-    """Everything that is known of a pod, as texts: names, labels and amounts; times only if it has ended.
+    """Return everything that is known of a pod, as texts: names, labels and amounts; times only if it has ended.
 
     Of limits or requests that hold what is no quantity, no column can be read.
     """

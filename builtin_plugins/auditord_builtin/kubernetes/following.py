@@ -43,12 +43,12 @@ class Checkpoint(msgspec.Struct, frozen=True):
     scopes: dict[str, Position] = {}
 
     def version(self, scope: str, selector: str) -> str | None:
-        """The version from which a watch of a scope goes on; None if it must be listed."""
+        """Return the version from which a watch of a scope goes on; None if it must be listed."""
         position = self.scopes.get(scope)
         return position.version if position is not None and position.selector == selector else None
 
     def known_until(self, *scopes: str) -> datetime:
-        """The last instant at which everything in one of these scopes was known."""
+        """Return the last instant at which everything in one of these scopes was known."""
         return max((self.scopes[scope].at for scope in scopes if scope in self.scopes), default=self.since)
 
     def moved(self, scope: str, position: Position, kept: Collection[str]) -> "Checkpoint":
@@ -87,12 +87,12 @@ class TrackedPods:
         self._changes: dict[str, Json | None] = {}
 
     def changes(self) -> Mapping[str, Json | None]:
-        """The changes since the last call, for a batch."""
+        """Return the changes since the last call, for a batch."""
         changes, self._changes = self._changes, {}
         return changes
 
     def see(self, pod: Pod, at: datetime) -> RunningPod:
-        """A pod, there at an instant, with its earlier runs, and with its start if its status was wiped."""
+        """Return a pod, there at an instant, with its earlier runs, and with its start if its status was wiped."""
         before = self.running.get(pod.uid)
         if before is None:
             return RunningPod(pod, runs_of(pod, {}), sighted=at)
@@ -131,7 +131,7 @@ class TrackedPods:
 
 
 def _lasting(running: RunningPod) -> RunningPod:
-    """A pod without versions and the times at which the kubelet wrote, which change all the time."""
+    """Return a pod without versions and the times at which the kubelet wrote, which change all the time."""
     metadata = msgspec.structs.replace(running.pod.metadata, resource_version="", managed_fields=None)
     status = msgspec.structs.replace(running.pod.status, conditions=None)
     pod = msgspec.structs.replace(running.pod, metadata=metadata, status=status)
@@ -177,7 +177,7 @@ class Draft:
         self._seen = dict[str, datetime]()
 
     def batch(self, checkpoint: Json = None) -> Batch:
-        """The batch of all, with the changes of the tracked pods."""
+        """Return the batch of all, with the changes of the tracked pods."""
         return self.outcomes.batch(self._seen, checkpoint, self._tracked.changes())
 
     def take(self, events: Iterable[tuple[Happening, Pod | InvalidRecord]], listed: datetime | None = None) -> None:
@@ -245,7 +245,7 @@ class Draft:
 
 
 def read_pods(happenings: Sequence[Happening]) -> Sequence[tuple[Happening, Pod | InvalidRecord]]:
-    """The pods, each as it is or with the reason why it cannot be read."""
+    """Return the pods, each as it is or with the reason why it cannot be read."""
     return [(happening, _read(happening)) for happening in happenings]
 
 
@@ -287,7 +287,7 @@ class Run:
         self._faults: dict[str, AuditordError] = {}
 
     async def batches(self) -> AsyncIterator[Batch]:
-        """All that happens until nothing happens any more, or the time is over.
+        """Yield all that happens until nothing happens any more, or the time is over.
 
         Raises:
             AuditordError: a scope could not be read; the others were.
@@ -320,7 +320,7 @@ class Run:
     async def _draft(
         self, happenings: Sequence[Happening], listed: datetime | None = None
     ) -> tuple[Draft, Collection[str]]:
-        """A batch of what happened, or of what there was when it was listed, and the uids that it is about."""
+        """Return a batch of what happened, or of what there was when it was listed, and the uids that it is about."""
         # In a thread: hundreds of pods take a while, in which the daemon has requests to answer.
         read = await to_thread.run_sync(read_pods, happenings)
         uids = {pod.uid for _, pod in read if isinstance(pod, Pod)}
@@ -351,7 +351,7 @@ class Run:
             self._faults[scope] = error
 
     async def _page(self, scope: str, page: Page, present: set[str], listed: datetime) -> Batch:
-        """A page of a list, which shows all pages as of the instant at which it was begun."""
+        """Return a page of a list, which shows all pages as of the instant at which it was begun."""
         draft, uids = await self._draft(page.pods, listed)
         if page.first:
             present.clear()
@@ -381,7 +381,7 @@ class Run:
             self._context.log.warning(text, closed)
 
     async def _stretches(self, scopes: Sequence[str]) -> Mapping[str, Stretch]:
-        """A stretch of each watch, all at the same time; one that fails does not disturb the others."""
+        """Return a stretch of each watch, all at the same time; one that fails does not disturb the others."""
         found = dict[str, Stretch]()
         config, now = self._config, self._context.now
         limits = Limits(config.page_size, config.quiet, config.watch_for, pause=config.quiet / 10)

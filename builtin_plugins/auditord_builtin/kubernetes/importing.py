@@ -89,7 +89,7 @@ _COMMENTS: Final = {
 
 
 def detect(host: Host) -> Proposal | None:
-    """A cluster by the service account of this pod, or by a kubeconfig."""
+    """Return a cluster by the service account of this pod, or by a kubeconfig."""
     if "KUBERNETES_SERVICE_HOST" in host.environ:
         return _proposal("the Kubernetes cluster of this pod", None)
     for file in host.find(*_named(host.environ), *_FILES):
@@ -98,7 +98,7 @@ def detect(host: Host) -> Proposal | None:
 
 
 def _named(environ: Mapping[str, str]) -> Sequence[str]:
-    """The files that kubectl would read; of several, the first that is there."""
+    """Return the files that kubectl would read; of several, the first that is there."""
     home = f"{environ['HOME']}/.kube/config" if "HOME" in environ else ""
     return [name for name in environ.get("KUBECONFIG", home).split(":") if name.startswith("/")]
 

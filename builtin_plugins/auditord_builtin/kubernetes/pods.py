@@ -165,7 +165,7 @@ _decoder: Final = msgspec.json.Decoder(Pod)
 
 
 def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
-    """A pod from its JSON.
+    """Return a pod from its JSON.
 
     Raises:
         InvalidRecord: it is none; the text says where.
@@ -177,7 +177,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
 
 
 def restore_pod(value: Any) -> Pod:  # Any: JSON of our own, or of the quarantine
-    """A pod from JSON that was decoded already.
+    """Return a pod from JSON that was decoded already.
 
     Raises:
         InvalidRecord: it is none.
@@ -189,7 +189,7 @@ def restore_pod(value: Any) -> Pod:  # Any: JSON of our own, or of the quarantin
 
 
 def _slim(pod: Pod) -> Pod:
-    """The pod without copies of itself, and of its writers with the kubelet and the last one alone."""
+    """Return the pod without copies of itself, and of its writers with the kubelet and the last one alone."""
     metadata, writers = pod.metadata, pod.metadata.managed_fields or ()
     kept = {name: text for name, text in (metadata.annotations or {}).items() if name not in LEFT_BEHIND}
     latest = max((each.time for each in writers if each.time is not None), default=None)
@@ -209,12 +209,12 @@ Runs: TypeAlias = dict[str, dict[str, str | None]]
 
 
 def known(moment: datetime | None) -> datetime | None:
-    """The instant, unless it is one that Kubernetes writes for none."""
+    """Return the instant, unless it is one that Kubernetes writes for none."""
     return moment if moment is not None and moment.year >= _NEVER else None
 
 
 def runs_of(pod: Pod, earlier: Runs) -> Runs:
-    """All runs of the containers that are known: what the status says now, and what it said before.
+    """Return all runs of the containers that are known: what the status says now, and what it said before.
 
     A status names the present run of a container and the one before it; those before are known by watching alone.
     """
@@ -230,12 +230,12 @@ def runs_of(pod: Pod, earlier: Runs) -> Runs:
 
 
 def seconds_by_container(runs: Runs, stop: datetime) -> Mapping[str, int]:
-    """The time of each container in whole seconds, all its runs together."""
+    """Return the time of each container in whole seconds, all its runs together."""
     return {name: sum(_seconds(start, end) for start, end in _bounded(spans, stop)) for name, spans in runs.items()}
 
 
 def _bounded(spans: Mapping[str, str | None], stop: datetime) -> Iterable[tuple[datetime, datetime]]:
-    """The runs of one container: each ends at the latest when the next one starts, and the last one with the pod.
+    """Yield the runs of one container: each ends at the latest when the next one starts, and the last one with the pod.
 
     Ends are lost: a kubelet's status names two runs, and nobody may have looked at the ones before.
     """
@@ -254,7 +254,7 @@ def _instant(text: str | None) -> datetime | None:
 
 
 def ended_at(pod: Pod, runs: Runs, seen: datetime) -> datetime:
-    """The end of a pod that is over, or was deleted.
+    """Return the end of a pod that is over, or was deleted.
 
     The last end of its containers, as with AUDITOR, if all of them have ended. Otherwise a deletion ended it, whose
     time Kubernetes notes as a latest one. In a terminal phase the statuses of containers may be lost (an eviction), or
@@ -286,13 +286,13 @@ def _all_ended(pod: Pod, runs: Runs) -> bool:
 
 
 def _says_its_end(status: ContainerStatus) -> bool:
-    """True if it ended and waits for no other try; one that was lost with its node has no times."""
+    """Return True if it ended and waits for no other try; one that was lost with its node has no times."""
     ended = status.state.terminated if status.state is not None else None
     return ended is not None and known(ended.finished_at) is not None
 
 
 def _failed_at_start(pod: Pod) -> bool:
-    """True if an init container ended the pod, so that the others never ran."""
+    """Return True if an init container ended the pod, so that the others never ran."""
     states = [status.state for status in pod.status.init_container_statuses or () if status.state is not None]
     return pod.terminal and any(state.terminated and state.terminated.exit_code for state in states)
 
@@ -316,7 +316,7 @@ _SUFFIXES: Final = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """The number that a quantity stands for.
+    """Return the number that a quantity stands for.
 
     Raises:
         InvalidRecord: the text is no quantity.
@@ -329,7 +329,7 @@ def parse_quantity(text: str) -> Decimal:
 
 
 def granted(pod: Pod, side: Side) -> Amounts:
-    """The amounts that the pod held, by resource, in cores, bytes and pieces.
+    """Return the amounts that the pod held, by resource, in cores, bytes and pieces.
 
     Containers run side by side and add up; init containers run one after the other before them, so the largest counts
     where it is larger; init containers that restart always (sidecars) run with all that follow them. A runtime's

@@ -90,7 +90,7 @@ async def ask_all(
 
 
 def _http(options: Prometheus) -> HttpOptions:
-    """One attempt for each question: the next run asks again."""
+    """Return one attempt for each question: the next run asks again."""
     token = options.token.get_secret_value() if options.token else None
     return HttpOptions(
         tls=options.tls,
@@ -116,7 +116,7 @@ async def _ask(client: HttpClient, options: Prometheus, finished: Finished) -> M
 
 
 async def _value(client: HttpClient, options: Prometheus, query: str, finished: Finished) -> str | None:
-    """The one value that a query gives; None if there is none, or it is no amount."""
+    """Return the one value that a query gives; None if there is none, or it is no amount."""
     asked = [("query", fill_in(query, finished)), ("time", f"{_stop(finished).timestamp():.3f}")]
     try:
         data = _answer(await client.request("GET", f"{options.url}/api/v1/query", params=asked))

@@ -49,7 +49,7 @@ class Cluster:
         self._timeout: Final = config.request_timeout
 
     async def page(self, scope: str, limit: int, token: str) -> bytes:
-        """A page of the list of pods of a namespace, or of all (``*``), as JSON.
+        """Return a page of the list of pods of a namespace, or of all (``*``), as JSON.
 
         ``limit`` pods at most (0: all), from the end of the page before (``token``; empty: the first page).
 
@@ -68,7 +68,7 @@ class Cluster:
 
     @asynccontextmanager
     async def watched(self, scope: str, version: str, patience: timedelta) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """The events from a version on, as lines of JSON; they end when the server has had enough.
+        """Open the events from a version on, as lines of JSON; they end when the server has had enough.
 
         Raises:
             Expired: the version is too old.
@@ -84,7 +84,7 @@ class Cluster:
             raise Unreachable(f"{_named(scope)}: watching was cut: {_describe(error)}") from error
 
     async def uid_of(self, namespace: str, name: str) -> str | None:
-        """The uid of the pod that has a name now, or None.
+        """Return the uid of the pod that has a name now, or None.
 
         Raises:
             Unreachable: no complete answer came.
@@ -144,13 +144,13 @@ def _named(scope: str) -> str:
 
 
 def _describe(error: BaseException) -> str:
-    """A fault of a connection in a few words; some have no text."""
+    """Return a fault of a connection in a few words; some have no text."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 @asynccontextmanager
 async def opened(config: KubernetesConfig) -> AsyncGenerator[Cluster]:
-    """The cluster that the configuration means.
+    """Open the cluster that the configuration means.
 
     Raises:
         AuditordError: the library is not installed, or there is no way to reach a cluster.
@@ -275,7 +275,7 @@ _object: Final = msgspec.json.Decoder(_Object)
 
 
 async def pages(cluster: Cluster, scope: str, size: int) -> AsyncIterator[Page]:
-    """All pods that there are, as they were at one instant.
+    """Yield all pods that there are, as they were at one instant.
 
     A list whose rest has become too old begins once more, in one piece.
 

@@ -13,13 +13,13 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
-    """The kind ``priority``."""
+    """Declare the kind ``priority``."""
     yield Deferred("priority", partial(resolve_name, "auditord_builtin.priority.running:PRIORITY"))
 
 
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
-    """The metrics."""
+    """Declare the metrics."""
     from auditord_builtin.priority.metrics import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 
     return INSTRUMENTS
@@ -27,7 +27,7 @@ def auditord_metrics() -> Iterable["Collector"]:
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
-    """The panel of each instance."""
+    """Declare the panel of each instance."""
     from auditord_builtin.priority.history import show_priorities  # noqa: PLC0415 of the page alone
 
     yield Panel("priorities", "Priorities", show_priorities, "priority", whole=True)

@@ -34,7 +34,7 @@ class PriorityState(msgspec.Struct):
     days: list[tuple[date, dict[str, int]]] = []
 
     def followed_by(self, priorities: Targets, now: datetime) -> "PriorityState":
-        """The state after a run."""
+        """Return the state after a run."""
         whole = {group: rounded(each) for group, each in priorities.items()}
         runs = [*(each for each in self.runs if each[0] > now - RUNS_FOR), (now, whole)][-_MOST_RUNS:]
         today = now.date()
@@ -43,7 +43,7 @@ class PriorityState(msgspec.Struct):
 
 
 def read_state(saved: Any) -> PriorityState:  # Any: the JSON that a run has saved
-    """The state; up to version 0.1.0 it was the last priorities alone."""
+    """Return the state; up to version 0.1.0 it was the last priorities alone."""
     if saved is None:
         return PriorityState()
     if isinstance(saved.get("last"), Mapping):
@@ -52,7 +52,7 @@ def read_state(saved: Any) -> PriorityState:  # Any: the JSON that a run has sav
 
 
 async def show_priorities(context: PanelContext) -> Sequence[PanelPart]:
-    """The groups with their priorities, the highest first, and how these came about."""
+    """Return the groups with their priorities, the highest first, and how these came about."""
     state = read_state(await context.state())
     if not state.last:
         return ["No priority was set yet."]

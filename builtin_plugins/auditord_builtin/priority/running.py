@@ -86,13 +86,13 @@ async def _conclude(
 
 
 def _last(config: PriorityConfig, state: Any) -> Mapping[str, Fraction]:  # Any: the JSON that a run before has kept
-    """The priorities that were set last, before rounding; within today's bounds."""
+    """Return the priorities that were set last, before rounding; within today's bounds."""
     low, high = config.min_priority, config.max_priority
     return {group: Fraction(min(max(each, low), high)) for group, each in read_state(state).last.items()}
 
 
 def all_commands(config: PriorityConfig, usage: Usage, priorities: dict[str, int]) -> Iterator[tuple[str, list[str]]]:
-    """Each group and the argument vector of a command for it, command by command as with AUDITOR."""
+    """Yield each group and the argument vector of a command for it, command by command as with AUDITOR."""
     for template in config.commands:
         words = shlex.split(template)
         for group, parameters in config.group_mapping.items():

@@ -51,7 +51,7 @@ async def _refuse_stale(config: PriorityConfig, context: PluginContext, now: dat
 
 
 def question(config: PriorityConfig, now: datetime) -> aggregates.AggregateQuery:
-    """The sums to ask for."""
+    """Return the sums to ask for."""
     product = config.component_combination == "product"
     overlap = config.window == "overlap"
     return aggregates.AggregateQuery(
@@ -147,7 +147,7 @@ _HALF: Final = Fraction(1, 2)
 
 
 def targets(usage: Usage, mode: Mode, low: int, high: int) -> Targets | None:
-    """The priorities between the bounds, both included; None if no group used anything, which says nothing.
+    """Return the priorities between the bounds, both included; None if no group used anything, which says nothing.
 
     FullSpread: ``(v - least) / (most - least) * (high - low) + low``; all get ``high`` if they are equal.
     ScaledBySum: ``(high - low) / sum * v + low``.
@@ -160,7 +160,7 @@ def targets(usage: Usage, mode: Mode, low: int, high: int) -> Targets | None:
 
 
 def smoothed(wanted: Targets, last: Mapping[str, Fraction], smoothing: float) -> Targets:
-    """The priorities on their way from the last ones; a group that has none yet gets its own at once.
+    """Return the priorities on their way from the last ones; a group that has none yet gets its own at once.
 
     What is kept is not rounded, or small steps would never arrive.
     """

@@ -48,7 +48,7 @@ class PseudonymsConfig(InstanceConfig):
 
 
 def transform(config: PseudonymsConfig) -> Transform:
-    """The change of each record."""
+    """Return the change of each record."""
     key, personal = config.key.get_secret_value().encode(), frozenset(config.meta)
 
     @lru_cache(maxsize=_REMEMBERED)
@@ -67,7 +67,7 @@ def transform(config: PseudonymsConfig) -> Transform:
 
 
 def detect(host: Host) -> Proposal:
-    """A choice that every site has, whatever its host has."""
+    """Return a choice that every site has, whatever its host has."""
     del host
     text = "Users in records: 'names', or 'pseudonyms' (sums per user stay, mails to users end)"
     comments = {"key": "Whoever has it can tell the pseudonym of a name; with another one every user is another one."}

@@ -16,19 +16,19 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 
 @hookimpl
 def auditord_senders() -> Iterable[Deferred[SenderKind[Any]]]:  # Any: of each kind's model
-    """The kind ``remote``."""
+    """Declare the kind ``remote``."""
     yield Deferred("remote", partial(resolve_name, "auditord_builtin.remote.delivery:REMOTE"))
 
 
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
-    """The kind ``site_report``."""
+    """Declare the kind ``site_report``."""
     yield Deferred("site_report", partial(resolve_name, "auditord_builtin.remote.site_report:KIND"))
 
 
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
-    """The gauges of ``site_report``."""
+    """Declare the gauges of ``site_report``."""
     from auditord_builtin.remote.site_report import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 
     return INSTRUMENTS

@@ -78,7 +78,7 @@ def same_content(stored: Record, offered: Record) -> bool:
 
 
 def _came_back(stored: Record, offered: Record) -> bool:
-    """An open record is posted again when its drone comes back, with a start of its own."""
+    """Return an open record is posted again when its drone comes back, with a start of its own."""
     return stored.stop_time is None and offered.stop_time is None and same_content(stored, offered)
 
 
@@ -195,7 +195,7 @@ class RemoteSender:
         return None
 
     async def _renamed(self, pending: PendingRecord) -> PendingRecord:
-        """The record under the alternate id if its run is there under that one."""
+        """Return the record under the alternate id if its run is there under that one."""
         stored = await self._client.get(pending.alternate_id or "")
         if stored is None or stored.start_time != pending.record.start_time:
             return pending
@@ -203,7 +203,7 @@ class RemoteSender:
         return PendingRecord(pending.position, other, None, pending.overwrite)
 
     async def _settle(self, pending: PendingRecord) -> str | None:
-        """The id is taken: find out by whom."""
+        """Return the id is taken: find out by whom."""
         record = pending.record
         try:
             stored = await self._client.get(record.record_id)
@@ -297,7 +297,7 @@ class RemoteConfig(InstanceConfig):
 
 @asynccontextmanager
 async def open_remote(config: RemoteConfig, context: SenderContext) -> AsyncGenerator[Sender, None]:
-    """A client for the destination; only sending shows that it is there."""
+    """Open a client for the destination; only sending shows that it is there."""
     client = AsyncClient(
         config.url,
         tls=config.tls,

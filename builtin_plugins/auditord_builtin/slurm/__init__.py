@@ -21,14 +21,14 @@ from auditord_hookspecs import CollectorKind, Deferred, Panel, Permission, hooki
 
 @hookimpl
 def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
-    """The kinds ``slurm`` and ``slurm_epilog``."""
+    """Declare the kinds ``slurm`` and ``slurm_epilog``."""
     yield Deferred("slurm", partial(resolve_name, "auditord_builtin.slurm.kinds:SLURM"))
     yield Deferred("slurm_epilog", partial(resolve_name, "auditord_builtin.slurm.kinds:SLURM_EPILOG"))
 
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
-    """The panel of each instance."""
+    """Declare the panel of each instance."""
     from auditord_builtin.slurm.collecting import show_state  # noqa: PLC0415 of the page alone
 
     yield Panel("slurm_state", "Slurm", show_state, "slurm", whole=True, permission=Permission.OPERATE)

@@ -101,7 +101,7 @@ async def _collect_window(config: JobsConfig, context: CollectorContext, period:
 async def _collect_jobs(
     config: JobsConfig, context: CollectorContext, choice: JobChoice
 ) -> AsyncGenerator[Batch, None]:
-    """All finished runs of jobs, separated by commas."""
+    """Yield all finished runs of jobs, separated by commas."""
     jobs, now = choice.job_id.split(","), context.now()
     if not all(map(_JOB_ID.fullmatch, jobs)):
         raise AuditordError(f"{choice.job_id!r} is no job: write its id, such as 42, 42_7 or 42+1; several with commas")
@@ -127,7 +127,7 @@ class _NewJobs:
         )
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
-        """Those of the new jobs, of the look far back if one is due, and of the running jobs."""
+        """Yield those of the new jobs, of the look far back if one is due, and of the running jobs."""
         if self._is_first:  # the first run fixes the beginning, even if nothing can be read yet
             yield self._at_checkpoint(Batch())
         self._checkpoint = self._checkpoint.begin(self._config, self._now, self._until)
@@ -175,7 +175,7 @@ class _NewJobs:
                 yield await self._account_for(find_runs(table, None))
 
     async def _account_for(self, found: Found) -> Batch:
-        """A batch of what no earlier one has dealt with."""
+        """Return a batch of what no earlier one has dealt with."""
         known = await self._context.seen([*found.runs, *found.quarantined])
         return await account_for(self._config, self._context, found, self._remember, known)
 
@@ -191,7 +191,7 @@ def _report(context: CollectorContext, period: Window, piece: Piece) -> None:
 async def account_for(
     config: JobsConfig, context: CollectorContext, found: Found, remember: datetime, known: Collection[str] = ()
 ) -> Batch:
-    """A batch without a checkpoint, of all whose keys are not ``known``; keys are remembered until ``remember``.
+    """Return a batch without a checkpoint, of all whose keys are not ``known``; keys are remembered until ``remember``.
 
     Labels that were left out go to the log.
     """
@@ -202,7 +202,7 @@ async def account_for(
 
 
 def convert_all(config: JobsConfig, found: Found, known: Collection[str]) -> Outcomes:
-    """The outcomes of all whose keys are not ``known``; this takes time."""
+    """Return the outcomes of all whose keys are not ``known``; this takes time."""
     outcomes, converter = Outcomes(), Converter(config)
     for key, run in found.runs.items():
         if key not in known:
@@ -227,7 +227,7 @@ class Waiting:
         self._since = {key: datetime.fromisoformat(since) for key, since in known.items()}
 
     def settle(self, found: Found) -> Found:
-        """The same with the runs among those to account for that have waited for long enough."""
+        """Return the same with the runs among those to account for that have waited for long enough."""
         due = {
             key: run
             for key, run in found.endless.items()
@@ -237,7 +237,7 @@ class Waiting:
         return replace(found, runs={**found.runs, **due}, endless=endless)
 
     def pending(self, found: Found) -> Mapping[str, str | None]:
-        """The changes of ``context.pending``: new sightings; those too old to be found again are forgotten."""
+        """Return the changes of ``context.pending``: new sightings; those too old to be found again are forgotten."""
         gone = self._now - self._config.memory - self._config.patience
         old = {key: None for key, since in self._since.items() if since < gone}
         new = {run.source_id for run in found.endless.values()} - self._since.keys()
@@ -245,7 +245,7 @@ class Waiting:
 
 
 async def show_state(context: PanelContext) -> Sequence[PanelPart]:
-    """The checkpoint and the last runs."""
+    """Return the checkpoint and the last runs."""
     state = await context.state()
     if state is None:
         return ["It has not read anything yet."]
@@ -318,14 +318,14 @@ async def source_reach(config: JobsConfig, context: CollectorContext) -> Reach:
 
 
 async def shown_configuration(config: JobsConfig, context: Context) -> str:
-    """The configuration that slurmctld and slurmdbd show; empty where sacctmgr is not known, or fails."""
+    """Return the configuration that slurmctld and slurmdbd show; empty where sacctmgr is not known, or fails."""
     arguments = ("--noheader", "--parsable2", "show", "configuration")
     unknown = "how long slurmdbd keeps jobs, and whom it shows them to, is not known"
     return await _output_beside(config, context, "sacctmgr", arguments, unknown)
 
 
 async def cluster_configuration(config: JobsConfig, context: Context) -> str:
-    """The configuration of the cluster; empty where scontrol is not known, or fails."""
+    """Return the configuration of the cluster; empty where scontrol is not known, or fails."""
     return await _output_beside(config, context, "scontrol", ("show", "config"), "what Slurm measures is not known")
 
 

@@ -57,7 +57,7 @@ CLUSTER = "{cluster}"
 
 
 def policy_of(column: str, chosen: Mapping[str, MergePolicy]) -> MergePolicy:
-    """The way in which a column of several rows becomes one value."""
+    """Return the way in which a column of several rows becomes one value."""
     return chosen.get(column) or _DEFAULTS.get(column, "alloc")
 
 
@@ -229,7 +229,7 @@ class JobsConfig(RunConfig):
         return self
 
     def prefix_of(self, cluster: str) -> str:
-        """The record-id prefix of a cluster's jobs."""
+        """Return the record-id prefix of a cluster's jobs."""
         return self.record_prefix.replace(CLUSTER, cluster)
 
 

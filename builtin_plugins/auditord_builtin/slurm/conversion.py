@@ -189,12 +189,12 @@ def _entry_by_entry(texts: Sequence[str], combine: Callable[[list[Decimal]], Dec
 
 
 def _magnitude(text: str) -> Decimal:
-    """A text as a plain number in its base unit: seconds, bytes, or what it counts."""
+    """Return a text as a plain number in its base unit: seconds, bytes, or what it counts."""
     return parse_duration(text) if ":" in text else parse_size(text)
 
 
 def _known(owner: str) -> str:
-    """A deleted user or group has no name, but a number still; and sacct prints "no number" as one."""
+    """Return a deleted user or group has no name, but a number still; and sacct prints "no number" as one."""
     return "" if owner == _NO_NUMBER else owner
 
 
@@ -251,7 +251,7 @@ class Converter:
         return None if passes else "filtered out"
 
     def _never_started(self, row: Row, start: str) -> bool:
-        """True if the run had no nodes, or nothing ever began on them.
+        """Return True if the run had no nodes, or nothing ever began on them.
 
         Of a job that was cancelled while it waited sacct either prints no start, or, if slurmctld had looked at it
         before, the moment of cancelling as start and as end (seen with Slurm 22.05); it has no nodes then.
@@ -300,7 +300,7 @@ def _filters(job_filter: JobFilter) -> Sequence[tuple[frozenset[str], Callable[[
 
 
 def _start_of(run: Run) -> str:
-    """The beginning of the run, as sacct prints it.
+    """Return the beginning of the run, as sacct prints it.
 
     A run that was requeued before the database had heard of its start keeps none there (seen with Slurm 22.05; it may
     have been long, if the database was away), but its steps have theirs.
@@ -313,7 +313,7 @@ def _start_of(run: Run) -> str:
 
 
 def _began_at(run: Run, text: str) -> datetime:
-    """The instant at which the run began to hold what this row says.
+    """Return the instant at which the run began to hold what this row says.
 
     A job that is resized goes on in another row, which keeps the start; its time of submission is that of the resizing
     (seen with Slurm 22.05). Of every other row, the submission is before the start.
@@ -329,7 +329,7 @@ def _began_at(run: Run, text: str) -> datetime:
 
 
 def _end_by_elapsed(row: Row, start: datetime) -> datetime:
-    """The end of a run that was never suspended, but ran for as long.
+    """Return the end of a run that was never suspended, but ran for as long.
 
     ``Elapsed`` begins with the job, also of a resized one.
     """
@@ -341,13 +341,13 @@ def _end_by_elapsed(row: Row, start: datetime) -> datetime:
 
 
 def raw_of(run: Run, *, steps_asked: bool) -> Any:  # Any: JSON for the quarantine
-    """The rows of a run as JSON, and whether it has all its steps; :func:`run_from_raw` reads it back."""
+    """Return the rows of a run as JSON, and whether it has all its steps; :func:`run_from_raw` reads it back."""
     steps = [dict(step) for step in run.steps]
     return {"allocation": dict(run.allocation), "steps": steps, "steps_asked": steps_asked or bool(steps)}
 
 
 def run_from_raw(raw: Any) -> Run:  # Any: JSON from the quarantine
-    """The run that was quarantined.
+    """Return the run that was quarantined.
 
     Raises:
         InvalidRecord: the raw value is no run but a line that was never readable.
@@ -377,7 +377,7 @@ def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: J
 
 
 def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
-    """The job of a quarantined run; None for a line of output that belongs to none."""
+    """Return the job of a quarantined run; None for a line of output that belongs to none."""
     try:
         return JobChoice(run_from_raw(raw).allocation[FIRST_COLUMN])
     except (InvalidRecord, KeyError):

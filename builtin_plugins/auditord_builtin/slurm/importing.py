@@ -89,7 +89,7 @@ def _remarks(rules: Sequence[Document]) -> list[str]:
 
 
 def _known(result: ConfigImport, section: str, rule: Document) -> dict[str, Any]:  # Any: YAML
-    """The rule without keys that AUDITOR did not know, and so ignored."""
+    """Return the rule without keys that AUDITOR did not know, and so ignored."""
     result.drop(rule, _KEYS[section], place=f"{section}.")
     return {key: value for key, value in rule.items() if key in _KEYS[section]}
 
@@ -106,7 +106,7 @@ _COMMENTS: Final = {
 
 
 def detect(host: Host) -> Proposal | None:
-    """A cluster with an accounting database, which sacct reads."""
+    """Return a cluster with an accounting database, which sacct reads."""
     settings = _settings(host)
     if "slurmdbd" not in settings.get("AccountingStorageType", "") or host.run(["sacct", "--version"]) is None:
         return None
@@ -122,7 +122,7 @@ def detect(host: Host) -> Proposal | None:
 
 
 def detect_epilog(host: Host) -> Proposal | None:
-    """A cluster without an accounting database: its jobs are noted at their ends."""
+    """Return a cluster without an accounting database: its jobs are noted at their ends."""
     settings = _settings(host)
     if not settings or "slurmdbd" in settings.get("AccountingStorageType", ""):
         return None
@@ -162,7 +162,7 @@ def _is_yes(answer: str) -> bool:
 
 
 def _scores(answer: str) -> Mapping[str, Any]:
-    """The scores of ``12.4`` or ``genoa=12.4,rome=9.8``; a number alone counts for all other partitions."""
+    """Return the scores of ``12.4`` or ``genoa=12.4,rome=9.8``; a number alone counts for all other partitions."""
     rules: list[Mapping[str, Any]] = []
     parts = sorted((part.strip() for part in answer.split(",") if part.strip()), key=lambda part: "=" not in part)
     for part in parts:

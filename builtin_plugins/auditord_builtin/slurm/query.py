@@ -61,7 +61,7 @@ class TableReader:
         self._rest = ""  # what follows the last delimiter
 
     def feed(self, printed: bytes) -> Table:
-        """The rows that are whole now; one whose end has just arrived may wait for the next piece.
+        """Return the rows that are whole now; one whose end has just arrived may wait for the next piece.
 
         Raises:
             CommandFailed: this is not what was asked for.
@@ -73,7 +73,7 @@ class TableReader:
         return self._cut(whole)
 
     def finish(self) -> Table:
-        """The last row, when everything has been fed.
+        """Return the last row, when everything has been fed.
 
         Raises:
             CommandFailed: the output is cut off, or not what was asked for.
@@ -132,7 +132,7 @@ class Query:
 
 
 def build_argv(config: JobsConfig, query: Query, delimiter: str) -> list[str]:
-    """The argument vector: all users, all runs of a job id, plain numbers, UTC."""
+    """Return the argument vector: all users, all runs of a job id, plain numbers, UTC."""
     return [
         *(*config.sacct, "--allusers", "--duplicates", "--noheader", "--noconvert", "--parsable2"),
         f"--delimiter={delimiter}",
@@ -194,7 +194,7 @@ async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[
 
 
 def naming_option(error: CommandFailed, program: str) -> CommandFailed:
-    """The error, with the option that a limit is set by."""
+    """Return the error, with the option that a limit is set by."""
     option = "timeout" if error.timed_out else "max_output" if error.printed_too_much else None
     if option is None:
         return error

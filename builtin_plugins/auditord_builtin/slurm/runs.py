@@ -49,12 +49,12 @@ ELSEWHERE: Final = "REVOKED"
 
 
 def parse_state(text: str) -> str:
-    """The state's name from what sacct prints: ``CANCELLED by 1000`` is ``CANCELLED``."""
+    """Return the state's name from what sacct prints: ``CANCELLED by 1000`` is ``CANCELLED``."""
     return text.split(" ", 1)[0].rstrip("+")
 
 
 def full_name(text: str) -> str:
-    """The long, upper-case name of a state that a configuration names long or short, in any case.
+    """Return the long, upper-case name of a state that a configuration names long or short, in any case.
 
     Raises:
         ValueError: there is no such state, or it is none in which a job is over.
@@ -131,7 +131,7 @@ def job_of_step(job_id: str) -> str | None:
 
 
 def source_id(row: Row) -> str:
-    """The name of a run or step in messages and in the quarantine."""
+    """Return the name of a run or step in messages and in the quarantine."""
     return f"{row['Cluster']}/{row[FIRST_COLUMN]}@{row['Start']}"
 
 
@@ -158,7 +158,7 @@ def group_runs(rows: Sequence[Row]) -> Iterator[Run | Row]:
 
 
 def whole_runs(rows: Sequence[Row]) -> int:
-    """The number of rows that belong to runs of which nothing can follow: all before the last allocation."""
+    """Return the number of rows that belong to runs of which nothing can follow: all before the last allocation."""
     return next((index for index in range(len(rows) - 1, -1, -1) if job_of_step(rows[index][FIRST_COLUMN]) is None), 0)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
-    """The kind ``utilisation``."""
+    """Declare the kind ``utilisation``."""
     yield Deferred("utilisation", partial(resolve_name, "auditord_builtin.utilisation.running:UTILISATION"))
 
 
@@ -33,7 +33,7 @@ def auditord_commands() -> Iterable[Deferred[click.Command]]:
 
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
-    """The outcomes of mails, and the end of the last reported period."""
+    """Declare the outcomes of mails, and the end of the last reported period."""
     from auditord_builtin.utilisation.state import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 
     return INSTRUMENTS
@@ -41,7 +41,7 @@ def auditord_metrics() -> Iterable["Collector"]:
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
-    """The panel of each instance."""
+    """Declare the panel of each instance."""
     from auditord_builtin.utilisation.state import show_reports  # noqa: PLC0415 of the page alone
 
     yield Panel("utilisation_reports", "Utilisation reports", show_reports, "utilisation", whole=True)

@@ -29,7 +29,7 @@ class _PeriodType(click.ParamType[Period]):
     name = "YYYY-MM"
 
     def convert(self, value: str | Period, param: click.Parameter | None, ctx: click.Context | None) -> Period:
-        """The period."""
+        """Return the period."""
         if isinstance(value, Period):
             return value
         try:

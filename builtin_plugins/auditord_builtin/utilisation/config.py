@@ -19,7 +19,7 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def checked_address(address: str) -> str:
-    """A mail address, without a name before it.
+    """Return a mail address, without a name before it.
 
     Raises:
         ValueError: it is none.

@@ -59,7 +59,7 @@ class _Passing(MailFault):
 
 
 def message_of(report: Report, mail: Mail, instance: str, recipient: str, now: datetime) -> EmailMessage:
-    """The mail with a report for one recipient.
+    """Return the mail with a report for one recipient.
 
     Its Message-ID is the same each time, so that a mail which is sent again, since it is not known whether it was
     taken, can be recognised.
@@ -138,7 +138,7 @@ class MailServer:
 
 @asynccontextmanager
 async def mail_server(server: Server) -> AsyncGenerator[MailServer, None]:
-    """A mail server; the connection is opened for the first mail."""
+    """Open a mail server; the connection is opened for the first mail."""
     opened = MailServer(server)
     try:
         yield opened
@@ -285,7 +285,7 @@ def reports_to_users(
     period: Period,
     log: "logging.LoggerAdapter[logging.Logger]",
 ) -> Sequence[Addressed]:
-    """A report for each user who has an address and used enough, about their own jobs alone."""
+    """Return a report for each user who has an address and used enough, about their own jobs alone."""
     own: defaultdict[str, dict[Who, Usage]] = defaultdict(dict)
     for who, usage in usages.items():
         if who.user is not None:
@@ -304,7 +304,7 @@ def reports_to_users(
 
 
 def address_of(user: str, options: UserMail) -> str | None:
-    """The address of a user; None for names that cannot be part of one."""
+    """Return the address of a user; None for names that cannot be part of one."""
     if user in options.addresses:
         return options.addresses[user]
     if options.address is None or not _NAME.fullmatch(user):

@@ -34,7 +34,7 @@ class Period:
 
 
 def period_at(kind: PeriodKind, moment: datetime) -> Period:
-    """The month or week that holds an aware instant."""
+    """Return the month or week that holds an aware instant."""
     day = moment.astimezone(UTC).date()
     if kind is PeriodKind.MONTH:
         first = day.replace(day=1)
@@ -45,7 +45,7 @@ def period_at(kind: PeriodKind, moment: datetime) -> Period:
 
 
 def parse_period(text: str) -> Period:
-    """A month ``2026-01`` or a week ``2026-W05``.
+    """Return a month ``2026-01`` or a week ``2026-W05``.
 
     Raises:
         ValueError: it is neither.
@@ -62,12 +62,12 @@ def parse_period(text: str) -> Period:
 
 
 def last_complete(kind: PeriodKind, now: datetime) -> Period:
-    """The latest one that is over."""
+    """Return the latest one that is over."""
     return period_at(kind, period_at(kind, now).start - timedelta(microseconds=1))
 
 
 def due(kind: PeriodKind, reported_until: datetime | None, now: datetime) -> Iterator[Period]:
-    """The periods that are over and not reported, the oldest first.
+    """Yield the periods that are over and not reported, the oldest first.
 
     Args:
         kind: months or weeks.

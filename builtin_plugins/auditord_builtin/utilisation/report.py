@@ -71,7 +71,7 @@ class Report:
     notes: Sequence[str]
 
     def of(self, level: Level, site: str | None) -> Sequence[Row]:
-        """The rows about a site's groups or users (or about the site itself)."""
+        """Return the rows about a site's groups or users (or about the site itself)."""
         return [row for row in self.rows if row.level is level and row.who.site == site]
 
     @property
@@ -80,7 +80,7 @@ class Report:
         return list(dict.fromkeys(row.who.site for row in self.rows if row.level not in TOTALS))
 
     def totals(self, level: Level) -> Sequence[Row]:
-        """The totals over all sites; none where each would only repeat a row of the one site."""
+        """Return the totals over all sites; none where each would only repeat a row of the one site."""
         rows = [row for row in self.rows if row.level is level]
         single = [row for row in self.rows if row.level is TOTALS[level]]
         return rows if len(self.sites) > 1 or len(rows) != len(single) else []
@@ -119,7 +119,7 @@ def report_on(
     title: str | None = None,
     notes: Sequence[str] = (),
 ) -> Report:
-    """The report on a period; ``title`` if it is not the configured one, ``notes`` before its own."""
+    """Return the report on a period; ``title`` if it is not the configured one, ``notes`` before its own."""
     total = totals_of(sum(usages.values(), Usage()))
     return Report(
         title=title or config.title,
@@ -212,7 +212,7 @@ def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
 
 
 def as_json(report: Report) -> str:
-    """The tables as JSON, with what a reader must know; null is unknown."""
+    """Return the tables as JSON, with what a reader must know; null is unknown."""
     document = {
         "title": report.title,
         "period": report.period.name,
@@ -227,7 +227,7 @@ def as_json(report: Report) -> str:
 
 
 def as_text(report: Report, most_rows: int | None = None) -> str:
-    """A table of the most important totals, under a heading."""
+    """Return a table of the most important totals, under a heading."""
     table = [_HEADER, [label(report.total), *cells(report.total.totals)]]
     for rows in sections(report):
         shown = rows[:most_rows]
@@ -246,19 +246,19 @@ def _aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def heading(report: Report) -> str:
-    """The report's title, in one line."""
+    """Return the report's title, in one line."""
     return f"{report.title} {report.period.name}" + ("" if report.complete else " (not over yet)")
 
 
 def sections(report: Report) -> Iterator[Sequence[Row]]:
-    """The rows that stand together: totals over all sites, then each site with its groups and users."""
+    """Return the rows that stand together: totals over all sites, then each site with its groups and users."""
     parts = [report.totals(level) for level in Level if level in TOTALS]
     parts += [report.of(level, site) for site in report.sites for level in Level if level not in TOTALS]
     return (rows for rows in parts if rows)
 
 
 def and_more(rows: Sequence[Row], shown: Sequence[Row]) -> str:
-    """The line that stands for the rows that are not shown."""
+    """Return the line that stands for the rows that are not shown."""
     return f"and {len(rows) - len(shown):,} more"
 
 
@@ -268,7 +268,7 @@ _HEADER: Final = [
 
 
 def cells(totals: Totals) -> Sequence[str]:
-    """The totals of :func:`as_text`, as people read them."""
+    """Return the totals of :func:`as_text`, as people read them."""
     return [
         f"{totals.jobs:,}",
         number(totals.core_hours),
@@ -284,7 +284,7 @@ def cells(totals: Totals) -> Sequence[str]:
 
 
 def number(value: Fraction | None, places: int = 1) -> str:
-    """A number for people, rounded half up."""
+    """Return a number for people, rounded half up."""
     if value is None:
         return UNKNOWN
     rounded = _ROUNDING.divide(Decimal(value.numerator), Decimal(value.denominator))
@@ -292,7 +292,7 @@ def number(value: Fraction | None, places: int = 1) -> str:
 
 
 def percent(ratio: Fraction | None) -> str:
-    """A ratio for people."""
+    """Return a ratio for people."""
     return UNKNOWN if ratio is None else f"{number(ratio * 100)} %"
 
 
@@ -306,7 +306,7 @@ _INDENT: Final[Mapping[Level | None, str]] = {
 
 
 def label(row: Row) -> str:
-    """The site, group or user of a row, indented by its level."""
+    """Return the site, group or user of a row, indented by its level."""
     return "all" if row.level is None else _INDENT[row.level] + _name(row.level, row.who)
 
 
@@ -325,17 +325,17 @@ def _name(level: Level, who: Who) -> str:
 
 
 def name_of(name: str | None, kind: str) -> str:
-    """A name on one line, or that there is none."""
+    """Return a name on one line, or that there is none."""
     return printable(name or f"(no {kind})")
 
 
 def printable(name: str) -> str:
-    """A name on one line, whatever is in it."""
+    """Return a name on one line, whatever is in it."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
 
 
 def column(field: Any) -> str:  # Any: dataclasses' Field, whose type says nothing here
-    """The name of a total in CSV and JSON."""
+    """Return the name of a total in CSV and JSON."""
     name: str = field.name
     return _NAMES.get(name, name)
 
@@ -370,7 +370,7 @@ _PAGES: Final = jinja2.Environment(
 
 
 def as_html(report: Report, most_rows: int | None = None) -> str:
-    """The page; of all sites together and of each it lists so many groups and so many users."""
+    """Return the page; of all sites together and of each it lists so many groups and so many users."""
     return _PAGES.get_template("page.html").render(
         report=report,
         most_rows=most_rows,

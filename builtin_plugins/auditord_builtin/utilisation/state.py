@@ -72,24 +72,24 @@ class ReportedState:
         self._series = {series: msgspec.convert(stored.get(series.value, {}), _Reported) for series in Series}
 
     def pending(self, series: Series, kind: PeriodKind, settle: timedelta) -> Sequence[Period]:
-        """The periods to report, or to send again to some recipient, the oldest first."""
+        """Return the periods to report, or to send again to some recipient, the oldest first."""
         reported = self._series[series]
         found = {name: parse_period(name) for name in reported.open}
         found |= {period.name: period for period in due(kind, reported.reported_until, self._context.now() - settle)}
         return sorted(found.values(), key=lambda period: (period.stop, period.start))
 
     def is_waiting(self, series: Series, period: Period) -> bool:
-        """True if it has been reported, and refused recipients are not to be tried again yet."""
+        """Return True if it has been reported, and refused recipients are not to be tried again yet."""
         until = self._series[series].reported_until
         retry = any(map(self._is_due, self._progress(series, period).refused.values()))
         return until is not None and period.stop <= until and not retry
 
     def is_written(self, series: Series, period: Period) -> bool:
-        """True if its file has been written."""
+        """Return True if its file has been written."""
         return self._progress(series, period).written
 
     def owed(self, series: Series, period: Period, recipients: Collection[str]) -> Sequence[str]:
-        """The recipients that are to get a mail now."""
+        """Return the recipients that are to get a mail now."""
         progress = self._progress(series, period)
         waiting = {each for each, refusal in progress.refused.items() if not self._is_due(refusal)}
         return [each for each in recipients if each not in {*progress.served, *waiting}]
@@ -107,7 +107,7 @@ class ReportedState:
         await self._save()
 
     async def note_refused(self, series: Series, period: Period, recipient: str, reason: str) -> int:
-        """The server refused the recipient; returns how often it did by now."""
+        """Return the server refused the recipient; returns how often it did by now."""
         progress = self._opened(series, period)
         tries = progress.refused[recipient].tries + 1 if recipient in progress.refused else 1
         progress.refused[recipient] = _Refusal(tries, self._context.now(), reason)
@@ -150,7 +150,7 @@ class ReportedState:
 
 
 async def show_reports(context: PanelContext) -> Sequence[PanelPart]:
-    """Each series of reports, and the periods for which recipients are still waited for."""
+    """Return each series of reports, and the periods for which recipients are still waited for."""
     state: Mapping[str, Any] = await context.state() or {}  # Any: JSON of the plugin's own
     rows = [
         (name, _instant(series.get("reported_until")), len(series.get("open", {}))) for name, series in state.items()

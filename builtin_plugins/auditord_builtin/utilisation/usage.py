@@ -127,7 +127,7 @@ class Totals:
 
 
 def totals_of(usage: Usage) -> Totals:
-    """The totals of some jobs."""
+    """Return the totals of some jobs."""
     timed, remembered = usage.timed_core_time > 0, usage.memory_time > 0
     asked, used = _gib_hours(usage.memory_time), _gib_hours(usage.memory_used_time)
     return Totals(
@@ -184,7 +184,7 @@ class Intensity:
     sums: Sequence[Fraction]
 
     def mean(self, first: date, last: date) -> Fraction | None:
-        """The mean over some days, or None unless each of them has values."""
+        """Return the mean over some days, or None unless each of them has values."""
         begin, end = bisect_left(self.days, first), bisect_left(self.days, last)
         if end >= len(self.days) or end - begin != (last - first).days:
             return None
@@ -195,7 +195,7 @@ class Intensity:
 
 
 def read_intensity(options: GridIntensity) -> Intensity:
-    """The file's values.
+    """Return the file's values.
 
     Raises:
         BadIntensity: it cannot be read, lacks a column, or has a value that is none.
@@ -208,7 +208,7 @@ def read_intensity(options: GridIntensity) -> Intensity:
 
 
 def intensity_of(rows: Iterable[Mapping[str, str | None]], options: GridIntensity) -> Intensity:
-    """The intensity of the file's rows.
+    """Return the intensity of the file's rows.
 
     Raises:
         ValueError: a column is missing or has a value that is none.
@@ -292,7 +292,7 @@ class Question:
     estimator: Estimator
 
     def query(self, period: Period) -> AggregateQuery:
-        """The query to the store."""
+        """Return the query to the store."""
         config = self.config
         where = stopped_within(Window(period.start, period.stop))
         whose = (MetaValue(*config.site_keys), MetaValue(*config.group_keys), MetaValue(*config.user_keys))
@@ -300,7 +300,7 @@ class Question:
         return AggregateQuery(where, by, tuple(map(self._usage, config.components.names)))
 
     def usages(self, answer: Aggregates) -> Usages:
-        """The sums by site, group (as the report calls it) and user."""
+        """Return the sums by site, group (as the report calls it) and user."""
         found: defaultdict[Who, Usage] = defaultdict(Usage)
         for group in answer.groups:
             site, name, user = [None if value is None else str(value) for value in group.key[:3]]
@@ -367,7 +367,7 @@ class Question:
 
 
 def renamed(group: str | None, rules: Sequence[NameRule]) -> str | None:
-    """The name of a group in the report: by the first rule that matches, else its own."""
+    """Return the name of a group in the report: by the first rule that matches, else its own."""
     for rule in rules if group is not None else ():
         if (match := rule.matches.search(group or "")) is not None:
             name = rule.name

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
-    """The kind ``waldur``."""
+    """Declare the kind ``waldur``."""
     yield Deferred("waldur", partial(resolve_name, "auditord_builtin.waldur.reporting:WALDUR"))
 
 
@@ -35,7 +35,7 @@ def _command() -> click.Command:
 
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
-    """The metrics."""
+    """Declare the metrics."""
     from auditord_builtin.waldur.metrics import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
 
     return INSTRUMENTS
@@ -43,7 +43,7 @@ def auditord_metrics() -> Iterable["Collector"]:
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
-    """The panel of each instance."""
+    """Declare the panel of each instance."""
     yield Panel("waldur_resources", "Waldur", _show_resources, "waldur", whole=True, permission=Permission.OPERATE)
 
 

@@ -270,7 +270,7 @@ class Request:
         return f"{self.method} {self.path}"
 
     def page(self, number: int) -> "Request":
-        """One page of the request."""
+        """Return one page of the request."""
         parameters = (*self.parameters, ("page", str(number)), ("page_size", str(PAGE_SIZE)))
         return Request(self.method, self.path, parameters)
 
@@ -361,7 +361,7 @@ def set_user_usage(row: str, payload: UserUsage) -> Request:
 
 
 def amount_text(amount: Decimal) -> str:
-    """An amount as it is sent. It was rounded once already, and is not rounded again.
+    """Return an amount as it is sent. It was rounded once already, and is not rounded again.
 
     Raises:
         ValueError: it has more than two decimals, or is no number.
@@ -372,11 +372,11 @@ def amount_text(amount: Decimal) -> str:
 
 
 def resource_usage(resource: UUID, moment: datetime, amounts: Mapping[str, Decimal]) -> ResourceUsage:
-    """The totals of a resource, by component."""
+    """Return the totals of a resource, by component."""
     items = tuple(UsageItem(component, amount_text(amount)) for component, amount in amounts.items())
     return ResourceUsage(str(resource), moment.isoformat(), items)
 
 
 def user_usage(username: str, moment: datetime, amount: Decimal, link: str | None) -> UserUsage:
-    """The amount of a user."""
+    """Return the amount of a user."""
     return UserUsage(username, amount_text(amount), moment.isoformat(), msgspec.UNSET if link is None else link)

@@ -60,7 +60,7 @@ _LATER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(501, 600)})
 
 
 def http_options(config: WaldurConfig, observe: Observe) -> HttpOptions:
-    """The options of connections to an instance's Waldur."""
+    """Return the options of connections to an instance's Waldur."""
     return HttpOptions(
         tls=TlsFiles(ca=config.ca_file),
         verify=config.verify_ssl,
@@ -147,7 +147,7 @@ class _Tokens:
         self._asking = anyio.Lock()
 
     async def valid(self) -> str:
-        """A token that has not ended; a new one if need be."""
+        """Return a token that has not ended; a new one if need be."""
         async with self._asking:
             if self._monotonic() >= self._ends:
                 name = f"POST {self._url}"
@@ -159,7 +159,7 @@ class _Tokens:
 
 
 def check(name: object, answer: HttpAnswer, number: int = 1) -> HttpAnswer:
-    """The same answer if it is a success, 2xx; ``number`` is how often it was answered 500, if it was.
+    """Return the same answer if it is a success, 2xx; ``number`` is how often it was answered 500, if it was.
 
     Raises:
         AccessDenied: 401 or 403.
@@ -215,7 +215,7 @@ async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T]
 
 
 async def _read_pages(ask: Ask, request: Request, kind: type[T]) -> tuple[list[T], set[int]]:
-    """The rows, and every length that an answer gave meanwhile."""
+    """Return the rows, and every length that an answer gave meanwhile."""
     rows: list[T] = []
     counts: set[int] = set()
     number: int | None = 1
@@ -240,7 +240,7 @@ def _count(answer: HttpAnswer, request: Request) -> int:
 
 
 def _next_page(answer: HttpAnswer, number: int, request: Request) -> int | None:
-    """The number of the next page. Nothing else of its URL counts: behind proxies it often names another host.
+    """Return the number of the next page. Nothing else of its URL counts: behind proxies it often names another host.
 
     Raises:
         InvalidAnswer: pages that do not count up would never end.
@@ -307,27 +307,27 @@ class WaldurClient:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def me(self) -> api.User:
-        """The user of the token."""
+        """Return the user of the token."""
         return await self._read(api.ME, api.User)
 
     async def version(self) -> api.Version:
-        """The server's version."""
+        """Return the server's version."""
         return await self._read(api.VERSION, api.Version)
 
     async def offering(self) -> api.Offering:
-        """The offering with its components."""
+        """Return the offering with its components."""
         return await self._read(api.offering(self._offering), api.Offering)
 
     async def resources(self) -> Sequence[api.Resource]:
-        """The resources that can have usage; some have no account (``backend_id``) yet."""
+        """Return the resources that can have usage; some have no account (``backend_id``) yet."""
         return await self._list(api.resources(self._offering), api.Resource, lambda each: each.uuid)
 
     async def offering_users(self) -> Sequence[api.OfferingUser]:
-        """The users of the offering; some have no username yet."""
+        """Return the users of the offering; some have no username yet."""
         return await self._list(api.offering_users(self._offering), api.OfferingUser, lambda each: each.uuid)
 
     async def component_usages(self, month: date, resource: UUID | None = None) -> Sequence[api.ComponentUsage]:
-        """The totals of a month (its first day), of all resources or of one."""
+        """Return the totals of a month (its first day), of all resources or of one."""
         request = api.component_usages(self._offering, month, resource)
         rows = await self._list(request, api.ComponentUsage, lambda each: each.uuid)
         # A parameter that a server does not know is ignored without a word, and all months would be taken for one.
@@ -336,7 +336,7 @@ class WaldurClient:
         return rows
 
     async def user_usages(self, month: date) -> Sequence[api.ComponentUserUsage]:
-        """The amounts of all users in a month."""
+        """Return the amounts of all users in a month."""
         return await self._list(
             api.user_usages(self._offering, month),
             api.ComponentUserUsage,
@@ -352,7 +352,7 @@ class WaldurClient:
         return None
 
     async def has_bulk(self) -> bool:
-        """True if the server knows the address for many users; found out without writing."""
+        """Return True if the server knows the address for many users; found out without writing."""
         try:
             await self._connection.exchange(api.BULK_PROBE)
         except Refused as error:

@@ -68,7 +68,7 @@ class Difference:
 def differences(
     config: WaldurConfig, stored: Mapping[str, AccountUsage], accounted: Mapping[str, AccountUsage]
 ) -> Iterator[Difference]:
-    """Every amount that differs, account by account, totals first."""
+    """Yield every amount that differs, account by account, totals first."""
     nothing = AccountUsage({}, {})
     for account in sorted({*stored, *accounted}):
         ours, theirs = stored.get(account, nothing), accounted.get(account, nothing)
@@ -83,7 +83,7 @@ def differences(
 async def compare_month(
     config: WaldurConfig, context: PluginContext, month: BillingMonth, query: SacctQuery, *, as_of: datetime
 ) -> Sequence[Difference]:
-    """The differences between the records and an answer of sacct, of the accounts that it was asked for.
+    """Return the differences between the records and an answer of sacct, of the accounts that it was asked for.
 
     Raises:
         CommandFailed: sacct failed.
@@ -156,7 +156,7 @@ async def shares(
     as_of: datetime,
     user: str | None = None,
 ) -> AsyncGenerator[Share, None]:
-    """The records that an account's amount (or that of one of its users) is made of; names in any case."""
+    """Yield the records that an account's amount (or that of one of its users) is made of; names in any case."""
     window = Window(month.window.start, min(month.window.stop, as_of))
     if window.stop <= window.start:
         return
@@ -236,7 +236,7 @@ def _minutes(config: WaldurConfig, record: Record, ticks: int) -> Iterator[tuple
 
 
 def _is_of(config: WaldurConfig, record: Record, account: tuple[str, str], user: str | None) -> bool:
-    """True if the record counts for the account, which is under the key, and for the user if there is one."""
+    """Return True if the record counts for the account, which is under the key, and for the user if there is one."""
     key, name = _first(record, config.account_meta)
     if key != account[0] or folded(name) != folded(account[1]):
         return False
@@ -245,7 +245,7 @@ def _is_of(config: WaldurConfig, record: Record, account: tuple[str, str], user:
 
 
 def _first(record: Record, keys: tuple[str, ...]) -> tuple[str, str]:
-    """The first of the keys that the record has, and the first value under it."""
+    """Return the first of the keys that the record has, and the first value under it."""
     for key in keys:
         if (values := (record.meta or {}).get(key)) is not None:
             return key, values[0] if values else ""

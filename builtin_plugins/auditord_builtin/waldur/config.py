@@ -120,7 +120,7 @@ class SlurmAccess(Section):
     )
 
     def argv(self, program: str, *arguments: str) -> Sequence[str]:
-        """The call of one of Slurm's programs."""
+        """Return the call of one of Slurm's programs."""
         return (str(self.slurm_bin_path / program), *arguments)
 
 
@@ -203,7 +203,7 @@ class WaldurConfig(PluginConfig):
         return tuple(dict.fromkeys(named))
 
     def selects(self, account: str) -> bool:
-        """True for an account that is reported, whatever its case."""
+        """Return True for an account that is reported, whatever its case."""
         prefixes = tuple(prefix.casefold() for prefix in self.account_prefixes)
         return not prefixes or account.casefold().startswith(prefixes)
 

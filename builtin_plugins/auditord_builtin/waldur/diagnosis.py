@@ -63,7 +63,7 @@ def _without_user(config: WaldurConfig, error: WaldurError) -> Finding:
 async def _waldur(
     config: WaldurConfig, context: PluginContext, client: WaldurClient, user: User, *, sacct: bool
 ) -> AsyncIterator[Finding]:
-    """Everything that needs a valid token."""
+    """Yield everything that needs a valid token."""
     yield ok("url", f"{config.waldur_api_url} answers")
     yield ok("token", f"of {user.username} ({user.full_name}){', staff' if user.is_staff else ''}")
     async for each in _server(context, client):
@@ -111,12 +111,12 @@ fail = partial(Finding, Severity.FAILURE)
 
 
 def as_line(finding: Finding) -> str:
-    """A finding for people: its weight, the part that was looked at, and what was found."""
+    """Return a finding for people: its weight, the part that was looked at, and what was found."""
     return f"{_WORDS[finding.severity]:4}  {finding.subject:10}  {finding.text}"
 
 
 def listed(names: Iterable[str]) -> str:
-    """Some names, and the number of the others."""
+    """Return some names, and the number of the others."""
     return wording.listed(list(names), NAMED) or "none"
 
 
@@ -173,7 +173,7 @@ def _check_state(offering: Offering) -> Finding:
 
 
 def _check_components(config: WaldurConfig, offering: Offering) -> Iterator[Finding]:
-    """The configured components against those of the offering."""
+    """Yield the configured components against those of the offering."""
     there = {each.type: each for each in offering.components}
     for name, component in config.backend_components.items():
         if name not in there:
@@ -228,7 +228,7 @@ LOOK_BACK: Final = timedelta(hours=1)
 
 
 async def _used_by(config: WaldurConfig, context: PluginContext, *, sacct: bool) -> tuple[Used, Finding | None]:
-    """The users of each account in the months that are reported; a finding if that cannot be known."""
+    """Return the users of each account in the months that are reported; a finding if that cannot be known."""
     now = context.now()
     found: dict[str, set[str]] = {}
     try:
@@ -295,7 +295,7 @@ async def _check_slurm(config: WaldurConfig, context: PluginContext) -> AsyncIte
 
 
 async def _program(config: WaldurConfig, context: PluginContext, program: str, *arguments: str) -> Finding:
-    """The output of one of Slurm's programs."""
+    """Return the output of one of Slurm's programs."""
     argv = config.slurm.argv(program, *arguments)
     try:
         result = await context.run_command(argv, timeout=ASK_FOR, through=config.slurm.through)

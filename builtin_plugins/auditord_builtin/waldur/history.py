@@ -61,7 +61,7 @@ class History:
     staff_check: bool = True
 
     def months(self, config: WaldurConfig, now: datetime) -> Sequence[BillingMonth]:
-        """The months, the oldest first; the one that is going on may be the last.
+        """Return the months, the oldest first; the one that is going on may be the last.
 
         Raises:
             NotLoaded: they do not follow each other, or have not begun.
@@ -362,7 +362,7 @@ def _token(user_token: str | None, token_file: TextIO | None) -> SecretStr | Non
 
 
 async def _of_offering(context: CommandContext, names: Sequence[str], offering: UUID) -> str:
-    """The instance of an offering.
+    """Return the instance of an offering.
 
     Raises:
         AuditordError: none of them is, or several.

@@ -116,7 +116,7 @@ def _check_mapping(given: Any, place: str) -> None:  # Any: an operator's YAML
 
 
 def _instance_names(names: list[str]) -> list[str]:
-    """A name of an instance for each offering, each another."""
+    """Return a name of an instance for each offering, each another."""
     made: list[str] = []
     for name in names:
         words = re.sub("[^a-z0-9]+", "_", name.lower()).strip("_")
@@ -192,6 +192,6 @@ def _import_recorded(result: ConfigImport, components: Mapping[str, Document]) -
 
 
 def detect(host: Host) -> Proposal | None:
-    """The configuration of a site agent of Waldur's."""
+    """Return the configuration of a site agent of Waldur's."""
     files = host.find("/etc/waldur/*.yaml", "/etc/waldur/*.yml")
     return Proposal(f"Waldur site agent, configured in {files[0].parent}", imports=files) if files else None

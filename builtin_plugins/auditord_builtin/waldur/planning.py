@@ -56,7 +56,7 @@ class Rules:
 
     @classmethod
     def of(cls, config: WaldurConfig, stale: str | None) -> "Rules":
-        """The rules of a configuration."""
+        """Return the rules of a configuration."""
         return cls(stale, config.allow_decrease, config.omit_anomalous_usage_components)
 
 
@@ -157,15 +157,15 @@ class ReportedAmounts:
                 self._users[resource][folded(row.username)] = ReportedUser(row.username, amounts)
 
     def totals(self, resource: UUID) -> Totals:
-        """The totals of a resource."""
+        """Return the totals of a resource."""
         return self._totals.get(resource, {})
 
     def users(self, resource: UUID) -> Users:
-        """The users of a resource."""
+        """Return the users of a resource."""
         return self._users.get(resource, {})
 
     def any_of(self, resource: UUID) -> bool:
-        """True if anything but zeros was reported of a resource."""
+        """Return True if anything but zeros was reported of a resource."""
         return bool(self.users(resource)) or any(sum(amounts) for amounts in self.totals(resource).values())
 
 
@@ -295,12 +295,12 @@ class _Amounts:
         }
 
     def wanted_totals(self) -> Amounts:
-        """The right totals; of records that are not up to date no zeros but those that are there."""
+        """Return the right totals; of records that are not up to date no zeros but those that are there."""
         stale = self._rules.stale
         return {name: each for name, each in self._totals.items() if each or not stale or name in self._there}
 
     def wanted_users(self, wanted: Amounts) -> Mapping[str, Amounts]:
-        """The right amounts of users, by the offering's spelling or Waldur's, so that one user has one row."""
+        """Return the right amounts of users, by the offering's spelling or Waldur's, so that one user has one row."""
         found: dict[str, Amounts] = {}
         for user, amounts in self._users.items():
             there = self._users_there.get(user)
@@ -310,7 +310,7 @@ class _Amounts:
         return found
 
     def falls(self) -> Mapping[str, str]:
-        """The components that may not fall and would, in total or for a user, and the explanation."""
+        """Return the components that may not fall and would, in total or for a user, and the explanation."""
         rules = self._rules
         if not rules.stale and (rules.allow_decrease or (rules.reconcile_stale and self._absent)):
             return {}
@@ -331,6 +331,6 @@ class _Amounts:
         return found
 
     def several(self) -> Mapping[str, str]:
-        """The components of which Waldur has several totals."""
+        """Return the components of which Waldur has several totals."""
         text = "Waldur has several totals of {}; was the plan changed?"
         return {name: text.format(name) for name in self._totals if len(self._there.get(name, ())) > 1}

@@ -122,7 +122,7 @@ class Summary:
             raise NothingReported(nothing)
 
     def _nothing_reported(self) -> str | None:
-        """Why a month has no amount in Waldur that is right; None if each has."""
+        """Return why a month has no amount in Waldur that is right; None if each has."""
         if not self._taken:
             return "the offering takes no usage of any component that is configured: nothing was reported"
         for month in self._planned:

@@ -74,7 +74,7 @@ class Refusals:
         self._kept, self._now, self._identity = dict(kept), now, identity
 
     def has(self, month: str, plan: ResourcePlan) -> bool:
-        """True if the very same amounts were refused a short while ago."""
+        """Return True if the very same amounts were refused a short while ago."""
         refusal = self._kept.get(_key(month, plan))
         if refusal is None or refusal.get("figures") != _digest(plan) or refusal.get("identity") != self._identity:
             return False
@@ -86,12 +86,12 @@ class Refusals:
         self._kept[_key(month, plan)] = refusal
 
     def as_json(self, months: Collection[str]) -> Mapping[str, Json]:
-        """The refusals to be kept, of the months that are still reported."""
+        """Return the refusals to be kept, of the months that are still reported."""
         return {key: refusal for key, refusal in self._kept.items() if key.partition(" ")[0] in months}
 
 
 def identity_of(config: WaldurConfig, user: User) -> str:
-    """A digest of the credentials and of what their user may do: a new token or role may be allowed more."""
+    """Return a digest of the credentials and of what their user may do: a new token or role may be allowed more."""
     secrets = (config.waldur_api_token, config.oidc_client_secret)
     credentials = [secret.get_secret_value() for secret in secrets if secret is not None]
     roles = sorted(f"{each.role_name} {each.scope_uuid}" for each in user.permissions)
@@ -112,7 +112,7 @@ def _short(texts: Collection[str]) -> str:
 
 
 async def show_resources(context: PanelContext) -> Sequence[PanelPart]:
-    """The amounts that Waldur has, and those of months that are over, of which it takes nothing more."""
+    """Return the amounts that Waldur has, and those of months that are over, of which it takes nothing more."""
     state: Mapping[str, Any] = await context.state() or {}  # Any: JSON of the plugin's own
     refused: Mapping[str, Mapping[str, str]] = state.get("refused", {})
     rows = [

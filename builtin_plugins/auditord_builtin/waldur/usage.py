@@ -49,7 +49,7 @@ class BillingMonth(Month):
 
 
 def month_at(moment: datetime, zone: ZoneInfo) -> BillingMonth:
-    """The month that an aware instant lies in."""
+    """Return the month that an aware instant lies in."""
     local = moment.astimezone(zone)
     found = BillingMonth(local.year, local.month, zone)
     # Where clocks are set back over the midnight of a first day, the last hour of a month comes twice.
@@ -70,7 +70,7 @@ def reported_months(now: datetime, zone: ZoneInfo, periods: int) -> list[Billing
 
 
 def moment_of(month: BillingMonth, now: datetime) -> datetime | None:
-    """The instant to send with a month's amounts; None while the server would misunderstand it.
+    """Return the instant to send with a month's amounts; None while the server would misunderstand it.
 
     The server finds the month in a zone of its own, and refuses instants that its clock has not reached. Noon of the
     first day is in the same month everywhere. For the month that is going on only the present will do, and for some
@@ -112,7 +112,7 @@ async def month_usage(
 
 
 async def raw_usage(config: WaldurConfig, records: Records, window: Window, *, as_of: datetime) -> RawUsage:
-    """The exact usage within a period, of records of the instance's sites."""
+    """Return the exact usage within a period, of records of the instance's sites."""
     if as_of <= window.start:
         return {}
     names = list(dict.fromkeys(name for each in config.resources for name in config.recorded[each].component))
@@ -145,7 +145,7 @@ def added_up(entries: Iterable[Entry]) -> RawUsage:
 
 
 def converted(config: WaldurConfig, raw: RawUsage) -> Mapping[str, AccountUsage]:
-    """The accounts that the instance reports, in Waldur's units."""
+    """Return the accounts that the instance reports, in Waldur's units."""
     return {
         account: AccountUsage(
             _rounded(config, list(users.values())),
@@ -157,7 +157,7 @@ def converted(config: WaldurConfig, raw: RawUsage) -> Mapping[str, AccountUsage]
 
 
 def amount(config: WaldurConfig, component: str, minutes: Minutes) -> Fraction:
-    """The exact amount of one of the offering's components."""
+    """Return the exact amount of one of the offering's components."""
     factors = config.backend_components[component].factors(component)
     return sum((minutes.get(resource, Fraction()) / factor for resource, factor in factors.items()), Fraction())
 
@@ -180,7 +180,7 @@ def _entry(config: WaldurConfig, names: Sequence[str], group: Group) -> Entry:
 
 
 def folded(name: str | None) -> str:
-    """A name as amounts have it, empty if there is none: accounts and users are the same in any case."""
+    """Return a name as amounts have it, empty if there is none: accounts and users are the same in any case."""
     return (name or "").strip().casefold()
 
 
@@ -215,7 +215,7 @@ class SacctQuery:
         return {"TZ": self.zone}
 
     def argv(self, config: WaldurConfig) -> Sequence[str]:
-        """The argument vector."""
+        """Return the argument vector."""
         return config.slurm.argv(
             "sacct",
             *("--parsable2", "--noheader"),
@@ -236,7 +236,7 @@ def exact_query(config: WaldurConfig, window: Window, *, as_of: datetime) -> Sac
 
 
 def agent_query(config: WaldurConfig, month: BillingMonth) -> SacctQuery:
-    """The call of the Waldur site agent, on a host in the billing zone: its month ends a second early."""
+    """Return the call of the Waldur site agent, on a host in the billing zone: its month ends a second early."""
     window = month.window
     start, stop = window.start.astimezone(month.zone), (window.stop - _SECOND).astimezone(month.zone)
     return SacctQuery(start, stop, config.timezone, "ReqTRES", all_runs=False)
@@ -245,7 +245,7 @@ def agent_query(config: WaldurConfig, month: BillingMonth) -> SacctQuery:
 async def sacct_month_usage(
     config: WaldurConfig, context: Context, month: BillingMonth, *, as_of: datetime
 ) -> Mapping[str, AccountUsage]:
-    """The usage of every account that has any, by the case-folded account, as ``usage.month_usage`` gives it.
+    """Return the usage of every account that has any, by the case-folded account, as ``usage.month_usage`` gives it.
 
     Time in which a job was suspended does not count here, since sacct leaves it out.
 
@@ -259,7 +259,7 @@ async def sacct_month_usage(
 
 
 async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery) -> RawUsage:
-    """The exact usage according to sacct.
+    """Return the exact usage according to sacct.
 
     Raises:
         CommandFailed: sacct failed, or printed something else than was asked for.
@@ -279,7 +279,7 @@ async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery)
 
 
 def _entries(config: WaldurConfig, printed: str) -> Iterator[Entry | None]:
-    """The consumption of each job; None for a job whose duration is unknown."""
+    """Yield the consumption of each job; None for a job whose duration is unknown."""
     for line in printed.splitlines():
         columns = line.split("|")
         if len(columns) != _COLUMNS:
@@ -293,7 +293,7 @@ def _entries(config: WaldurConfig, printed: str) -> Iterator[Entry | None]:
 
 
 def resource_minutes(config: WaldurConfig, resources: str, elapsed: str) -> Minutes:
-    """The exact resource-minutes of a job, of the resources that count.
+    """Return the exact resource-minutes of a job, of the resources that count.
 
     ``resources`` is such as ``cpu=8,gres/gpu:a100=2,mem=4096M``, ``elapsed`` such as ``32-00:00:00``.
 
@@ -334,7 +334,7 @@ class UsageSource:
         self.as_of = self.now - config.lag if source is Source.STORE else self.now
 
     async def month(self, month: BillingMonth) -> Mapping[str, AccountUsage]:
-        """The usage of every account that has any, by the case-folded account.
+        """Return the usage of every account that has any, by the case-folded account.
 
         Raises:
             AuditordError: it cannot be had.
@@ -344,7 +344,7 @@ class UsageSource:
         return await month_usage(self._config, self._context.records, month, as_of=self.as_of)
 
     async def covers(self, month: BillingMonth) -> bool:
-        """True if the amounts of a month are believed where they say that an account or a user consumed nothing.
+        """Return True if the amounts of a month are believed where they say that an account or a user consumed nothing.
 
         Records from before the month are a sign that it was collected; of what sacct has forgotten there is none.
         """
@@ -354,7 +354,7 @@ class UsageSource:
         return since is not None and since <= month.window.start
 
     async def staleness(self) -> str | None:
-        """Why the amounts are not to be believed where they say less; None if they are."""
+        """Return why the amounts are not to be believed where they say less; None if they are."""
         if self._source is Source.SACCT:
             return None
         return await staleness(self._config, self._context.records, self.now)
@@ -375,7 +375,7 @@ async def staleness(config: WaldurConfig, records: Records, now: datetime) -> st
 
 
 async def covered_since(config: WaldurConfig, records: Records) -> datetime | None:
-    """The instant since which there are records, of each of the configured sites; None if one has none.
+    """Return the instant since which there are records, of each of the configured sites; None if one has none.
 
     It is the first end of a job, since jobs that ended before the collector began are not there.
     """

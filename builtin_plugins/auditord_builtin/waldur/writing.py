@@ -265,7 +265,7 @@ class UserWriting:
     def _usages(
         self, resource: ResourceOutcome, row: UUID | str, amounts: Mapping[str, Decimal]
     ) -> Iterator[UserUsage]:
-        """The amounts that are not there."""
+        """Yield the amounts that are not there."""
         for name, amount in amounts.items():
             found, link = self._there.get((row, name)), self._plan.links.get(name)
             if not 0 < len(name) <= MAX_USERNAME:
@@ -373,7 +373,7 @@ class _TotalWriting:
         resource.totals = amounts
 
     def _amounts(self, resource: ResourceOutcome) -> Amounts:
-        """The totals that are not there."""
+        """Return the totals that are not there."""
         plan = resource.plan
         there = {name: [row.usage for row in self._rows.get((plan.uuid, name), ())] for name in plan.totals}
         return {name: amount for name, amount in plan.totals.items() if there[name] != [amount]}

@@ -17,7 +17,7 @@ _STATES = {"CA": "CANCELLED", "CD": "COMPLETED", "F": "FAILED", "RQ": "REQUEUED"
 
 
 def read_recorded() -> Iterator[dict[str, str]]:
-    """All rows by column; a newline in a comment ends no row, only the one in the last column does."""
+    """Yield all rows by column; a newline in a comment ends no row, only the one in the last column does."""
     recorded = Path(__file__).with_name("recorded.txt").read_bytes().decode()
     header, text = recorded.split("\n", 1)
     columns = header.split(_SEPARATOR)
@@ -31,7 +31,7 @@ def read_recorded() -> Iterator[dict[str, str]]:
 
 
 def choose_rows(options: argparse.Namespace) -> Iterator[dict[str, str]]:
-    """The allocations that ended in one of the states within the period, each with its steps."""
+    """Yield the allocations that ended in one of the states within the period, each with its steps."""
     states = {_STATES.get(state, state) for state in options.state.split(",")} if options.state else None
     start, stop = _parse_time(options.starttime), _parse_time(options.endtime)
     chosen = False
@@ -48,7 +48,7 @@ def _parse_time(text: str) -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The options of sacct that matter here."""
+    """Return the options of sacct that matter here."""
     parser = argparse.ArgumentParser(prog="sacct", description=__doc__, allow_abbrev=False)
     for flag in ("allusers", "duplicates", "noheader", "noconvert", "parsable2", "allocations", "allclusters"):
         parser.add_argument(f"--{flag}", action="store_true")

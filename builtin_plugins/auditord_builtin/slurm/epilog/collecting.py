@@ -140,7 +140,7 @@ def _settled(
 
 
 def _ended_within(run: Run, note: JobNote, period: timedelta) -> bool:
-    """True if the note may be about the run; also if its end is unreadable: its conversion says so.
+    """Return True if the note may be about the run; also if its end is unreadable: its conversion says so.
 
     The end of a run whose owner has requeued it since is later than the note.
     """
@@ -156,7 +156,7 @@ def _ended_within(run: Run, note: JobNote, period: timedelta) -> bool:
 
 
 def _lacks_its_end(run: Run, note: JobNote) -> bool:
-    """True if the run may be the noted one, and the database knows no end of it (yet)."""
+    """Return True if the run may be the noted one, and the database knows no end of it (yet)."""
     return run.has_no_end and _began_before(run, note)
 
 
@@ -180,7 +180,7 @@ def _earlier_rows(note: JobNote, near: Sequence[Run], of_job: Sequence[Run]) -> 
 
 
 def unknown(note: JobNote, unclear: str) -> Quarantined:
-    """A job that Slurm does not know; there is nothing to make a record of but its id."""
+    """Return a job that Slurm does not know; there is nothing to make a record of but its id."""
     raw = {"note": note.name, "noted": note.noted.isoformat(), "hints": dict(note.hints)}
     ended = f"job {note.job_id}, which ended at {note.noted:%Y-%m-%d %H:%M:%S} UTC"
     reason = f"neither scontrol nor sacct knows {ended}"
@@ -217,7 +217,7 @@ class Form:
 
 
 def forms(config: SlurmEpilogConfig) -> list[Form]:
-    """The ways to ask, the safest first."""
+    """Return the ways to ask, the safest first."""
     scontrol, squeue = config.scontrol, config.squeue
     asked = [*squeue, "--noheader", "--states=all"]
     not_there = "slurmctld does not know all that is needed, such as the owner, or the size before a resizing"
@@ -245,7 +245,7 @@ class Controller:
         self._forms = forms(config)
 
     async def ask(self, note: JobNote) -> Answer:
-        """The run that the note is about, as slurmctld remembers it.
+        """Return the run that the note is about, as slurmctld remembers it.
 
         Raises:
             CommandFailed: slurmctld does not answer.
@@ -320,7 +320,7 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
 
 
 async def _look(config: SlurmEpilogConfig, context: CollectorContext) -> tuple[list[JobNote], list[Unreadable]]:
-    """The files of the folder that are not known; a known one was not removed because the daemon was killed."""
+    """Return the files of the folder that are not known; a known one was not removed because the daemon was killed."""
     folder = await to_thread.run_sync(read_folder, config.spool, context.now())
     if folder.others:
         context.log.warning(

@@ -135,7 +135,7 @@ def import_config(document: Document) -> ImportedConfig | None:
 
 
 def _rule(rule: Document) -> dict[str, Any]:  # Any: an operator's YAML
-    """The component with sacct's names for its columns."""
+    """Return the component with sacct's names for its columns."""
     translated = _with_column(rule)
     if rule.get("key") == "Mem":
         translated |= {"sub_key": "mem", "key_type": "IntegerMega"}

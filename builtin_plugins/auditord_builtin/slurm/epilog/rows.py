@@ -57,7 +57,7 @@ _NOTHING: Final = frozenset({"", "N/A", "(null)"})
 
 
 def controller_row(raw_id: str, job_id: str, columns: Row) -> Row | None:
-    """A job of slurmctld as a row of sacct; None if an owner has no name here, which sacct may know.
+    """Return a job of slurmctld as a row of sacct; None if an owner has no name here, which sacct may know.
 
     Args:
         raw_id: its ``JobIDRaw``.
@@ -76,7 +76,7 @@ def controller_row(raw_id: str, job_id: str, columns: Row) -> Row | None:
 
 
 def _resources(text: str) -> str:
-    """The resources as ``sacct --noconvert`` prints them: in order, memory in MiB.
+    """Return the resources as ``sacct --noconvert`` prints them: in order, memory in MiB.
 
     Raises:
         InvalidRecord: the memory is no size.
@@ -148,7 +148,7 @@ def _shown_id(job: Json, raw_id: str) -> str:
 
 
 def _elapsed(job: Json, start: int, end: int) -> str:
-    """The time that it ran: what Slurm counts as run time after a suspension begins anew at its end."""
+    """Return the time that it ran: what Slurm counts as run time after a suspension begins anew at its end."""
     resumed = _number(job.get("suspend_time"))
     seconds = end - resumed + _number(job.get("pre_sus_time")) if resumed else end - start
     return f"00:00:{max(seconds, 0)}"
@@ -198,7 +198,7 @@ _OF_SCONTROL: Final[Mapping[str, str]] = {
 
 
 def parse_job(printed: str) -> Row | None:
-    """The job as a row of sacct (less its cluster, with ``Restarts``); None unless it is surely one job's."""
+    """Return the job as a row of sacct (less its cluster, with ``Restarts``); None unless it is surely one job's."""
     head = _HEAD.match(printed)
     fields = _scontrol_fields(printed)
     if head is None or fields is None or not printed.endswith("\n"):
