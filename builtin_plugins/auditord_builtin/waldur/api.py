@@ -17,7 +17,7 @@ from auditord_hookspecs import AuditordError
 
 
 class WaldurError(AuditordError):
-    """Root of the faults of this client.
+    """The base class of this client's errors.
 
     Remedy:
         see the class that was raised; `auditord waldur diagnose` looks at everything between the records and Waldur.
@@ -25,7 +25,7 @@ class WaldurError(AuditordError):
 
 
 class Unreachable(WaldurError):
-    """No answer, or none but "later", in spite of all attempts: nothing is known about what was asked.
+    """All attempts failed: no answer came, or only 429 or 5xx. Whether Waldur has the amounts is unknown.
 
     Remedy:
         see network, proxy and Waldur; the next run reports it.
@@ -33,7 +33,7 @@ class Unreachable(WaldurError):
 
 
 class InvalidAnswer(WaldurError):
-    """Something else than Waldur has answered, or half of an answer; asking again would not help.
+    """The answer was incomplete, or did not come from Waldur. A retry would not help.
 
     Remedy:
         see waldur_api_url: it ends in /api/, and nothing but Waldur answers there.
@@ -41,7 +41,7 @@ class InvalidAnswer(WaldurError):
 
 
 class Answered(WaldurError):
-    """An answer that is no success, with its status and its body as text.
+    """Waldur answered with an error: ``status``, and ``body`` as text.
 
     Remedy:
         read the body: it is in Waldur's own words; `auditord waldur diagnose` looks at token, offering and accounts.
@@ -63,12 +63,12 @@ class AccessDenied(Answered):
 
     @property
     def for_all(self) -> bool:
-        """True if the token is not valid, so that no other request will succeed, either."""
+        """True if the token itself is not valid, so that every other request will fail as well."""
         return self.status == HTTPStatus.UNAUTHORIZED
 
 
 class Refused(Answered):
-    """Another 4xx: Waldur does not want this very request.
+    """Waldur refused this request with another 4xx status.
 
     Remedy:
         read the body, which is in Waldur's own words; `auditord waldur diagnose` looks at the causes.
@@ -76,12 +76,12 @@ class Refused(Answered):
 
     @property
     def about_a_closed_month(self) -> bool:
-        """True if the reason is that the token may not report for months that are over."""
+        """True if the reason is that the token may not report for past months."""
         return "backfilling past billing periods" in self.body.casefold()
 
 
 class ServerFailed(Answered):
-    """500 again and again: Waldur cannot cope with this very request.
+    """Waldur answered 500 to every attempt: it cannot handle this request.
 
     Remedy:
         see Waldur's log; the next run tries again.
@@ -91,7 +91,7 @@ class ServerFailed(Answered):
 class DateIgnored(WaldurError):
     """An amount for a month that is over did not arrive there: this Waldur is too old to know dates.
 
-    It answers 201 all the same, and writes the amount into the current month.
+    An old Waldur answers 201 and writes the amount into the current month.
 
     Remedy:
         upgrade Waldur, or load the month with a token of staff: `auditord waldur load-history`.
@@ -101,7 +101,7 @@ class DateIgnored(WaldurError):
 T = TypeVar("T")
 
 ERRED: Final = "Erred"
-"""The state of a resource that is listed, and of which Waldur refuses every amount."""
+"""The state of a listed resource for which Waldur refuses every amount."""
 
 
 class Permission(msgspec.Struct, frozen=True):
@@ -205,10 +205,10 @@ class ComponentUserUsage(msgspec.Struct, frozen=True):
 
     @property
     def row(self) -> UUID:
-        """The total that it is below.
+        """The UUID of the total that this amount belongs to.
 
         Raises:
-            InvalidAnswer: its URL does not end in a UUID.
+            InvalidAnswer: the total's URL does not end in a UUID.
         """
         try:
             return UUID(self.component_usage.rstrip("/").rpartition("/")[2])
@@ -217,10 +217,10 @@ class ComponentUserUsage(msgspec.Struct, frozen=True):
 
 
 def decode(body: bytes, kind: type[T], request: object) -> T:
-    """Read an answer. UUIDs come with dashes or without; amounts as text, or as numbers.
+    """Decode an answer. UUIDs come with or without dashes, amounts as texts or numbers.
 
     Raises:
-        InvalidAnswer: it is something else.
+        InvalidAnswer: the body is not JSON of this kind.
     """
     try:
         return msgspec.json.decode(body, type=kind)
@@ -232,10 +232,10 @@ def decode(body: bytes, kind: type[T], request: object) -> T:
 
 
 PAGE_SIZE: Final = 300
-"""The most that servers gave; more is cut to that without a word."""
+"""The largest page that servers give. They reduce a larger size without an error."""
 
 RESOURCE_STATES: Final = ("OK", "Updating", "Terminating", ERRED)
-"""Of the resources that are listed: those whose usage Waldur takes, and those that are named until they recover."""
+"""The states of listed resources: those that take usage, and ``Erred``, which is reported as held back."""
 
 CENT: Final = Decimal("0.01")
 """Waldur keeps two decimals; more are refused with 400."""
@@ -259,7 +259,7 @@ Parameters = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: a path behind the server's address, parameters of the query in order, JSON or nothing."""
+    """A request: a path below the server's address, ordered query parameters, and a JSON body or none."""
 
     method: str
     path: str
@@ -282,7 +282,7 @@ def _get(path: str, *parameters: tuple[str, str], fields: Sequence[str] = ()) ->
 ME: Final = _get("/api/users/me/")
 VERSION: Final = _get("/api/version/")
 BULK_PROBE: Final = Request("OPTIONS", f"{_USAGES}{UUID(int=0)}/set_user_usages/")
-"""Asks which methods the address for many users knows; it changes nothing, and 404 says that there is none."""
+"""Asks which methods the bulk address has, without changing anything. 404 means that there is no such address."""
 
 
 def offering(uuid: UUID) -> Request:
@@ -298,7 +298,7 @@ def resources(offering_uuid: UUID) -> Request:
 
 
 def offering_users(offering_uuid: UUID) -> Request:
-    """Ask for the users of an offering, in whatever state, but for those whose access is restricted."""
+    """Ask for the users of an offering in any state, except those whose access is restricted."""
     of = (("offering_uuid", str(offering_uuid)), ("is_restricted", "false"))
     return _get("/api/marketplace-offering-users/", *of, fields=OFFERING_USER_FIELDS)
 
@@ -351,7 +351,7 @@ def set_usage(payload: ResourceUsage) -> Request:
 
 
 def set_user_usages(row: str, payload: UserUsages) -> Request:
-    """Write the amounts of many users below a total, all or none."""
+    """Write the amounts of many users below a total, in one transaction."""
     return Request("POST", f"{_USAGES}{row}/set_user_usages/", body=msgspec.json.encode(payload))
 
 
@@ -361,10 +361,10 @@ def set_user_usage(row: str, payload: UserUsage) -> Request:
 
 
 def amount_text(amount: Decimal) -> str:
-    """Return an amount as it is sent. It was rounded once already, and is not rounded again.
+    """Return an amount as text for Waldur, without rounding it again.
 
     Raises:
-        ValueError: it has more than two decimals, or is no number.
+        ValueError: the amount has more than two decimals, or is not finite.
     """
     if not amount.is_finite() or amount != amount.quantize(CENT, context=_WIDE):
         raise ValueError(f"{amount} has more decimals than Waldur keeps, or is no number: round it first")

@@ -46,15 +46,15 @@ Observe = Callable[[int | None], None]
 Monotonic = Callable[[], float]
 
 ATTEMPTS: Final = 8
-"""Of one request; the budget of time ends most series earlier."""
+"""Attempts per request. The time budget ends most series of attempts earlier."""
 
 ATTEMPTS_AT_500: Final = 3
-"""A server that answers 500 has looked at the request; it will hardly answer otherwise the tenth time."""
+"""Attempts after a 500. The server has processed the request, so more attempts would hardly help."""
 
 FIRST_WAIT: Final = 1.0
 
 EARLY_SECONDS: Final = 30.0
-"""A token is renewed so long before it ends, or it could end on its way."""
+"""Seconds before its end at which a token is renewed, so that it cannot expire in flight."""
 
 _LATER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(501, 600)})
 
@@ -75,7 +75,7 @@ def http_options(config: WaldurConfig, observe: Observe) -> HttpOptions:
 
 
 class Connection:
-    """Makes requests; all retries of a run, or of a month that is loaded, share one budget of time.
+    """Makes requests. All retries of a run, or of one month of load-history, share one time budget.
 
     Every method raises :class:`WaldurError`: AccessDenied, Refused, ServerFailed, Unreachable, InvalidAnswer.
     """
@@ -89,7 +89,7 @@ class Connection:
         self.renew_budget()
 
     def renew_budget(self) -> None:
-        """Give the retries of the next month as much time as those of the first had."""
+        """Reset the time budget, for the next month."""
         self._ends = self._monotonic() + self._budget
 
     async def exchange(self, request: Request) -> HttpAnswer:
@@ -100,8 +100,8 @@ class Connection:
             request, request.method, url, params=request.parameters, body=request.body, headers=headers
         )
 
-    async def ask(self, name: object, method: str, url: str, **more: Any) -> HttpAnswer:  # Any: of HttpClient.request
-        """Make a request that may be made several times, and return its answer if that is a success."""
+    async def ask(self, name: object, method: str, url: str, **more: Any) -> HttpAnswer:
+        """Make a request with retries, and return the answer if it is a success."""
         async for attempt in stamina.retry_context(
             on=self._repeats, attempts=ATTEMPTS_AT_500, timeout=None, wait_initial=FIRST_WAIT, wait_max=60.0
         ):
@@ -113,7 +113,7 @@ class Connection:
     def _repeats(self, error: Exception) -> bool:
         return isinstance(error, ServerFailed) and self._monotonic() + FIRST_WAIT <= self._ends
 
-    async def _once(self, name: object, number: int, method: str, url: str, **more: Any) -> HttpAnswer:  # Any: the same
+    async def _once(self, name: object, number: int, method: str, url: str, **more: Any) -> HttpAnswer:
         try:
             answer = await self._http.request(method, url, **more)
         except CertificateUntrusted as error:
@@ -127,7 +127,7 @@ class Connection:
 
 class _Granted(msgspec.Struct, frozen=True):
     access_token: str
-    expires_in: float = 300.0  # of a provider that does not say
+    expires_in: float = 300.0  # if the provider does not say
 
 
 class _Tokens:
@@ -147,7 +147,7 @@ class _Tokens:
         self._asking = anyio.Lock()
 
     async def valid(self) -> str:
-        """Return a token that has not ended; a new one if need be."""
+        """Return a valid token, and fetch a new one if the last has expired."""
         async with self._asking:
             if self._monotonic() >= self._ends:
                 name = f"POST {self._url}"
@@ -159,7 +159,7 @@ class _Tokens:
 
 
 def check(name: object, answer: HttpAnswer, number: int = 1) -> HttpAnswer:
-    """Return the same answer if it is a success, 2xx; ``number`` is how often it was answered 500, if it was.
+    """Return the answer if it is 2xx. ``number`` counts the attempts that ended in 500, for the message.
 
     Raises:
         AccessDenied: 401 or 403.
@@ -193,7 +193,7 @@ T = TypeVar("T")
 COUNT: Final = "X-Result-Count"
 
 READINGS: Final = 3
-"""A list that changes meanwhile is read so often."""
+"""How often a list is read again if it changes meanwhile."""
 
 Ask = Callable[[Request], Awaitable[HttpAnswer]]
 
@@ -215,7 +215,7 @@ async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T]
 
 
 async def _read_pages(ask: Ask, request: Request, kind: type[T]) -> tuple[list[T], set[int]]:
-    """Return the rows, and every length that an answer gave meanwhile."""
+    """Return the rows, and every total length that the answers stated."""
     rows: list[T] = []
     counts: set[int] = set()
     number: int | None = 1
@@ -240,7 +240,7 @@ def _count(answer: HttpAnswer, request: Request) -> int:
 
 
 def _next_page(answer: HttpAnswer, number: int, request: Request) -> int | None:
-    """Return the number of the next page. Nothing else of its URL counts: behind proxies it often names another host.
+    """Return the next page's number from its URL. Behind proxies the URL's host is often wrong.
 
     Raises:
         InvalidAnswer: pages that do not count up would never end.
@@ -254,7 +254,7 @@ def _next_page(answer: HttpAnswer, number: int, request: Request) -> int | None:
 
 
 NO_SUCH_ADDRESS: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
-"""The answers of servers that do not know the address for many users."""
+"""The statuses of servers that do not have the bulk address."""
 
 Show = Callable[[str], None]
 OpenHttp = Callable[[HttpOptions], AbstractAsyncContextManager[HttpClient]]
@@ -275,7 +275,7 @@ async def open_client(
         config: the address, the offering, the credentials.
         open_http: ``context.http``.
         show: makes a dry run: gets the text of each request that would write.
-        observe: gets the status of every attempt, None if there was no answer.
+        observe: receives the status of every attempt, None if there was no answer.
         monotonic: seconds of a clock that is never set.
 
     Raises:
@@ -286,7 +286,7 @@ async def open_client(
 
 
 class WaldurClient:
-    """One offering at one Waldur; ``show`` gets each request that would write in a dry run. See :func:`open_client`.
+    """Requests about one offering; see :func:`open_client`. In a dry run, ``show`` gets each writing request.
 
     Every method raises :class:`WaldurError`: AccessDenied, Refused, ServerFailed, Unreachable, InvalidAnswer.
     """
@@ -301,7 +301,7 @@ class WaldurClient:
 
     @property
     def dry_run(self) -> bool:
-        """True: writes are only shown."""
+        """True if requests that would write are only shown."""
         return self._show is not None
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class WaldurClient:
         """Return the totals of a month (its first day), of all resources or of one."""
         request = api.component_usages(self._offering, month, resource)
         rows = await self._list(request, api.ComponentUsage, lambda each: each.uuid)
-        # A parameter that a server does not know is ignored without a word, and all months would be taken for one.
+        # A server ignores a parameter that it does not know, and would return all months.
         if others := {row.billing_period for row in rows} - {month}:
             raise InvalidAnswer(f"{request}: asked for the totals of {month:%Y-%m} and got some of {_months(others)}")
         return rows
@@ -344,7 +344,7 @@ class WaldurClient:
         )
 
     async def clock_ahead(self, now: Callable[[], datetime]) -> timedelta | None:
-        """The time that the server's clock is ahead of ours, to a second; None if it does not say what time it has."""
+        """Return how far the server's clock is ahead of ours, to a second; None if the answer has no date."""
         answer = await self._connection.exchange(api.VERSION)
         ours = now()
         with suppress(TypeError, ValueError):
@@ -352,7 +352,7 @@ class WaldurClient:
         return None
 
     async def has_bulk(self) -> bool:
-        """Return True if the server knows the address for many users; found out without writing."""
+        """Return True if the server has the bulk address. The probe does not write."""
         try:
             await self._connection.exchange(api.BULK_PROBE)
         except Refused as error:
@@ -362,17 +362,17 @@ class WaldurClient:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def set_usage(self, resource: UUID, moment: datetime, amounts: Mapping[str, Decimal]) -> None:
-        """Write the totals of a resource in the month of ``moment``; those of components not named stay."""
+        """Write totals of a resource in the month of ``moment``. Components that are not named keep their totals."""
         await self._write(api.set_usage(resource_usage(resource, moment, amounts)))
 
     async def set_user_usages(self, row: UUID | str, usages: Sequence[UserUsage]) -> Mapping[str, str]:
-        """Write the amounts of users below a total; returns why some were refused, by username.
+        """Write the amounts of users below a total, and return the reason for each refused user.
 
-        Older servers take one user at a time. The request for many is atomic: if it is refused, it is halved until the
-        users that are the reason are alone.
+        Older servers take one user per request. The bulk request is atomic: if it is refused, it is halved until the
+        users that cause the refusal are alone.
 
         Raises:
-            Refused: the reason is that the month is over, and so the same for all.
+            Refused: the month is closed, which is the same for all users.
         """
         if not usages:
             return {}
@@ -396,7 +396,7 @@ class WaldurClient:
         return {**first, **await self.set_user_usages(row, usages[middle:])}
 
     async def _without_bulk(self, row: UUID | str, usages: Sequence[UserUsage]) -> Mapping[str, str]:
-        """Either the server has no such address or the total is gone: the address for one user shows which."""
+        """Find out with the address for one user whether the server has no bulk address, or the total is gone."""
         reason = await self._set_one(row, usages[0])
         if reason is not None:
             return dict.fromkeys((each.username for each in usages), reason)

@@ -56,7 +56,7 @@ from auditord_hookspecs.wording import counted
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An amount of an account, or of one of its users, that is not the same in the record store and with sacct."""
+    """An amount of an account or of one of its users that differs between the record store and sacct."""
 
     account: str
     user: str | None
@@ -68,7 +68,7 @@ class Difference:
 def differences(
     config: WaldurConfig, stored: Mapping[str, AccountUsage], accounted: Mapping[str, AccountUsage]
 ) -> Iterator[Difference]:
-    """Yield every amount that differs, account by account, totals first."""
+    """Yield every amount that differs, sorted by account, each account's total first."""
     nothing = AccountUsage({}, {})
     for account in sorted({*stored, *accounted}):
         ours, theirs = stored.get(account, nothing), accounted.get(account, nothing)
@@ -83,7 +83,7 @@ def differences(
 async def compare_month(
     config: WaldurConfig, context: PluginContext, month: BillingMonth, query: SacctQuery, *, as_of: datetime
 ) -> Sequence[Difference]:
-    """Return the differences between the records and an answer of sacct, of the accounts that it was asked for.
+    """Return the differences between the records and sacct, for the accounts of the query.
 
     Raises:
         CommandFailed: sacct failed.
@@ -108,10 +108,7 @@ _TICKS_PER_MINUTE: Final = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The contribution of a record, of a user as it is written there, to a month.
-
-    ``ticks`` are microseconds of its overlap, ``amounts`` exact ones of the offering's components.
-    """
+    """What one record adds to a month: its user as recorded, the overlap in microseconds, and the exact amounts."""
 
     record: Record
     user: str
@@ -121,7 +118,7 @@ class Share:
 
 @dataclass
 class Explanation:
-    """The sum of the records of an account (and user), as they are read."""
+    """The sum of an account's (or user's) records so far."""
 
     records: int = 0
     running: int = 0
@@ -135,12 +132,12 @@ class Explanation:
             self.amounts[component] += each
 
     def rounded(self, config: WaldurConfig) -> Mapping[str, Decimal]:
-        """Rounded as they are reported."""
+        """Return the amounts rounded as they are reported."""
         return {component: rounded(self.amounts[component]) for component in config.backend_components}
 
 
 class NotExplained(AuditordError):
-    """The records do not come to the amount.
+    """The sum of the records differs from the reported amount.
 
     Remedy:
         try again: records came or changed meanwhile.
@@ -156,7 +153,7 @@ async def shares(
     as_of: datetime,
     user: str | None = None,
 ) -> AsyncGenerator[Share, None]:
-    """Yield the records that an account's amount (or that of one of its users) is made of; names in any case."""
+    """Yield the records that make up an account's amount, or a user's in it. Names match in any case."""
     window = Window(month.window.start, min(month.window.stop, as_of))
     if window.stop <= window.start:
         return
@@ -178,7 +175,7 @@ async def explain(
     user: str | None,
     show: Callable[[Share], None],
 ) -> Explanation:
-    """Show each record behind an amount, and check that they come to it.
+    """Show each record behind an amount, and check that their sum is that amount.
 
     Raises:
         NotExplained: they do not; records came or changed meanwhile.
@@ -206,7 +203,7 @@ def _written(amounts: Mapping[str, Decimal]) -> str:
 async def _conditions(
     config: WaldurConfig, records: Records, account: str, window: Window, as_of: datetime
 ) -> list[tuple[str, query.Condition]]:
-    """Under each key, queries that find each record of the account; conditions know no other case or alternatives."""
+    """Return, with each key, a query for the account's records. A condition has one key and one spelling."""
     asked = AggregateQuery(by=(MetaValue(*config.account_meta),), window=window, as_of=as_of)
     names = {str(group.key[0]) for group in (await records.aggregate(asked)).groups if group.key[0] is not None}
     spelt = tuple(sorted(name for name in names if folded(name) == folded(account)))
@@ -236,7 +233,7 @@ def _minutes(config: WaldurConfig, record: Record, ticks: int) -> Iterator[tuple
 
 
 def _is_of(config: WaldurConfig, record: Record, account: tuple[str, str], user: str | None) -> bool:
-    """Return True if the record counts for the account, which is under the key, and for the user if there is one."""
+    """Return True if the record counts for the account under the key, and for the user if one is given."""
     key, name = _first(record, config.account_meta)
     if key != account[0] or folded(name) != folded(account[1]):
         return False
@@ -347,7 +344,7 @@ class _Lines:
         self._heading = ("record", "user", "start", "stop", "seconds", *config.backend_components)
 
     def share(self, share: Share) -> None:
-        """One record."""
+        """Print one record."""
         if self._heading:
             say_cells(self._heading)
             self._heading = ()
@@ -375,7 +372,7 @@ class _Document:
         self._shares: list[Mapping[str, Any]] = []  # Any: JSON
 
     def share(self, share: Share) -> None:
-        """One record."""
+        """Add one record."""
         record = share.record
         times = {"start_time": record.start_time, "stop_time": record.stop_time, "seconds": share.ticks / 1_000_000}
         amounts = {name: f"{float(each):.6f}" for name, each in share.amounts.items()}
@@ -417,7 +414,7 @@ def compare_command(
         async with context.instance(name, dry_run=True) as (config, plugin_context):
             period = _period(config, plugin_context, month)
             now = plugin_context.now().replace(microsecond=0)  # sacct knows whole seconds
-            # Asked for one that has not ended, it counts running jobs up to the present, as the agent's own line does.
+            # For a period that has not ended, sacct counts running jobs up to the present, as in the agent's call.
             as_of = now - timedelta(seconds=1) if exact else now
             query = exact_query(config, period.window, as_of=as_of) if exact else agent_query(config, period)
             asked = replace(query, tres=tres or query.tres, accounts=[folded(account) for account in accounts])
@@ -470,7 +467,7 @@ def diagnose_command(context: CommandContext, instance: str | None, source: str,
     async def look() -> None:
         found: list[Finding] = []
         async with context.instance(name, dry_run=True) as (config, plugin_context):
-            # A person waits for the answer: a server that is away is named at once.
+            # Do not retry: a person waits for the answer.
             impatient = config.model_copy(update={"retry_for": config.retry_for * 0})
             async with open_client(impatient, plugin_context.http, show=say) as client:
                 async for finding in diagnose(config, plugin_context, client, sacct=source == Source.SACCT.value):

@@ -29,7 +29,7 @@ CENT: Final = Decimal("0.01")
 
 def _read_ratio(value: Any) -> Any:  # Any: whatever stood in the file
     try:
-        # A float is taken as it is written: 0.1 is a tenth, and not the binary number next to it.
+        # Convert by way of text: 0.1 must be a tenth, not the nearest binary number.
         return Fraction(str(value))
     except (ValueError, ZeroDivisionError) as error:
         raise ValueError(f"{value!r} is no number such as 60000, 0.5 or 1/1048576") from error
@@ -47,27 +47,23 @@ Ratio = Annotated[
 class TargetResource(Section):
     """The share of one resource in a component that is made of several."""
 
-    factor: Ratio = Field(gt=0, description="So many resource-minutes are one unit of the component.")
+    factor: Ratio = Field(gt=0, description="Resource-minutes per unit of the component.")
 
 
 class BackendComponent(Section):
-    """A component of the offering; its key is its type in Waldur and, without targets, the resource that it counts."""
+    """A component of the offering, by its type in Waldur. Without targets it counts the resource of that name."""
 
     measured_unit: str = Field(default="", description="Waldur's name of the unit, for texts and diagnose.")
     label: str = Field(default="", description="What people call it, for texts.")
     unit_factor: Ratio = Field(
-        default=Fraction(1), gt=0, description="So many resource-minutes are one unit: 60000 makes k-hours of minutes."
+        default=Fraction(1), gt=0, description="Resource-minutes per unit: 60000 makes k-hours of minutes."
     )
     target_components: Mapping[str, TargetResource] = Field(
         default={}, description="Several resources that it is the sum of, each with a factor of its own."
     )
 
     def factors(self, name: str) -> Mapping[str, Fraction]:
-        """Resource-minutes that are one unit, by resource.
-
-        Args:
-            name: the component's own name, which is its resource unless it has targets.
-        """
+        """Return how many resource-minutes make one unit, by resource. ``name`` is the component's key."""
         if not self.target_components:
             return {name: self.unit_factor}
         return {resource: target.factor for resource, target in self.target_components.items()}
@@ -87,17 +83,17 @@ RECORDED: Final[Mapping[str, RecordedResource]] = {
     "mem": RecordedResource(component=("Memory",)),
     "gres/gpu": RecordedResource(component=("GPU",)),
 }
-"""The components that the collectors make."""
+"""The components of records that the collectors make."""
 
 
 def rounded(amount: Fraction) -> Decimal:
-    """With the two decimals that Waldur keeps, half up; the one place where an amount is rounded."""
+    """Round half up to the two decimals that Waldur keeps. No other code rounds an amount."""
     cents, rest = divmod(amount * 100, 1)
     return (int(cents) + (rest >= Fraction(1, 2))) * CENT
 
 
 INTERVAL = timedelta(minutes=30)
-"""The time between reports unless the instance says otherwise."""
+"""The default time between reports."""
 
 
 def _zone(name: str) -> str:
@@ -163,19 +159,19 @@ class WaldurConfig(PluginConfig):
     user_meta: Words = Field(default=("user_id", "user"), min_length=1, description="The label that holds the user.")
     site_meta: Words = Field(default=("site_id", "site"), min_length=1, description="The label that holds the site.")
     sites: tuple[str, ...] = Field(
-        default=(), description="The sites whose records count, each of which must be up to date; empty: all."
+        default=(), description="The sites whose records count. Each must be up to date. Empty: all."
     )
     account_prefixes: tuple[str, ...] = Field(
         default=(), description="Only accounts that begin with one of these are reported; empty: all."
     )
     lag: NonNegativeDuration = Field(
         default=timedelta(minutes=15),
-        description="Running jobs count up to so long ago, when ends are known; or amounts would fall again.",
+        description="Running jobs count up to this long ago, when ends are known. Else amounts could fall again.",
     )
     stale_after: Duration = Field(
         default=timedelta(days=1),
         gt=timedelta(0),
-        description="A site without a record for so long is not believed to be idle: nothing falls, nothing is zero.",
+        description="After this long without a record, a site is not taken for idle: no amount falls or becomes zero.",
     )
     allow_decrease: bool = Field(
         default=False,
@@ -203,7 +199,7 @@ class WaldurConfig(PluginConfig):
         return tuple(dict.fromkeys(named))
 
     def selects(self, account: str) -> bool:
-        """Return True for an account that is reported, whatever its case."""
+        """Return True for an account that is reported. Case does not matter."""
         prefixes = tuple(prefix.casefold() for prefix in self.account_prefixes)
         return not prefixes or account.casefold().startswith(prefixes)
 
@@ -213,7 +209,7 @@ class WaldurConfig(PluginConfig):
         parts = urlsplit(url.strip())
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"{url!r} is no address such as https://waldur.example.org/api/")
-        # The suffix as a whole and not its letters: a host may end in .ai.
+        # Remove the suffix as a whole, not its letters: a host's name may end in .ai.
         return f"{url.strip().rstrip('/').removesuffix('/api')}/api/"
 
     @model_validator(mode="after")

@@ -37,7 +37,7 @@ from auditord_hookspecs.wording import counted
 async def diagnose(
     config: WaldurConfig, context: PluginContext, client: WaldurClient, *, sacct: bool
 ) -> AsyncIterator[Finding]:
-    """Look at everything; what cannot be looked at is a finding, too. ``sacct``: amounts come from there."""
+    """Check everything, and yield the findings. ``sacct``: amounts come from sacct. A check that fails is a finding."""
     for each in _check_tls(config):
         yield each
     user: User | None = None
@@ -63,7 +63,7 @@ def _without_user(config: WaldurConfig, error: WaldurError) -> Finding:
 async def _waldur(
     config: WaldurConfig, context: PluginContext, client: WaldurClient, user: User, *, sacct: bool
 ) -> AsyncIterator[Finding]:
-    """Yield everything that needs a valid token."""
+    """Check everything that needs a valid token."""
     yield ok("url", f"{config.waldur_api_url} answers")
     yield ok("token", f"of {user.username} ({user.full_name}){', staff' if user.is_staff else ''}")
     async for each in _server(context, client):
@@ -98,7 +98,7 @@ async def _server(context: PluginContext, client: WaldurClient) -> AsyncIterator
 
 
 NAMED: Final = 5
-"""The number of names in a line."""
+"""The largest number of names in a line."""
 
 
 _WORDS: Final[Mapping[Severity, str]] = {Severity.OK: "ok", Severity.WARNING: "note", Severity.FAILURE: "FAIL"}
@@ -107,28 +107,27 @@ ok = partial(Finding, Severity.OK)
 note = partial(Finding, Severity.WARNING)
 """Amounts may lack something."""
 fail = partial(Finding, Severity.FAILURE)
-"""Amounts will not be right, or not arrive."""
+"""Amounts will be wrong, or not arrive."""
 
 
 def as_line(finding: Finding) -> str:
-    """Return a finding for people: its weight, the part that was looked at, and what was found."""
+    """Return a finding as a line: its severity, the part that was checked, and the text."""
     return f"{_WORDS[finding.severity]:4}  {finding.subject:10}  {finding.text}"
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return some names, and the number of the others."""
+    """Return up to ``NAMED`` names, and the number of the others."""
     return wording.listed(list(names), NAMED) or "none"
 
 
 NOTICED: Final = timedelta(seconds=30)
-"""Clocks that are further apart are worth a line."""
+"""The smallest difference between the clocks that is reported."""
 
 Used: TypeAlias = Mapping[str, Collection[str]]
 """The users of the reported months by account, case-folded."""
 
 
 def _check_tls(config: WaldurConfig) -> Iterator[Finding]:
-    """Look at the protection of the way to Waldur."""
     if config.waldur_api_url.startswith("http:"):
         yield note("tls", f"{config.waldur_api_url} is not https: the token can be read on the way")
     elif not config.verify_ssl:
@@ -138,7 +137,7 @@ def _check_tls(config: WaldurConfig) -> Iterator[Finding]:
 
 
 def _check_clock(ahead: timedelta | None) -> Finding:
-    """Compare the clocks: a server that is behind takes our present for the future."""
+    """Compare the clocks. A server whose clock is behind refuses the present as a future time."""
     if ahead is None:
         return note("clock", "the server does not say what time it has")
     if abs(ahead) <= NOTICED:
@@ -150,7 +149,6 @@ def _check_clock(ahead: timedelta | None) -> Finding:
 
 
 def _check_role(user: User, offering: Offering) -> Finding:
-    """Look for a role that may report."""
     scopes = {offering.uuid, offering.customer_uuid} - {None}
     roles = sorted({each.role_name for each in user.permissions if each.scope_uuid in scopes})
     if user.is_staff:
@@ -164,7 +162,6 @@ def _check_role(user: User, offering: Offering) -> Finding:
 
 
 def _check_state(offering: Offering) -> Finding:
-    """Look at the state of the offering."""
     text = f"{offering.name} of {offering.customer_name}, {offering.state}"
     if offering.state == "Paused":
         why = f" ({offering.paused_reason})" if offering.paused_reason else ""
@@ -173,7 +170,7 @@ def _check_state(offering: Offering) -> Finding:
 
 
 def _check_components(config: WaldurConfig, offering: Offering) -> Iterator[Finding]:
-    """Yield the configured components against those of the offering."""
+    """Compare the configured components with those of the offering."""
     there = {each.type: each for each in offering.components}
     for name, component in config.backend_components.items():
         if name not in there:
@@ -192,7 +189,7 @@ def _check_components(config: WaldurConfig, offering: Offering) -> Iterator[Find
 
 
 def _check_accounts(config: WaldurConfig, resources: Sequence[Resource], used: Used) -> Iterator[Finding]:
-    """Resources against accounts with usage, both ways."""
+    """Compare the offering's resources with the accounts that have usage."""
     by_account: dict[str, list[Resource]] = {}
     for each in resources:
         by_account.setdefault(folded(each.backend_id), []).append(each)
@@ -213,7 +210,7 @@ def _check_accounts(config: WaldurConfig, resources: Sequence[Resource], used: U
 
 
 def _check_logins(users: Sequence[OfferingUser], used: Used) -> Iterator[Finding]:
-    """Users of the offering against users with usage."""
+    """Compare the offering's users with the users that have usage."""
     named = {folded(each.username) for each in users} - {""}
     yield ok("users", f"{len(named)} of the offering have a username, {len(users) - len(named)} have none yet")
     if unknown := sorted({user for those in used.values() for user in those} - named):
@@ -221,14 +218,14 @@ def _check_logins(users: Sequence[OfferingUser], used: Used) -> Iterator[Finding
 
 
 ASK_FOR: Final = timedelta(seconds=30)
-"""The time that Slurm's small programs may take."""
+"""The time limit of sinfo and sacctmgr."""
 
 LOOK_BACK: Final = timedelta(hours=1)
-"""The period that sacct is tried with."""
+"""The length of the period for which sacct is tried."""
 
 
 async def _used_by(config: WaldurConfig, context: PluginContext, *, sacct: bool) -> tuple[Used, Finding | None]:
-    """Return the users of each account in the months that are reported; a finding if that cannot be known."""
+    """Return the users of each account in the reported months, or a finding if they cannot be read."""
     now = context.now()
     found: dict[str, set[str]] = {}
     try:
@@ -245,7 +242,7 @@ async def _used_by(config: WaldurConfig, context: PluginContext, *, sacct: bool)
 
 
 async def _check_store(config: WaldurConfig, context: PluginContext) -> AsyncIterator[Finding]:
-    """Look at the records: do they come in, and have they what is to be reported?"""
+    """Check that the records are up to date, and have the components to report."""
     try:
         stale = await staleness(config, context.records, context.now())
         first = await covered_since(config, context.records)
@@ -260,7 +257,7 @@ async def _check_store(config: WaldurConfig, context: PluginContext) -> AsyncIte
 
 
 def _reach(config: WaldurConfig, first: datetime | None, now: datetime) -> Finding:
-    """Compare the first record with the beginning of what is reported."""
+    """Compare the first record with the beginning of the reported months."""
     if first is None:
         return fail("records", f"of no job that has ended, or not of each of {', '.join(config.sites) or 'the sites'}")
     since = first.astimezone(config.zone).isoformat(timespec="minutes")
@@ -271,7 +268,7 @@ def _reach(config: WaldurConfig, first: datetime | None, now: datetime) -> Findi
 
 
 async def _missing_components(config: WaldurConfig, context: PluginContext) -> Sequence[str]:
-    """Components that are to be reported and that no record has."""
+    """Return the components to report that no record has."""
     now = context.now()
     names = list(dict.fromkeys(name for each in config.resources for name in config.recorded[each].component))
     begin = month_at(now, config.zone).previous.start
@@ -282,7 +279,6 @@ async def _missing_components(config: WaldurConfig, context: PluginContext) -> S
 
 
 async def _check_slurm(config: WaldurConfig, context: PluginContext) -> AsyncIterator[Finding]:
-    """Try Slurm's programs."""
     yield await _program(config, context, "sinfo", "-V")
     yield await _cluster(config, context)
     now = context.now()
@@ -295,7 +291,6 @@ async def _check_slurm(config: WaldurConfig, context: PluginContext) -> AsyncIte
 
 
 async def _program(config: WaldurConfig, context: PluginContext, program: str, *arguments: str) -> Finding:
-    """Return the output of one of Slurm's programs."""
     argv = config.slurm.argv(program, *arguments)
     try:
         result = await context.run_command(argv, timeout=ASK_FOR, through=config.slurm.through)

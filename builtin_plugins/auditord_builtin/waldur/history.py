@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 
 class NotLoaded(WaldurError):
-    """Waldur does not have everything that was to be loaded.
+    """Some months are not complete in Waldur.
 
     Remedy:
         give the same command again: months that are loaded already stay as they are.
@@ -42,7 +42,7 @@ class History:
 
     Args:
         start: a day of the first month, as ``end`` of the last one.
-        accounts: the only ones to load; empty: all.
+        accounts: load only these; empty: all.
         delay: a pause between months.
         allow_decrease: amounts may fall.
         reconcile_stale: amounts of accounts and users without any usage become zero.
@@ -61,10 +61,10 @@ class History:
     staff_check: bool = True
 
     def months(self, config: WaldurConfig, now: datetime) -> Sequence[BillingMonth]:
-        """Return the months, the oldest first; the one that is going on may be the last.
+        """Return the months, the oldest first. The last one may be the current month.
 
         Raises:
-            NotLoaded: they do not follow each other, or have not begun.
+            NotLoaded: the end lies before the start, or the last month has not begun.
         """
         first, last = (BillingMonth(day.year, day.month, config.zone) for day in (self.start, self.end))
         if self.end < self.start:
@@ -83,7 +83,7 @@ async def load_history(
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     monotonic: Monotonic = time.monotonic,
 ) -> None:
-    """Load month after month; a fault in one does not keep the others out.
+    """Load month after month. An error in one month does not stop the others.
 
     Args:
         config: the offering; its token should be one of staff.
@@ -112,7 +112,7 @@ async def load_history(
                 await sleep(wanted.delay.total_seconds())
             say(f"📅 Processing month {number + 1}/{len(months)}: {month}")
             await loading.load(month)
-            if loading.hopeless:  # the others are no better off
+            if loading.hopeless:  # no other month can succeed
                 loading.failed |= {str(left): ["not tried, see above"] for left in months[number + 1 :]}
                 break
     if context.dry_run:
@@ -123,7 +123,7 @@ async def load_history(
 
 
 async def _check_staff(client: WaldurClient, say: Say) -> None:
-    # A provider's token may not bill months that are over: each of its requests would be refused.
+    # A provider's token may not report past months: Waldur would refuse each request.
     if not (await client.me()).is_staff:
         say("❌ Historical usage loading requires staff user privileges")
         raise NotLoaded(
@@ -133,11 +133,11 @@ async def _check_staff(client: WaldurClient, say: Say) -> None:
 
 
 class _Loading:
-    """A loading on its way.
+    """One run of load-history.
 
     Attributes:
-        resources: those that are to be loaded.
-        failed: why months are not complete, by name.
+        resources: the resources to load.
+        failed: why months are not complete, by month.
         hopeless: no other month can succeed.
     """
 
@@ -153,7 +153,7 @@ class _Loading:
         self.hopeless = False
 
     async def begin(self) -> None:
-        """Ask for the offering, and find out whether the records are up to date.
+        """Ask for the offering, and check whether the records are up to date.
 
         Raises:
             AuditordError: nothing can be loaded.
@@ -170,7 +170,7 @@ class _Loading:
         return bool(name) and self._config.selects(name) and (not self._chosen or name in self._chosen)
 
     async def load(self, month: BillingMonth) -> None:
-        """Load one month; its faults are in ``failed``."""
+        """Load one month, and record its errors in ``failed``."""
         self._client.renew_budget()
         problems = self.failed.setdefault(str(month), [])
         try:
@@ -188,7 +188,7 @@ class _Loading:
                 self._say(f"✅ Completed processing {month} ({loaded} resources)")
 
     async def _load(self, month: BillingMonth, problems: list[str]) -> int | None:
-        """Load a month: how many resources were right or written, None if there is nothing to load."""
+        """Load a month, and return the number of resources that are right now; None if there is nothing to load."""
         if not self.resources:
             self._say("ℹ️ No active resources found for offering, skipping month")  # noqa: RUF001 the guide's letter
             return None
@@ -241,10 +241,10 @@ class _Loading:
 
 
 def _conclude(wanted: History, months: Sequence[BillingMonth], failed: Mapping[str, Sequence[str]], say: Say) -> None:
-    """Print how it ended.
+    """Print the result.
 
     Raises:
-        NotLoaded: not well.
+        NotLoaded: some months are not complete.
     """
     if not failed:
         say("🎉 Historical usage loading completed successfully!")
@@ -303,7 +303,7 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 @click.option(
     "--reconcile-stale",
     is_flag=True,
-    help="Set what Waldur has of accounts and users without any usage in the month to zero, also where nobody has any.",
+    help="Set amounts in Waldur of accounts and users without usage in the month to zero, even if no account has any.",
 )
 @click.option("--skip-user-usage", is_flag=True, help="Load totals, and no amounts of users.")
 @click.option("--no-staff-check", is_flag=True, help="Try with any token: Waldur takes some months from others, too.")
@@ -365,7 +365,7 @@ async def _of_offering(context: CommandContext, names: Sequence[str], offering: 
     """Return the instance of an offering.
 
     Raises:
-        AuditordError: none of them is, or several.
+        AuditordError: no instance reports to the offering, or several do.
     """
     found: list[str] = []
     for name in names:

@@ -1,4 +1,4 @@
-"""From a configuration file of the Waldur site agent to ours: one instance for each offering."""
+"""Import a configuration file of the Waldur site agent: one instance for each offering."""
 
 import os
 import re
@@ -90,17 +90,17 @@ def import_agent(document: Document, environment: Mapping[str, str]) -> Imported
         whole.include(result)
     if level := document.get("log_level"):
         whole.put_level(level)
-    elif level := environment.get(LEVEL):  # the agent's guide names it, the agent never read it
+    elif level := environment.get(LEVEL):  # the agent's guide names this variable, but the agent never read it
         whole.put_level(level, LEVEL)
     whole.drop(document, _TOP, _DROPPED, other=UNKNOWN.replace("AUDITOR", "the agent"))
     return whole.result("the Waldur site agent")
 
 
 def _check_shape(offering: Any, place: str) -> None:  # Any: an operator's YAML
-    """Return if there are mappings where the agent has some.
+    """Check that the agent's sections are mappings.
 
     Raises:
-        ValueError: there is something else, or nothing.
+        ValueError: one of them is not.
     """
     _check_mapping(offering, place)
     _check_mapping(offering.get("backend_settings") or {}, f"{place}.backend_settings")
@@ -116,7 +116,7 @@ def _check_mapping(given: Any, place: str) -> None:  # Any: an operator's YAML
 
 
 def _instance_names(names: list[str]) -> list[str]:
-    """Return a name of an instance for each offering, each another."""
+    """Return a unique instance name for each offering."""
     made: list[str] = []
     for name in names:
         words = re.sub("[^a-z0-9]+", "_", name.lower()).strip("_")
@@ -180,7 +180,7 @@ def _import_components(result: ConfigImport, place: str) -> None:
 
 
 def _import_recorded(result: ConfigImport, components: Mapping[str, Document]) -> None:
-    """Name a component of records for every resource that collectors have no name for."""
+    """Add an entry to recorded_as for every resource that collectors have no name for."""
     resources = [name for key, each in components.items() for name in each.get("target_components") or (key,)]
     unknown = [name for name in dict.fromkeys(resources) if name not in RECORDED]
     others = ", ".join(name for name in unknown if name != "gpu")
@@ -192,6 +192,6 @@ def _import_recorded(result: ConfigImport, components: Mapping[str, Document]) -
 
 
 def detect(host: Host) -> Proposal | None:
-    """Return the configuration of a site agent of Waldur's."""
+    """Propose to import the configuration of a Waldur site agent on this host."""
     files = host.find("/etc/waldur/*.yaml", "/etc/waldur/*.yml")
     return Proposal(f"Waldur site agent, configured in {files[0].parent}", imports=files) if files else None

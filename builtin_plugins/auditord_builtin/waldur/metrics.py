@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:  # its models take memory, which few daemons need; so at the functions
+if TYPE_CHECKING:  # its models need memory, and only daemons with this plugin need them
     from auditord_builtin.waldur.planning import PlannedMonth
 
 
@@ -31,7 +31,7 @@ HELD_BACK: Final = _gauge(
 )
 PROBLEMS: Final = _gauge("auditord_waldur_problems", "Amounts that Waldur did not take from the last report.")
 CLOSED: Final = _gauge(
-    "auditord_waldur_closed_months", "Resources and months that are over of which Waldur takes nothing more."
+    "auditord_waldur_closed_months", "Past months of resources for which Waldur accepts no more amounts."
 )
 REQUESTS: Final = Counter(
     "auditord_waldur_requests", "Requests to Waldur by the status of the answer.", ("task", "status"), registry=None
@@ -40,7 +40,7 @@ INSTRUMENTS: Final[Sequence[Collector]] = (LAST_SUCCESS, AMOUNT, ACCOUNTS, USERS
 
 
 def set_planned(task: str, present: date, components: Iterable[str], months: "Sequence[PlannedMonth]") -> None:
-    """Set the gauges of planned months; ``present`` is the first day of the one that is going on."""
+    """Set the gauges of the planned months. ``present`` is the first day of the current month."""
     from auditord_builtin.waldur.planning import ANOMALIES  # noqa: PLC0415
 
     ACCOUNTS.labels(task).set(len({account for month in months for account in month.accounts}))

@@ -43,9 +43,9 @@ class Rules:
     Args:
         stale: why the records are not up to date; None if they are.
         allow_decrease: amounts may fall.
-        omit_anomalous: of a resource with an amount that may not fall the other components are written.
-        reconcile_stale: amounts of accounts and users without any usage may fall to zero.
-        users: the amounts of users are written, too.
+        omit_anomalous: hold back only the components that may not fall, not the whole resource.
+        reconcile_stale: amounts of accounts and users without usage may fall to zero.
+        users: write the amounts of users as well.
     """
 
     stale: str | None = None
@@ -62,7 +62,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class ResourcePlan:
-    """The amounts to report of a resource, rounded to two decimals; a component that is not named stays as it is."""
+    """The amounts to report of a resource, rounded to two decimals. Components without an entry keep their amounts."""
 
     uuid: UUID
     backend_id: str
@@ -76,12 +76,12 @@ class MonthPlan:
 
     Args:
         month: its first day.
-        moment: the instant that goes with each amount, see :func:`auditord_builtin.waldur.usage.moment_of`.
-        closed: the month is over: whether the server knows dates is verified after the first write.
-        resources: what is reported, in this order.
-        links: the URLs of the offering's users by username; others are reported without.
-        rows: the totals that are there, if they have been read.
-        user_rows: the amounts of users that are there, if they have been read.
+        moment: the instant to send with each amount; see :func:`auditord_builtin.waldur.usage.moment_of`.
+        closed: the month is past, so the first write checks whether the server honours dates.
+        resources: the resources to write, in this order.
+        links: the URLs of the offering's users by username. Other users are reported without a URL.
+        rows: the totals in Waldur, if they have been read.
+        user_rows: the amounts of users in Waldur, if they have been read.
     """
 
     month: date
@@ -95,7 +95,7 @@ class MonthPlan:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """A resource of which nothing is written, and why."""
+    """A resource that is not written, and why."""
 
     account: str
     anomaly: Anomaly
@@ -104,12 +104,12 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class PlannedMonth:
-    """The amounts that are written, and those that are not.
+    """The plan of a month, and the amounts that it leaves out.
 
     Args:
-        accounts: names of accounts with usage that no resource has.
-        users: names of users with usage that are no users of the offering.
-        reported: how many accounts are reported, with whatever amounts.
+        accounts: accounts that have usage but no resource.
+        users: users that have usage but are not users of the offering.
+        reported: the number of accounts with a resource.
     """
 
     plan: MonthPlan
@@ -120,7 +120,7 @@ class PlannedMonth:
 
     @property
     def held_back_whole(self) -> int:
-        """The number of accounts that have not even a part of their amounts written."""
+        """The number of accounts for which nothing is written."""
         written = {folded(each.backend_id) for each in self.plan.resources}
         return len({each.account for each in self.held_back} - written)
 
@@ -131,14 +131,14 @@ Totals: TypeAlias = Mapping[str, Sequence[Decimal]]
 
 @dataclass(frozen=True, slots=True)
 class ReportedUser:
-    """A user of a resource in Waldur: the name as it is spelt there, the amounts by component."""
+    """A user of a resource in Waldur: the name in Waldur's spelling, and the amounts by component."""
 
     name: str
     amounts: Mapping[str, Decimal]
 
 
 Users: TypeAlias = Mapping[str, ReportedUser]
-"""By the case-folded name; users without amounts are left out."""
+"""Users with amounts, by case-folded name."""
 
 
 class ReportedAmounts:
@@ -165,7 +165,7 @@ class ReportedAmounts:
         return self._users.get(resource, {})
 
     def any_of(self, resource: UUID) -> bool:
-        """Return True if anything but zeros was reported of a resource."""
+        """Return True if Waldur has an amount other than zero."""
         return bool(self.users(resource)) or any(sum(amounts) for amounts in self.totals(resource).values())
 
 
@@ -173,7 +173,7 @@ Amounts: TypeAlias = Mapping[str, Decimal]
 """By component."""
 
 NAMED: Final = 5
-"""The number of users that an explanation names."""
+"""The largest number of users in an explanation."""
 
 
 def plan_month(
@@ -187,9 +187,9 @@ def plan_month(
     closed: bool,
     rules: Rules,
 ) -> PlannedMonth:
-    """Compare the usage of a month, by the case-folded account, with what Waldur has of it.
+    """Compare a month's usage, by case-folded account, with Waldur's amounts, and decide what to write.
 
-    ``moment`` is the instant that goes with each amount, ``closed`` a month that is over.
+    ``moment`` is the instant to send with each amount. ``closed`` is true for a past month.
     """
     accounts = _by_account(config, offered.resources)
     planner = _Planner(config, offered, ReportedAmounts(reported), str(month), usage, closed, rules)
@@ -211,7 +211,7 @@ def _by_account(config: WaldurConfig, resources: Iterable[Resource]) -> Mapping[
 
 @dataclass
 class _Planner:
-    """The tables by which one month is planned."""
+    """Plans the resources of one month."""
 
     config: WaldurConfig
     offered: Offered
@@ -228,10 +228,10 @@ class _Planner:
         self.spelt = {folded(name): name for name in self.links}
 
     def account(self, account: str, resources: Sequence[Resource]) -> Iterator[ResourcePlan | HeldBack]:
-        """Plan the resource of an account; nothing where all is as it should be and nothing is known.
+        """Plan the resource of an account, or yield nothing where no amount is known on either side.
 
-        A month that is over and of which nothing was ever said stays as it is, and so does a resource that is idle
-        according to records that are not up to date. Nor is zero said of several resources of an account.
+        Without any known amount, these stay unchanged: a past month, an account with several resources, and an account
+        that is idle according to outdated records.
         """
         known = account in self.usage or any(self.there.any_of(each.uuid) for each in resources)
         if not known and (self.closed or self.rules.stale or len(resources) > 1):
@@ -278,9 +278,9 @@ class _Planner:
 
 
 class _Amounts:
-    """The right amounts of one resource, by component, and those that Waldur has.
+    """The right amounts of one resource by component, beside the amounts in Waldur.
 
-    Users are those with usage, and those only in Waldur; there are none if only totals are written.
+    Users are those with usage and those that Waldur has; none if only totals are written.
     """
 
     def __init__(self, planner: _Planner, account: str, resource: UUID) -> None:
@@ -295,12 +295,12 @@ class _Amounts:
         }
 
     def wanted_totals(self) -> Amounts:
-        """Return the right totals; of records that are not up to date no zeros but those that are there."""
+        """Return the right totals. With outdated records, only components that Waldur already has can be zero."""
         stale = self._rules.stale
         return {name: each for name, each in self._totals.items() if each or not stale or name in self._there}
 
     def wanted_users(self, wanted: Amounts) -> Mapping[str, Amounts]:
-        """Return the right amounts of users, by the offering's spelling or Waldur's, so that one user has one row."""
+        """Return the right amounts of users, in the offering's or Waldur's spelling, so that each user has one row."""
         found: dict[str, Amounts] = {}
         for user, amounts in self._users.items():
             there = self._users_there.get(user)
@@ -310,7 +310,7 @@ class _Amounts:
         return found
 
     def falls(self) -> Mapping[str, str]:
-        """Return the components that may not fall and would, in total or for a user, and the explanation."""
+        """Return the components whose total or a user's amount would fall although it may not, with an explanation."""
         rules = self._rules
         if not rules.stale and (rules.allow_decrease or (rules.reconcile_stale and self._absent)):
             return {}
@@ -331,6 +331,6 @@ class _Amounts:
         return found
 
     def several(self) -> Mapping[str, str]:
-        """Return the components of which Waldur has several totals."""
+        """Return the components that have several totals in Waldur."""
         text = "Waldur has several totals of {}; was the plan changed?"
         return {name: text.format(name) for name in self._totals if len(self._there.get(name, ())) > 1}

@@ -20,11 +20,11 @@ from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.wording import counted, listed
 
 LISTED: Final = 20
-"""The number of names or problems in a line of the log."""
+"""The largest number of names or problems in a log line."""
 
 
 class NotReported(WaldurError):
-    """Waldur does not have everything that it should.
+    """Some amounts are not in Waldur.
 
     Remedy:
         see the reasons in the text; the next run reports what is missing. `auditord waldur diagnose` looks at the
@@ -33,7 +33,7 @@ class NotReported(WaldurError):
 
 
 class NothingReported(WaldurError):
-    """Not one amount of a month could be reported, although nothing failed.
+    """No amount of a month could be reported, although no request failed.
 
     Remedy:
         see why all resources are held back (`auditord waldur report --dry-run`); --allow-decrease lets amounts fall
@@ -44,19 +44,19 @@ class NothingReported(WaldurError):
 
 
 class Summary:
-    """The summary of a report, logged and shown as it goes; running jobs count up to ``as_of``."""
+    """Collects, logs and shows the results of a report. Running jobs count up to ``as_of``."""
 
     def __init__(self, config: WaldurConfig, context: PluginContext, now: datetime, as_of: datetime) -> None:
         self._config, self._context, self._now = config, context, now
         self._present = month_at(as_of, config.zone).first_day
         self._planned: list[PlannedMonth] = []
         self.problems: list[str] = []
-        """Amounts that are not in Waldur, or why all of a month are not."""
+        """Amounts that are not in Waldur, or why a whole month is not."""
         self._closed = 0
         self._taken: Sequence[str] = ()
 
     def offering(self, offering: Offering) -> None:
-        """Log components of which the offering takes no usage."""
+        """Log the configured components for which the offering takes no usage."""
         taken = {component.type for component in offering.components if component.takes_usage}
         self._taken = [name for name in self._config.backend_components if name in taken]
         if missing := [name for name in self._config.backend_components if name not in taken]:
@@ -83,11 +83,11 @@ class Summary:
         )
 
     def closed(self, count: int = 1) -> None:
-        """Count resources and months of which Waldur takes nothing more."""
+        """Count months of resources for which Waldur takes no more usage."""
         self._closed += count
 
     def lost(self, name: str, lost: Mapping[str, Decimal]) -> None:
-        """Log what only staff may still report; no failure of the report, the next one would fare no better."""
+        """Log an amount that only staff may still report. It is no failure: the next report would fail as well."""
         self.closed()
         right = listed([f"{component} {amount}" for component, amount in lost.items()], LISTED)
         self._context.log.error(
@@ -97,11 +97,11 @@ class Summary:
         )
 
     def conclude(self) -> None:
-        """Log names without a counterpart, set the metrics, and end the report.
+        """Log unmatched names, set the metrics, and end the report.
 
         Raises:
-            NotReported: something was not taken.
-            NothingReported: nothing could be reported.
+            NotReported: Waldur did not take some amounts.
+            NothingReported: no amount could be reported.
         """
         accounts = {name for each in self._planned for name in each.accounts}
         users = {name for each in self._planned for name in each.users}
@@ -122,7 +122,7 @@ class Summary:
             raise NothingReported(nothing)
 
     def _nothing_reported(self) -> str | None:
-        """Return why a month has no amount in Waldur that is right; None if each has."""
+        """Return why a month has no right amount in Waldur, or None if each month has one."""
         if not self._taken:
             return "the offering takes no usage of any component that is configured: nothing was reported"
         for month in self._planned:
@@ -141,11 +141,11 @@ class Summary:
 
 
 async def report_usage(config: WaldurConfig, context: PluginContext, source: Source = Source.STORE) -> None:
-    """Bring Waldur up to date; nothing is sent of what is not known.
+    """Bring Waldur up to date. Unknown amounts are not sent.
 
     Raises:
-        NothingReported: there was nothing that could be reported.
-        WaldurError: Waldur could not be asked, or did not take something; the rest was reported.
+        NothingReported: no amount could be reported.
+        WaldurError: Waldur could not be asked, or refused some amounts. The other amounts were reported.
     """
 
     def count(status: int | None) -> None:
@@ -157,7 +157,7 @@ async def report_usage(config: WaldurConfig, context: PluginContext, source: Sou
 
 
 class _Report:
-    """A report on its way."""
+    """One report."""
 
     def __init__(self, config: WaldurConfig, context: PluginContext, client: WaldurClient, usage: UsageSource) -> None:
         self._config, self._context, self._client, self._usage = config, context, client, usage
@@ -167,14 +167,13 @@ class _Report:
         self._months = reported_months(usage.as_of, config.zone, config.reporting_periods)
 
     async def run(self) -> None:
-        """Report each month, the oldest first, and conclude."""
         offered = await self._report.offered()
         self._summary.offering(offered.offering)
         identity = identity_of(self._config, await self._client.me())
         self._refusals = Refusals(self._state.refused, self._usage.now, identity)
         version = self._state.ignores_dates
         if version is not None and version != (await self._client.version()).version:
-            self._state.ignores_dates = None  # another Waldur may put months that are over where they belong
+            self._state.ignores_dates = None  # another version may honour dates
         rules = Rules.of(self._config, await self._usage.staleness())
         for month in self._months:
             await self._isolated(month, self._report.settle())
@@ -182,11 +181,11 @@ class _Report:
         self._summary.conclude()
 
     async def _isolated(self, month: BillingMonth, step: Awaitable[None]) -> None:
-        """Take a step of reporting a month; its fault does not keep the next one from being reported.
+        """Run a step for a month, and record its error, so that the other months are still reported.
 
         Raises:
-            AccessDenied: the token is not valid; no request will succeed.
-            AuditordError: there are no amounts.
+            AccessDenied: the token is not valid, so no request can succeed.
+            AuditordError: the amounts cannot be read.
         """
         try:
             await step
@@ -207,7 +206,7 @@ class _Report:
         now = self._usage.now
         closed, moment = now >= month.window.stop, moment_of(month, now)
         if moment is not None and not closed:
-            # Waldur refuses instants to come: a clock of ours that is a second fast would have everything refused.
+            # Waldur refuses future instants, so a clock that is one second fast would make every request fail.
             moment = moment_of(month, self._usage.as_of)
         if moment is None:
             self._context.log.info("%s: Waldur would take it for another month now; the next run will do", str(month))
@@ -223,7 +222,7 @@ class _Report:
         await self._write(month, planned)
 
     async def _write(self, month: BillingMonth, planned: PlannedMonth) -> None:
-        """Write all but what Waldur refused a short while ago, which was logged then."""
+        """Write all resources except those that were refused recently. Their refusal has been logged."""
         plan = planned.plan
         wanted = [each for each in plan.resources if not self._refusals.has(str(month), each)]
         self._summary.closed(len(plan.resources) - len(wanted))
@@ -234,7 +233,7 @@ class _Report:
             raise outcome.stopped
 
     def _note(self, month: BillingMonth, outcome: MonthOutcome) -> None:
-        """Remember what went wrong."""
+        """Record the problems and the refusals of a month."""
         for resource in outcome.resources:
             name = f"{resource.plan.backend_id}, {month}"
             if resource.lost:
@@ -251,7 +250,7 @@ _PATIENCE: Final = timedelta(seconds=20)
 
 
 async def check(config: WaldurConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """See if Waldur answers, takes the token, and has the offering; ``auditord waldur diagnose`` looks deeper."""
+    """Check that Waldur answers, accepts the token, and has the offering; ``auditord waldur diagnose`` checks more."""
     impatient = config.model_copy(update={"retry_for": timedelta(0), "request_timeout": _PATIENCE})
     subject, remedy = "waldur", "compare waldur_api_url, ca_file and the token; auditord waldur diagnose says more"
     try:

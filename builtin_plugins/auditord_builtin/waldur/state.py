@@ -1,4 +1,4 @@
-"""Memory of the reports of an offering, from one to the next."""
+"""The state of an offering's reports, kept from one run to the next."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from auditord_hookspecs import Column, PanelContext, PanelPart, PluginContext, T
 from auditord_hookspecs.panels import table_of_runs
 
 RETRY_AFTER: Final = timedelta(days=1)
-"""After so long amounts that were refused are tried again: Waldur's rules may be others by then."""
+"""How long refused amounts are not sent again. Waldur's rules may change meanwhile."""
 
 Json = Mapping[str, Any]  # Any: JSON of our own
 
@@ -24,7 +24,7 @@ class ReportState:
     Attributes:
         ignores_dates: the version of a Waldur that puts every month into the present one.
         refused: see :class:`Refusals`.
-        amounts: what Waldur has of the months that are reported, by month, resource and component; for the panel.
+        amounts: Waldur's amounts of the reported months, by month, resource and component; for the panel.
         probes: see :class:`auditord_builtin.waldur.writing.DateCheck`.
     """
 
@@ -44,17 +44,17 @@ class ReportState:
         return {"refused": dict(self.refused), **dates, **probes, **amounts}
 
     def reported(self, month: str, plan: ResourcePlan) -> None:
-        """Waldur has the planned amounts."""
+        """Note that Waldur has the planned amounts."""
         texts = {name: str(amount) for name, amount in plan.totals.items()}
         of_month = {**self.amounts.get(month, {}), plan.backend_id: texts}
         self.amounts = {**self.amounts, month: of_month}
 
     def forget_months(self, kept: Collection[str]) -> None:
-        """Keep no amounts but those of the months that are still reported."""
+        """Drop the amounts of months that are no longer reported."""
         self.amounts = {month: amounts for month, amounts in self.amounts.items() if month in kept}
 
     async def save(self) -> None:
-        """Keep what has changed."""
+        """Save the state if it has changed."""
         state = self._as_json()
         if state != self._saved and not self._context.dry_run:
             await self._context.save_state(state)
@@ -62,19 +62,19 @@ class ReportState:
 
 
 class Refusals:
-    """The amounts that Waldur refused because a month is over, so that they are not sent every half hour.
+    """The amounts that Waldur refused because a month is closed, so that they are not sent in every run.
 
     Args:
         kept: from :meth:`as_json`.
         now: the present instant.
-        identity: from :func:`identity_of`; amounts that another identity was refused are tried again.
+        identity: from :func:`identity_of`. Amounts that were refused to another identity are tried again.
     """
 
     def __init__(self, kept: Mapping[str, Json], now: datetime, identity: str) -> None:
         self._kept, self._now, self._identity = dict(kept), now, identity
 
     def has(self, month: str, plan: ResourcePlan) -> bool:
-        """Return True if the very same amounts were refused a short while ago."""
+        """Return True if the same amounts were refused within ``RETRY_AFTER``."""
         refusal = self._kept.get(_key(month, plan))
         if refusal is None or refusal.get("figures") != _digest(plan) or refusal.get("identity") != self._identity:
             return False
@@ -86,12 +86,12 @@ class Refusals:
         self._kept[_key(month, plan)] = refusal
 
     def as_json(self, months: Collection[str]) -> Mapping[str, Json]:
-        """Return the refusals to be kept, of the months that are still reported."""
+        """Return the refusals of the given months."""
         return {key: refusal for key, refusal in self._kept.items() if key.partition(" ")[0] in months}
 
 
 def identity_of(config: WaldurConfig, user: User) -> str:
-    """Return a digest of the credentials and of what their user may do: a new token or role may be allowed more."""
+    """Return a digest of the credentials and their user's roles. Another token or role may be allowed more."""
     secrets = (config.waldur_api_token, config.oidc_client_secret)
     credentials = [secret.get_secret_value() for secret in secrets if secret is not None]
     roles = sorted(f"{each.role_name} {each.scope_uuid}" for each in user.permissions)
@@ -112,7 +112,7 @@ def _short(texts: Collection[str]) -> str:
 
 
 async def show_resources(context: PanelContext) -> Sequence[PanelPart]:
-    """Return the amounts that Waldur has, and those of months that are over, of which it takes nothing more."""
+    """Return the panel: Waldur's amounts, and the amounts of past months that Waldur refused."""
     state: Mapping[str, Any] = await context.state() or {}  # Any: JSON of the plugin's own
     refused: Mapping[str, Mapping[str, str]] = state.get("refused", {})
     rows = [

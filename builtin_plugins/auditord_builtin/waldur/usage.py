@@ -29,27 +29,27 @@ from auditord_hookspecs.query import AllOf, Comparison, MetaContainsAny, TimeCom
 from auditord_hookspecs.wording import counted
 
 MADE_UP_FOR: Final = timedelta(days=1)
-"""A month that has ended is reported again for so long, whatever is configured."""
+"""How long after its end a month is reported again, whatever ``reporting_periods`` says."""
 
 CLOCKS_APART: Final = timedelta(minutes=5)
-"""So far may the server's clock be behind ours."""
+"""How far the server's clock may be behind ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class BillingMonth(Month):
-    """A month of a zone: it begins and ends at that zone's midnights."""
+    """A month of a time zone, which begins and ends at midnight there."""
 
     zone: ZoneInfo
 
     @property
     def start(self) -> datetime:
         """The first instant of the month, in UTC."""
-        # A midnight that clocks leave out is the instant of the change, one that comes twice is the first of the two.
+        # A midnight that the clocks skip is the instant of the change. If midnight comes twice, the first one counts.
         return datetime(self.year, self.month, 1, tzinfo=self.zone).astimezone(UTC)
 
 
 def month_at(moment: datetime, zone: ZoneInfo) -> BillingMonth:
-    """Return the month that an aware instant lies in."""
+    """Return the month in which an aware instant lies."""
     local = moment.astimezone(zone)
     found = BillingMonth(local.year, local.month, zone)
     # Where clocks are set back over the midnight of a first day, the last hour of a month comes twice.
@@ -57,10 +57,10 @@ def month_at(moment: datetime, zone: ZoneInfo) -> BillingMonth:
 
 
 def reported_months(now: datetime, zone: ZoneInfo, periods: int) -> list[BillingMonth]:
-    """The present month and those before it, the oldest first: older Waldurs show what came last as the present usage.
+    """Return the current month and the ones before it, the oldest first.
 
-    There are ``periods``; for a day the month that has ended is among them in any case: its last minutes were not known
-    before.
+    Older Waldurs show the last written month as the current usage, so the order matters. There are ``periods`` months.
+    For one day after its end, the last month is always included, since its last minutes were not known before.
     """
     months = [month_at(now, zone)]
     ended = month_at(now - MADE_UP_FOR, zone)
@@ -70,11 +70,11 @@ def reported_months(now: datetime, zone: ZoneInfo, periods: int) -> list[Billing
 
 
 def moment_of(month: BillingMonth, now: datetime) -> datetime | None:
-    """Return the instant to send with a month's amounts; None while the server would misunderstand it.
+    """Return the instant to send with a month's amounts, or None while the server would assign it to another month.
 
-    The server finds the month in a zone of its own, and refuses instants that its clock has not reached. Noon of the
-    first day is in the same month everywhere. For the month that is going on only the present will do, and for some
-    hours of its first or last day that is another month in UTC: a later run will do.
+    The server determines the month in its own time zone, and refuses instants in its future. Noon of the first day lies
+    in the same month in all zones. For the current month only the present is possible. In some hours of its first or
+    last day, the present lies in another month in UTC; then a later run reports the month.
     """
     if now >= month.window.stop:
         return datetime(month.year, month.month, 1, 12, tzinfo=UTC)
@@ -88,16 +88,16 @@ Minutes: TypeAlias = Mapping[str, Fraction]
 """Exact resource-minutes (of memory: MiB-minutes) by resource."""
 
 RawUsage: TypeAlias = Mapping[str | None, Mapping[str | None, Minutes]]
-"""The consumption of users by account; names are case-folded, None stands for records without a name."""
+"""Usage by account and user. Names are case-folded; None stands for records without a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccountUsage:
-    """The consumption of an account in a period, in Waldur's units, by the offering's component.
+    """The usage of an account in a period, in Waldur's units, by component of the offering.
 
     Args:
-        total: of all its users, known or not; rounded by itself, so it may differ from the sum of what is rounded.
-        users: of each user that has a name, by the case-folded name.
+        total: the sum of all users, named or not. It is rounded once, so it can differ from the sum of ``users``.
+        users: the usage of each named user, by case-folded name.
     """
 
     total: Mapping[str, Decimal]
@@ -107,16 +107,16 @@ class AccountUsage:
 async def month_usage(
     config: WaldurConfig, records: Records, month: BillingMonth, *, as_of: datetime
 ) -> Mapping[str, AccountUsage]:
-    """The usage of every account that has any, by the case-folded account; running jobs count up to ``as_of``."""
+    """Return the usage of every account that has any, by case-folded name. Running jobs count up to ``as_of``."""
     return converted(config, await raw_usage(config, records, month.window, as_of=as_of))
 
 
 async def raw_usage(config: WaldurConfig, records: Records, window: Window, *, as_of: datetime) -> RawUsage:
-    """Return the exact usage within a period, of records of the instance's sites."""
+    """Return the exact usage within a period, from the records of the configured sites."""
     if as_of <= window.start:
         return {}
     names = list(dict.fromkeys(name for each in config.resources for name in config.recorded[each].component))
-    one_key = bool(config.sites) and len(config.site_meta) == 1  # else the language of conditions cannot express it
+    one_key = bool(config.sites) and len(config.site_meta) == 1  # a condition cannot express the other cases
     query = AggregateQuery(
         where=AllOf((MetaContainsAny(config.site_meta[0], config.sites),)) if one_key else AllOf(),
         by=(MetaValue(*config.site_meta), MetaValue(*config.account_meta), MetaValue(*config.user_meta)),
@@ -135,7 +135,7 @@ Entry: TypeAlias = tuple[str | None, str | None, Minutes]
 
 
 def added_up(entries: Iterable[Entry]) -> RawUsage:
-    """Usage by account and user, whatever the case in which they are written."""
+    """Sum up usage by account and user, ignoring their case."""
     sums: defaultdict[str | None, dict[str | None, Minutes]] = defaultdict(dict)
     for account, user, minutes in entries:
         users, name = sums[folded(account) or None], folded(user) or None
@@ -180,7 +180,7 @@ def _entry(config: WaldurConfig, names: Sequence[str], group: Group) -> Entry:
 
 
 def folded(name: str | None) -> str:
-    """Return a name as amounts have it, empty if there is none: accounts and users are the same in any case."""
+    """Return a name stripped and case-folded, or an empty text for None."""
     return (name or "").strip().casefold()
 
 
@@ -197,9 +197,9 @@ class SacctQuery:
     """One call of sacct.
 
     Args:
-        start: the beginning of the period, in the zone that sacct takes for its own; whole seconds; as ``stop``.
-        all_runs: whether the earlier runs of a requeued job are printed, too.
-        accounts: the only accounts to print; empty: all.
+        start: the beginning of the period in ``zone``, in whole seconds; likewise ``stop``.
+        all_runs: also print the earlier runs of a requeued job.
+        accounts: print only these accounts; empty: all.
     """
 
     start: datetime
@@ -211,7 +211,7 @@ class SacctQuery:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The local zone: sacct reads times without zone, and prints durations alone."""
+        """The time zone of the call. sacct reads times without a zone, and prints only durations."""
         return {"TZ": self.zone}
 
     def argv(self, config: WaldurConfig) -> Sequence[str]:
@@ -230,13 +230,13 @@ class SacctQuery:
 
 
 def exact_query(config: WaldurConfig, window: Window, *, as_of: datetime) -> SacctQuery:
-    """The call whose answer is comparable with the record store: UTC, every run, a running job up to ``as_of``."""
-    # An end in the future made some versions of sacct count a running job up to it.
+    """Return the call that is comparable with the record store: in UTC, with every run, up to ``as_of``."""
+    # With an end in the future, some versions of sacct count running jobs up to that end.
     return SacctQuery(window.start.astimezone(UTC), min(window.stop, as_of).astimezone(UTC), "UTC", config.slurm.tres)
 
 
 def agent_query(config: WaldurConfig, month: BillingMonth) -> SacctQuery:
-    """Return the call of the Waldur site agent, on a host in the billing zone: its month ends a second early."""
+    """Return the call of the Waldur site agent, in the billing zone. The agent ends a month one second early."""
     window = month.window
     start, stop = window.start.astimezone(month.zone), (window.stop - _SECOND).astimezone(month.zone)
     return SacctQuery(start, stop, config.timezone, "ReqTRES", all_runs=False)
@@ -245,12 +245,12 @@ def agent_query(config: WaldurConfig, month: BillingMonth) -> SacctQuery:
 async def sacct_month_usage(
     config: WaldurConfig, context: Context, month: BillingMonth, *, as_of: datetime
 ) -> Mapping[str, AccountUsage]:
-    """Return the usage of every account that has any, by the case-folded account, as ``usage.month_usage`` gives it.
+    """Return the usage of every account that has any, like :func:`month_usage`, from sacct.
 
-    Time in which a job was suspended does not count here, since sacct leaves it out.
+    Suspended time does not count, since sacct leaves it out.
 
     Raises:
-        CommandFailed: sacct failed, or printed something else than was asked for.
+        CommandFailed: sacct failed, or its output has another form.
     """
     window = month.window
     if as_of <= window.start:
@@ -262,7 +262,7 @@ async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery)
     """Return the exact usage according to sacct.
 
     Raises:
-        CommandFailed: sacct failed, or printed something else than was asked for.
+        CommandFailed: sacct failed, or its output has another form.
     """
     result = await context.run_command(
         query.argv(config),
@@ -270,7 +270,8 @@ async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery)
         environment=query.environment,
         through=config.slurm.through,
     )
-    if not result.stdout and b"error" in result.stderr.lower():  # some versions fail to reach the database with exit 0
+    # Some versions exit with 0 although they did not reach the database.
+    if not result.stdout and b"error" in result.stderr.lower():
         raise CommandFailed(f"sacct: {result.stderr.decode(errors='replace').strip()[-400:]}")
     entries = list(_entries(config, result.stdout.decode(errors="replace")))
     if unknown := sum(entry is None for entry in entries):
@@ -293,7 +294,7 @@ def _entries(config: WaldurConfig, printed: str) -> Iterator[Entry | None]:
 
 
 def resource_minutes(config: WaldurConfig, resources: str, elapsed: str) -> Minutes:
-    """Return the exact resource-minutes of a job, of the resources that count.
+    """Return the exact resource-minutes of a job, for the configured resources.
 
     ``resources`` is such as ``cpu=8,gres/gpu:a100=2,mem=4096M``, ``elapsed`` such as ``32-00:00:00``.
 
@@ -325,7 +326,7 @@ class UsageSource:
 
     Attributes:
         now: the present instant, one for all that is asked.
-        as_of: the instant up to which running jobs count. sacct knows the ends of all jobs, records only a while later.
+        as_of: the time up to which running jobs count. Records learn of a job's end later than sacct does.
     """
 
     def __init__(self, config: WaldurConfig, context: PluginContext, source: Source) -> None:
@@ -337,16 +338,16 @@ class UsageSource:
         """Return the usage of every account that has any, by the case-folded account.
 
         Raises:
-            AuditordError: it cannot be had.
+            AuditordError: the source cannot be read.
         """
         if self._source is Source.SACCT:
             return await sacct_month_usage(self._config, self._context, month, as_of=self.as_of)
         return await month_usage(self._config, self._context.records, month, as_of=self.as_of)
 
     async def covers(self, month: BillingMonth) -> bool:
-        """Return True if the amounts of a month are believed where they say that an account or a user consumed nothing.
+        """Return True if the source is complete for a month, so that an absent account or user consumed nothing.
 
-        Records from before the month are a sign that it was collected; of what sacct has forgotten there is none.
+        The record store is complete if it has records from before the month. sacct is always trusted.
         """
         if self._source is Source.SACCT:
             return True
@@ -354,17 +355,17 @@ class UsageSource:
         return since is not None and since <= month.window.start
 
     async def staleness(self) -> str | None:
-        """Return why the amounts are not to be believed where they say less; None if they are."""
+        """Return why lower amounts may be wrong, or None if the source is up to date."""
         if self._source is Source.SACCT:
             return None
         return await staleness(self._config, self._context.records, self.now)
 
 
 async def staleness(config: WaldurConfig, records: Records, now: datetime) -> str | None:
-    """Why the records are not to be believed where they say that less, or nothing, was consumed; None if they are.
+    """Return why the records may be incomplete, so that lower amounts are not to be trusted; None if they are complete.
 
-    A record that began or ended in the last while shows that its site is collected. Where no sites are configured, one
-    record of any site is enough.
+    A site is up to date if one of its records began or ended recently. Without configured sites, one record of any site
+    suffices.
     """
     seen = {site for field in TimeField for site in await _sites(config, records, field, now)}
     missing = [site for site in config.sites if site not in seen]
@@ -375,9 +376,9 @@ async def staleness(config: WaldurConfig, records: Records, now: datetime) -> st
 
 
 async def covered_since(config: WaldurConfig, records: Records) -> datetime | None:
-    """Return the instant since which there are records, of each of the configured sites; None if one has none.
+    """Return the time from which on every configured site has records; None if a site has none.
 
-    It is the first end of a job, since jobs that ended before the collector began are not there.
+    This is the earliest end of a job: the store lacks jobs that ended before the collector started.
     """
     groups = (await records.aggregate(AggregateQuery(by=(MetaValue(*config.site_meta),)))).groups
     firsts = {group.key[0]: group.first_stop for group in groups}
@@ -389,7 +390,7 @@ async def covered_since(config: WaldurConfig, records: Records) -> datetime | No
 async def _sites(config: WaldurConfig, records: Records, field: TimeField, now: datetime) -> set[object]:
     recent = (
         TimeCompares(field, Comparison.GTE, now - config.stale_after),
-        TimeCompares(field, Comparison.LTE, now),  # a wrong clock's record of the future would hide it for ever
+        TimeCompares(field, Comparison.LTE, now),  # ignore records from the future, which a wrong clock made
     )
     query = AggregateQuery(where=AllOf(recent), by=(MetaValue(*config.site_meta),), as_of=now)
     return {group.key[0] for group in (await records.aggregate(query)).groups}

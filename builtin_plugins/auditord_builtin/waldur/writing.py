@@ -43,15 +43,15 @@ Amounts = Mapping[str, Decimal]
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """An amount for a month that is over, on its way.
+    """An amount for a past month that has been sent, and not yet been found there.
 
     Args:
-        resource: Waldur's name of the resource.
+        resource: Waldur's UUID of the resource.
         backend_id: its account, for messages.
         month: the first day of the month that the amount belongs to.
-        present: the first day of the month that a server without dates would write it into.
+        present: the first day of the month into which a server that ignores dates would write it.
         written: the amount of each component.
-        before: what the present month had in its place.
+        before: the amounts of ``present`` before the write.
     """
 
     resource: UUID
@@ -64,14 +64,14 @@ class Probe(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class DateCheck:
-    """Finds out whether the server knows dates; the state remembers amounts that are on their way."""
+    """Finds out whether the server honours dates. The plugin's state remembers the amounts in flight."""
 
     client: WaldurClient
     state: ReportState
     now: datetime
 
     async def announce(self, plan: ResourcePlan, month: date, amounts: Amounts) -> None:
-        """Remember the first amount of a month that is over, before it is sent."""
+        """Remember the first amount of a past month before it is sent."""
         before = await self._there(self._present, plan.uuid)
         kept = {name: before.get(name, NOTHING) for name in amounts}
         probe = Probe(plan.uuid, plan.backend_id, month, self._present, dict(amounts), kept)
@@ -82,7 +82,7 @@ class DateCheck:
         await self._keep([each for each in self._probes if each.resource != plan.uuid])
 
     async def settle(self, *, answered: bool = False) -> None:
-        """Look at every amount that was sent: if one is where it belongs, this server knows dates.
+        """Check the amounts in flight. If one is in its month, this server honours dates.
 
         Args:
             answered: the server has confirmed the last one; otherwise it may never have arrived.
@@ -107,7 +107,7 @@ class DateCheck:
             )
 
     async def _taken_back(self, probe: Probe) -> str:
-        """Take an amount back that is not where it belongs; the text about it, empty if it never arrived."""
+        """Take back an amount from the wrong month, and return a text about it; empty if it never arrived."""
         there = await self._there(probe.present, probe.resource)
         wrong = {
             name: probe.before[name]
@@ -150,22 +150,22 @@ def _ignored(probe: Probe) -> str:
 
 
 AWAY_AFTER: Final = 3
-"""So many resources in a row without an answer, or without permission: the others are not tried."""
+"""Consecutive resources without an answer or without permission, after which the others are not tried."""
 
 _MAY_BE_ALL: Final = (Unreachable, InvalidAnswer, AccessDenied)
-"""Faults that are perhaps not about the one resource."""
+"""Errors that may concern all resources."""
 
 
 @dataclass(slots=True)
 class ResourceOutcome:
-    """The outcome of a resource, as it is written.
+    """The outcome of one resource, filled in while it is written.
 
     Args:
-        tried: whether writing has begun.
-        totals: the written ones by component; nothing if all was there already.
-        users: how many amounts of users were written.
-        problems: what was not, and why; empty if everything is as planned.
-        lost: amounts that Waldur does not take because the month is over, by the component (of a user, perhaps).
+        tried: writing has begun.
+        totals: the written totals by component; empty if Waldur had all of them.
+        users: the number of written amounts of users.
+        problems: the amounts that were not written, and why.
+        lost: amounts that Waldur refuses because the month is closed, by component (and user).
     """
 
     plan: ResourcePlan
@@ -178,7 +178,7 @@ class ResourceOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MonthOutcome:
-    """The outcome of a month: that of the resources that were tried, and why others were not."""
+    """The outcome of a month: of the resources that were tried, and why the others were not."""
 
     plan: MonthPlan
     resources: Sequence[ResourceOutcome]
@@ -186,16 +186,16 @@ class MonthOutcome:
 
     @property
     def complete(self) -> bool:
-        """True if everything is in Waldur as planned."""
+        """True if Waldur has all planned amounts."""
         return self.stopped is None and not any(each.problems for each in self.resources)
 
 
 Write = Callable[[ResourceOutcome], Awaitable[bool]]
-"""Writes the differences of a resource; False if there were none, which says nothing about Waldur."""
+"""Writes the differences of a resource; returns False without a request if there are none."""
 
 
 class Isolation:
-    """Runs a step for some resources at a time until Waldur is found to be away or to refuse us (``stopped``)."""
+    """Runs a step for several resources at once, until Waldur is unreachable or refuses all requests (``stopped``)."""
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
@@ -216,7 +216,7 @@ class Isolation:
                 tasks.start_soon(work)
 
     async def one(self, resource: ResourceOutcome, write: Write) -> None:
-        """Run the step for one resource; its fault is noted with it."""
+        """Run the step for one resource, and keep its error in the outcome."""
         resource.tried = True
         try:
             if await write(resource):
@@ -235,14 +235,14 @@ UserRows: TypeAlias = Mapping[tuple[UUID | str, str], ComponentUserUsage]
 
 
 class UserWriting:
-    """The amounts of users of a month that are being written, below the totals ``rows``."""
+    """Writes the amounts of users of a month, below the totals ``rows``."""
 
     def __init__(self, client: WaldurClient, plan: MonthPlan, rows: Rows) -> None:
         self._client, self._plan, self._rows = client, plan, rows
         self._there: UserRows = {}
 
     async def write(self, resources: Sequence[ResourceOutcome], isolation: Isolation) -> None:
-        """Write the amounts that differ, of resources whose totals are there."""
+        """Write the amounts that differ, for resources whose totals were written."""
         able = [each for each in resources if each.plan.users and each.tried and not each.problems]
         if not able or isolation.stopped is not None:
             return
@@ -265,7 +265,7 @@ class UserWriting:
     def _usages(
         self, resource: ResourceOutcome, row: UUID | str, amounts: Mapping[str, Decimal]
     ) -> Iterator[UserUsage]:
-        """Yield the amounts that are not there."""
+        """Yield the amounts that differ from Waldur's."""
         for name, amount in amounts.items():
             found, link = self._there.get((row, name)), self._plan.links.get(name)
             if not 0 < len(name) <= MAX_USERNAME:
@@ -298,7 +298,7 @@ class UserWriting:
 
 
 async def write_month(client: WaldurClient, plan: MonthPlan, dates: DateCheck) -> MonthOutcome:
-    """Write what differs from what is there; with a client for a dry run, only show it. Faults are in the outcome."""
+    """Write the amounts that differ from Waldur's, or show them in a dry run. Errors are in the outcome."""
     isolation = Isolation(client.concurrency)
     resources = [ResourceOutcome(each) for each in plan.resources]
     writing = _TotalWriting(client, plan, dates, isolation)
@@ -311,14 +311,14 @@ async def write_month(client: WaldurClient, plan: MonthPlan, dates: DateCheck) -
 
 
 class _TotalWriting:
-    """The totals of a month that are being written."""
+    """Writes the totals of a month."""
 
     def __init__(self, client: WaldurClient, plan: MonthPlan, dates: DateCheck, isolation: Isolation) -> None:
         self._client, self._plan, self._dates, self._isolation = client, plan, dates, isolation
         self._rows: Rows = {}
 
     async def write(self, resources: Sequence[ResourceOutcome]) -> Rows:
-        """Write the totals that differ; returns those that are there afterwards."""
+        """Write the totals that differ, and return Waldur's totals afterwards."""
         client, month, rows = self._client, self._plan.month, self._plan.rows
         self._rows = _by_component(await client.component_usages(month) if rows is None else rows)
         waiting = iter(resources)
@@ -330,10 +330,10 @@ class _TotalWriting:
         return self._rows
 
     async def _first_of_a_closed_month(self, waiting: Iterator[ResourceOutcome]) -> None:
-        """Go on until one has been written, and see that it is where it belongs before the others follow.
+        """Write resources until one total was written, and check that it arrived in its month before the others follow.
 
         Raises:
-            DateIgnored: it is not.
+            DateIgnored: the total is in another month.
         """
         for resource in waiting:
             await self._isolation.one(resource, self._first_total)
@@ -373,7 +373,7 @@ class _TotalWriting:
         resource.totals = amounts
 
     def _amounts(self, resource: ResourceOutcome) -> Amounts:
-        """Return the totals that are not there."""
+        """Return the totals that differ from Waldur's."""
         plan = resource.plan
         there = {name: [row.usage for row in self._rows.get((plan.uuid, name), ())] for name in plan.totals}
         return {name: amount for name, amount in plan.totals.items() if there[name] != [amount]}
@@ -387,7 +387,7 @@ def _by_component(rows: Iterable[ComponentUsage]) -> Rows:
 
 
 class MonthReport:
-    """Plans and writes months of one offering, all at one instant."""
+    """Plans and writes months of one offering, as of one instant."""
 
     def __init__(self, config: WaldurConfig, client: WaldurClient, state: ReportState, now: datetime) -> None:
         self._config, self._client, self._now = config, client, now
@@ -399,14 +399,14 @@ class MonthReport:
         return Offered(await client.offering(), await client.resources(), await client.offering_users())
 
     async def settle(self) -> None:
-        """Look at amounts of months that are over whose arrival was not seen; see :class:`DateCheck`."""
+        """Check the amounts in flight of past months; see :class:`DateCheck`."""
         if not self._client.dry_run:
             await self._dates.settle()
 
     async def plan(
         self, offered: Offered, month: BillingMonth, usage: Mapping[str, AccountUsage], moment: datetime, rules: Rules
     ) -> PlannedMonth:
-        """Compare the usage of a month, by account, with what Waldur has of it."""
+        """Compare a month's usage, by account, with Waldur's amounts."""
         rows, users = (
             await self._client.component_usages(month.first_day),
             await self._client.user_usages(month.first_day),
@@ -415,5 +415,5 @@ class MonthReport:
         return plan_month(self._config, offered, reported, month, usage, moment=moment, closed=closed, rules=rules)
 
     async def write(self, plan: MonthPlan) -> MonthOutcome:
-        """Write what differs from what is there."""
+        """Write the amounts that differ from Waldur's."""
         return await write_month(self._client, plan, self._dates)
