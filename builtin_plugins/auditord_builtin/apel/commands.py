@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import click
+from typing_extensions import override
 
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.publishing import publish, republish
@@ -22,14 +23,14 @@ T = TypeVar("T")
 
 
 class _Read(click.ParamType[T]):
-    """A parameter that a function reads, which raises ValueError."""
+    """A command-line parameter that is read by a function, which raises ValueError."""
 
     def __init__(self, name: str, read: Callable[[str], T]) -> None:
         self.name = name
         self._read = read
 
+    @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:  # Any: click's own
-        """See :class:`click.ParamType`."""
         try:
             return self._read(str(value))
         except ValueError as error:
@@ -37,7 +38,7 @@ class _Read(click.ParamType[T]):
 
 
 def _moment(text: str) -> datetime:
-    """Return a day or an instant, in UTC unless it has a zone."""
+    """Read a day or an instant. Without a zone it is in UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -63,7 +64,7 @@ def apel_command() -> None:
 @_dry_run
 @pass_context
 def publish_command(context: CommandContext, name: str | None, *, dry_run: bool) -> None:
-    """Report all that is due, now; every month since publish_since is looked at."""
+    """Report everything that is due. Check every month since publish_since."""
 
     async def act(config: ApelConfig, plugin_context: PluginContext) -> None:
         async with open_publisher(config, plugin_context) as publisher:
@@ -117,7 +118,7 @@ def republish_command(
 def show_command(
     context: CommandContext, *, name: str | None, month: Month | None, sites: Sequence[str], output: str
 ) -> None:
-    """Show what was reported of what the store has, by site and month; with --month the messages."""
+    """Show reported and stored jobs by site and month, or with --month the messages."""
 
     async def act(config: ApelConfig, plugin_context: PluginContext) -> None:
         chosen = list(sites or config.site.sites_to_report)

@@ -28,11 +28,11 @@ Names = Annotated[
     Field(min_length=1),
     BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...]),
 ]
-"""A meta key, or several of which the first that a record has counts."""
+"""One meta key, or several. The first key that a record has counts."""
 
 
 class ComponentField(Section):
-    """The amount of a component, all of one name in a record added up."""
+    """The amount of a component, summed up if a record has it several times."""
 
     type: Literal["ComponentField"] = "ComponentField"
     name: Name
@@ -62,9 +62,10 @@ class Function(Section):
 
 
 def _parts_of_fqan(text: str) -> Mapping[str, str]:
-    """Read the first of several FQANs; a text without a slash at its begin is a VO.
+    """Split the first of several FQANs. A text that does not begin with a slash is a VO.
 
-    The rules are those of parse_fqan() in APEL's parsers: the group is all before the role, whose case does not matter.
+    The rules are those of parse_fqan() in APEL's parsers: everything before the role is the group, and the role's case
+    does not matter.
     """
     first = text.partition(";")[0]
     if not first.startswith("/"):
@@ -76,9 +77,9 @@ def _parts_of_fqan(text: str) -> Mapping[str, str]:
 
 
 class MetaField(Section):
-    """The first value of a meta key, all that ``regex`` finds in it, or what ``function`` makes of it.
+    """The first value of a meta key, or its part that matches ``regex``, or the result of ``function``.
 
-    What is not there, or not found, is the text ``None``.
+    A missing value or match becomes the text ``None``.
     """
 
     type: Literal["MetaField"] = "MetaField"
@@ -118,7 +119,7 @@ class ScoreField(Section):
 
 
 class RecordField(Section):
-    """Something that every record has; of a time, ``modify`` names a part."""
+    """A property that every record has. For a time, ``modify`` chooses a part."""
 
     type: Literal["RecordField"] = "RecordField"
     name: Literal["record_id", "runtime", "start_time", "stop_time"]
@@ -134,8 +135,8 @@ class RecordField(Section):
 class NormalisedField(Section):
     """``base_value`` times a benchmark.
 
-    Without ``score`` the first of ``benchmarks`` counts that the record has; without ``base_value`` the duration that
-    is normalised: ``CpuDuration`` for ``NormalisedCpuDuration``, else the runtime.
+    Without ``score``, the first of ``benchmarks`` that the record has. Without ``base_value``, the duration to
+    normalise: ``CpuDuration`` for ``NormalisedCpuDuration``, else the runtime.
     """
 
     type: Literal["NormalisedField"] = "NormalisedField"
@@ -171,11 +172,11 @@ JobField: TypeAlias = Annotated[
 
 
 BENCHMARKS: Final[Mapping[str, str]] = {"hepscore23": "HEPscore23", "hepspec": "hepspec", "si2k": "si2k"}
-"""APEL's benchmarks, as AUDITOR writes them, by lower case."""
+"""APEL's benchmarks by lower-case name, in AUDITOR's spelling."""
 
 
 class MessageType(Enum):
-    """The content of reports."""
+    """The kind of messages to send."""
 
     SUMMARIES = "summaries"
     INDIVIDUAL_JOBS = "individual_jobs"
@@ -191,7 +192,7 @@ class SummaryLayout(Enum):
 
     @property
     def normalised(self) -> bool:
-        """True if we multiply with the benchmark, not APEL."""
+        """True if durations are multiplied by the benchmark here, not by APEL."""
         return self in {SummaryLayout.NORMALISED_3, SummaryLayout.NORMALISED_4}
 
 
@@ -210,7 +211,7 @@ BenchmarkType: TypeAlias = Annotated[Literal["HEPscore23", "hepspec", "si2k"], B
 
 
 class Benchmark(Section):
-    """A benchmark of APEL, and the score of records that it is."""
+    """A benchmark of APEL, and the score in records that holds its value."""
 
     type: BenchmarkType
     score: Name = Field(description="The name of the score.")
@@ -284,7 +285,7 @@ class MessagingConfig(Section):
 
 
 def _duration(field: AmountField) -> AmountField:
-    """Refuse what is no number of seconds."""
+    """Raise ValueError unless the field gives a number of seconds."""
     if isinstance(field, RecordField) and field.name != "runtime":
         raise ValueError(f"{field.name} is no duration; of a record only runtime is one")
     if isinstance(field, ConstantField) and (isinstance(field.value, str) or field.value < Decimal()):
@@ -309,7 +310,7 @@ class MandatorySummaryFields(Section):
 
 
 class OptionalSummaryFields(Section):
-    """The other fields of a summary; everything but InfrastructureDescription splits it up."""
+    """Optional fields of a summary. All except InfrastructureDescription are part of its key."""
 
     GlobalUserName: KeyField | None = None
     VOGroup: KeyField | None = None
@@ -336,7 +337,7 @@ class MandatoryJobFields(Section):
 
 
 class OptionalJobFields(Section):
-    """Fields that a job may have. ServiceLevel and its type come from ``benchmarks`` unless they are given here."""
+    """Optional fields of a job. ServiceLevel and ServiceLevelType come from ``benchmarks`` unless given here."""
 
     SubmitHost: JobField | None = None
     MachineName: JobField | None = None
@@ -390,7 +391,7 @@ class ApelConfig(PluginConfig):
     benchmarks: tuple[Benchmark, ...] = Field(
         default=(Benchmark(type="HEPscore23", score="HEPscore23"),),
         min_length=1,
-        description="Of these the first counts that a record has a score of; mixed sites list several.",
+        description="The first one that a record has a score for counts. Mixed sites list several.",
     )
     messaging: MessagingConfig
     summary_fields: SummaryFields | None = None
@@ -416,7 +417,7 @@ class ApelConfig(PluginConfig):
 
     @property
     def scores(self) -> tuple[Benchmark, ...]:
-        """The benchmarks, of which the first counts that a record has."""
+        """The benchmarks in order of preference. The first one that a record has counts."""
         named = named_scores(self.summary_fields)
         if not named:
             return self.benchmarks
@@ -426,7 +427,7 @@ class ApelConfig(PluginConfig):
 
 
 def named_scores(fields: SummaryFields | None) -> list[ScoreField]:
-    """Return the scores that normalised fields name themselves, each once."""
+    """Return the scores that the normalised fields name, without duplicates."""
     if fields is None:
         return []
     named = [fields.mandatory.NormalisedCpuDuration.score, fields.mandatory.NormalisedWallDuration.score]

@@ -19,7 +19,7 @@ _UNKNOWN: Final = UNKNOWN.replace("AUDITOR", "the APEL client")
 _NO_DATABASE: Final = "records are kept in auditord's own store (store.url); the client's database is not touched"
 _COLLECTED: Final = "a collector asks the batch system itself: auditord init"
 _BY_RECORD: Final = "records come with their scores"
-_ALWAYS: Final = "the plugin reports what differs from what it reported last"
+_ALWAYS: Final = "the plugin reports the difference from its last report"
 _BY_SITE: Final = "no counterpart: give jobs that are not to be reported a site of their own in the collector (sites)"
 _CLIENT_DROPPED: Final[Mapping[str, Mapping[str, str]]] = {
     "db": dict.fromkeys(("backend", "hostname", "port", "name", "username", "password"), _NO_DATABASE),
@@ -77,7 +77,7 @@ _MESSAGING: Final = {
     ("messaging", "destination"): "topic",
     ("messaging", "token"): "token",
 }
-"""Options of ``messaging`` by section and option of ``sender.cfg``."""
+"""Our options of ``messaging``, by section and option of ``sender.cfg``."""
 
 _LABELS: Final = (
     "records need the labels voms, user_dn and submit_host; for HTCondor-CE: etc/examples/htcondor-ce-apel.yml"
@@ -104,10 +104,10 @@ def detect(host: Host) -> Proposal | None:
 
 
 def import_client_file(document: Document) -> ImportedConfig | None:
-    """Translate one of the three files, or None if it is none of them.
+    """Translate one of the client's three files; None for any other file.
 
     Raises:
-        ValueError: a value is none that the client takes.
+        ValueError: the client would refuse a value.
     """
     for sections, telling, translate in (
         (_CLIENT, {"spec_updater", "unloader"}, _import_client),
@@ -169,7 +169,7 @@ def _import_site(result: ConfigImport, section: str) -> set[tuple[str, str]]:
 
 
 def _import_benchmark(result: ConfigImport) -> set[tuple[str, str]]:
-    """Return the benchmark of local jobs; the client takes those of grid jobs from the BDII."""
+    """Return the benchmark of local jobs. The client takes that of grid jobs from the BDII."""
     given = result.section("spec_updater").get("spec_type")
     if not given:
         return set()
@@ -198,7 +198,7 @@ _HERE: Final = (
 _DROPPED: Final[Mapping[str, Mapping[str, str]]] = {
     "plugin": {
         "log_file": OWN_LOG,
-        "time_json_path": "what was published is known beside the records; see site.publish_since",
+        "time_json_path": "the plugin keeps its own state of published jobs; see site.publish_since",
     },
     "auditor": dict.fromkeys(
         ("ip", "port", "timeout", "use_tls", "ca_cert_path", "client_cert_path", "client_key_path"), _HERE
@@ -227,7 +227,7 @@ _ZERO_LENGTH: Final = (
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate the file, or None if it is not one of AUDITOR's APEL plugin.
+    """Translate a file of AUDITOR's APEL plugin; None for any other file.
 
     Raises:
         ValueError: a field is of a type that AUDITOR does not have.
@@ -245,7 +245,7 @@ def import_config(document: Document) -> ImportedConfig | None:
 
 
 def _take(result: ConfigImport, section: str, names: Sequence[str]) -> dict[str, Any]:  # Any: YAML
-    """Options of a section that mean the same in ours; the others are dropped."""
+    """Take the options of a section that mean the same here, and drop the others."""
     given = result.section(section)
     result.drop(given, {*names, "type"}, _DROPPED.get(section), place=f"{section}.")
     return {name: given[name] for name in names if given.get(name) is not None}
@@ -290,7 +290,7 @@ def _messaging(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
 def _fields(
     result: ConfigImport, name: str, mandatory: type[Section], optional: type[Section]
 ) -> dict[str, Any]:  # Any: YAML
-    """Ours, each field in the part where we have it."""
+    """Return our field sections: each field in the section where we have it."""
     given = result.section(name)
     both: dict[str, Document] = {**(given.get("mandatory") or {}), **(given.get("optional") or {})}
     both.pop("type", None)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
+from typing_extensions import override
 
 from auditord_builtin.apel.config import (
     AmountField,
@@ -53,9 +54,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 async def individual_jobs(
     config: ApelConfig, records: Records, window: Window, sites: Sequence[str] | None = None
 ) -> AsyncIterator[JobRow | Problem]:
-    """Yield the jobs of sites that stopped in the window, but none from before ``publish_since``; bad ones as problems.
+    """Yield the jobs of sites that ended in the window, but not before ``publish_since``; for a bad record, a problem.
 
-    Records are streamed, so memory stays bounded. Without ``sites`` (names in GOCDB) all of ``sites_to_report`` count.
+    Records are streamed, so memory stays bounded. ``sites`` are names in GOCDB; None: all of ``sites_to_report``.
     """
     wanted = tuple(config.site.sites_to_report) if sites is None else tuple(sites)
     begin = max(window.start, config.site.publish_since or window.start)
@@ -72,7 +73,7 @@ async def individual_jobs(
 
 
 def job_row(config: ApelConfig, record: Record) -> JobRow | Problem | None:
-    """Return a record as a job of APEL, or why it cannot be one; None if it is of no site that is reported."""
+    """Return a record as a job for APEL, or the problem that prevents it; None if its site is not reported."""
     site = _site(config, record)
     if site is None:
         return None
@@ -129,7 +130,7 @@ def _value(name: str, field: JobField, record: Record) -> str:
     cleaned = clean(text, _LENGTHS.get(name, LONGEST))
     if name != "LocalJobId" or cleaned == text:
         return cleaned
-    # Still one of its kind if APEL cannot keep all of it.
+    # APEL cuts long ids, so a digest keeps them unique.
     return f"{cleaned[: LONGEST - 65]}-{hashlib.sha256(text.encode()).hexdigest()}"
 
 
@@ -176,7 +177,7 @@ def _benchmark(config: ApelConfig, chosen: JobFields, record: Record) -> tuple[s
         except ArithmeticError:
             raise LeftOut(f"ServiceLevel is {text[:40]!r}, no number: left out") from None
     for benchmark in config.scores:
-        if value := _score(record, benchmark.component, benchmark.score):  # AUDITOR writes 0 where it is not known
+        if value := _score(record, benchmark.component, benchmark.score):  # AUDITOR writes 0 for an unknown score
             return benchmark.type, kept_level(value, benchmark.score)
     raise LeftOut(f"no score {' or '.join(each.score for each in config.scores)}: left out")
 
@@ -191,7 +192,7 @@ def _seconds(moment: datetime) -> str:
 
 
 MARKED: Final = 100_000
-"""The number of jobs that are remembered one by one, about a megabyte of state."""
+"""The number of jobs whose marks are kept, about a megabyte of state."""
 
 PER_MESSAGE: Final = 1_000
 _MARK_BYTES: Final = 8
@@ -199,24 +200,21 @@ _DAY: Final = timedelta(days=1)
 
 
 class Totals(NamedTuple):
-    """The store's sums of the jobs of one site and day: their number, and a digest of all."""
+    """The number of stored jobs of a site and day, and a digest of their sums."""
 
     jobs: int
     digest: str
 
 
 class JobReporter(Reporter):
-    """Sends the new jobs of days: all days since the beginning are looked at once a day, else the last ones."""
+    """Sends the new jobs of days. All days since the beginning are checked once a day, the last two in every run."""
 
     def begin(self, since: datetime) -> datetime:
-        """Jobs are reported from ``publish_since`` on to the second."""
+        """Return ``publish_since`` itself: jobs are reported exactly."""
         return since
 
     async def due(self, site: str, since: datetime, *, full: bool) -> Sequence[Part]:
-        """Return the days of which the store has other sums than when their jobs were last sent.
-
-        Those as well of which jobs were left out with other options than today's.
-        """
+        """Return the days whose sums have changed, or that left out jobs under other options than the current ones."""
         now = self.context.now()
         start = since if full else max(since, begin_of((now - _DAY).date()))
         found = await self._totals(site, Window(start, max(start, now)))
@@ -229,29 +227,29 @@ class JobReporter(Reporter):
         ]
 
     def widened(self, period: Window) -> Window:
-        """Jobs are sent again exactly."""
+        """Return the period itself: jobs are sent again exactly."""
         return period
 
     def again(self, site: str, period: Window) -> Sequence[Part]:
-        """Send the jobs of a site that ended in exactly this period, acknowledged or not."""
+        """Send the jobs that ended in this period again, acknowledged or not."""
 
         async def send() -> None:
             await self._send(site, (await self._rows(site, period))[0])
 
         return [Part(site, send)]
 
+    @override
     def refuse_other_kind(self, site: str, begin: datetime) -> None:
-        """See :class:`Reporter`."""
         reported = self.saved.site(site).months
         sent = [text for text, month in reported.items() if month.ids or (month.outbox and month.outbox.ids)]
         if since := [month for month in map(Month.parse, sent) if month.next.start > begin]:
             raise other_kind(site, max(since), "summaries", "individual_jobs")
 
     async def _report(self, site: str, day: date, window: Window, totals: Totals) -> None:
-        """Send the jobs of a site that ended on a day, within the window, and are not acknowledged as they are.
+        """Send the jobs of a day, within the window, that are new or changed since they were acknowledged.
 
         Raises:
-            AuditordError: not all of them could be sent.
+            AuditordError: some jobs could not be sent.
         """
         state = self.saved.day(site, day)
         if state.marks is None:
@@ -272,7 +270,7 @@ class JobReporter(Reporter):
         await self.saved.save_site(site, sent, days=forgetting({**self.saved.site(site).days, **changed}))
 
     async def _rows(self, site: str, window: Window) -> tuple[Sequence[JobRow], Sequence[Problem]]:
-        """Return a day at most is in memory; messages are sent when the store's answer is read to its end."""
+        """Return the jobs of a day at most, so that memory stays bounded, and the problems."""
         rows: list[JobRow] = []
         problems: list[Problem] = []
         async for item in individual_jobs(self.config, self.context.records, window, (site,)):
@@ -301,7 +299,7 @@ class JobReporter(Reporter):
         days: dict[date, DayState] = {}
         for day, new in sorted(map(marks.__getitem__, message.record_ids)):
             state = days.get(day) or self.saved.day(site, day)
-            if state.marks is not None:  # else sent again by hand
+            if state.marks is not None:  # otherwise republished by hand
                 joined = _marks(state.marks) | {new}
                 state = msgspec.structs.replace(state, marks=_joined(joined), jobs=len(joined))
             days[day] = state
@@ -323,13 +321,13 @@ class JobReporter(Reporter):
 
 
 def mark(row: JobRow) -> bytes:
-    """Eight bytes that stand for this job as it is."""
+    """Return eight bytes that identify this version of a job."""
     content = msgspec.json.encode([row.record_id, sorted(row.fields.items())])
     return hashlib.sha256(content).digest()[:_MARK_BYTES]
 
 
 def forgetting(days: Mapping[str, DayState]) -> Mapping[str, DayState]:
-    """Without the marks of the oldest days, if there are too many; a day that is not done keeps them."""
+    """Drop the marks of the oldest days if there are too many. Days that are not complete keep theirs."""
     kept = 0
     changed = dict(days)
     for text in sorted(days, reverse=True):
@@ -350,7 +348,7 @@ def _marks(text: str | None) -> set[bytes]:
 
 
 def settings_digest(config: ApelConfig) -> str:
-    """Return a digest of the options that decide what a job is to APEL."""
+    """Return a digest of the options that decide how a job is reported."""
     benchmarks = [benchmark.model_dump_json() for benchmark in config.scores]
     fields = None if config.individual_job_fields is None else config.individual_job_fields.model_dump_json()
     content = msgspec.json.encode([config.job_message, config.site.benchmark_type, benchmarks, fields])
@@ -365,7 +363,7 @@ def _reported_fields(config: ApelConfig) -> Sequence[object]:
 
 
 def _totals_of(groups: Sequence[Group], scores: Sequence[ScoreValue]) -> Totals:
-    """Return a benchmark more that no job has changes nothing: only the scores count that groups have."""
+    """Return the totals of a day. Only scores that jobs have are part of it, so another benchmark changes nothing."""
     parts: list[bytes] = []
     for group in groups:
         values = zip(scores, group.key[2:], strict=True)

@@ -19,21 +19,21 @@ from auditord_hookspecs.months import Month
 from auditord_hookspecs.wording import counted
 
 LONGEST: Final = 255
-"""Characters of most columns."""
+"""The length of most columns in APEL's database, in characters."""
 
-_REMEMBERED: Final = 10_000  # the same few texts stand in most rows
+_REMEMBERED: Final = 10_000  # most rows repeat the same few texts
 _CONTROLS: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _WIDEST: Final = 0xFFFF
-# The receiver takes a text with these words in it for an encrypted one, and gives up.
+# The receiver takes a message with these words for an encrypted one, and fails.
 _ENCRYPTED: Final = re.compile(r"(application/(?:x-)?pkcs7)-(mime)", re.IGNORECASE)
 
 
 @lru_cache(_REMEMBERED)
 def clean(text: str, longest: int = LONGEST) -> str:
-    """Return a value for a message: one line, without the mark that ends a record, of at most so many characters.
+    """Return a text as a value for a message: one line of at most ``longest`` characters, without ``%%``.
 
-    White space and control characters become single spaces, characters beyond the basic plane question marks; what is
-    left of nothing is ``None``.
+    White space and control characters become single spaces, and characters beyond the basic plane become question
+    marks. An empty result becomes ``None``.
     """
     printable = "".join(
         [" " if category(each) in _CONTROLS else each if ord(each) <= _WIDEST else "?" for each in text]
@@ -44,14 +44,14 @@ def clean(text: str, longest: int = LONGEST) -> str:
 
 
 def clean_name(text: str, longest: int = LONGEST) -> str:
-    """Clean a field but VO, VOGroup and VORole: in all others APEL reads ``null`` and ``none`` as nothing."""
+    """Clean a field other than VO, VOGroup and VORole. In these, APEL reads ``null`` and ``none`` as missing."""
     name = clean(text, longest)
     return "None" if name.lower() in {"null", "none"} else name
 
 
 @lru_cache(_REMEMBERED)
 def fold(text: str) -> str:
-    """Return the text as a database compares it that ignores case, accents and spaces at the end."""
+    """Return the text in the form in which a database compares it: without case, accents and trailing spaces."""
     if text.isascii():
         return text.lower().strip()
     plain = unicodedata.normalize("NFKD", text.casefold())
@@ -60,7 +60,7 @@ def fold(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A fault in a record, row or line for an operator, and the number of jobs that it leaves out."""
+    """What is wrong with a record, row or line, and the number of jobs that it leaves out."""
 
     subject: str
     reason: str
@@ -71,14 +71,14 @@ class Problem:
 
 
 class SummaryRow(msgspec.Struct, frozen=True, gc=False):
-    """One record of a summary: texts are clean, sums rounded. What is None is not reported.
+    """One record of a summary: clean texts and rounded sums. Fields that are None are not reported.
 
-    Its JSON is part of the digests of what APEL was sent: another field would have every month reported again.
+    Its JSON is part of the digests of sent reports, so a new field would make every month be reported again.
 
     Args:
         site: its name in GOCDB.
         month: in which the jobs ended.
-        vo: virtual organisation; the text ``None`` if there is none; so for ``submit_host``.
+        vo: virtual organisation; the text ``None`` if unknown; likewise ``submit_host``.
         node_count: of each job, as ``processors``.
         benchmark: its name in APEL.
         service_level: the value of the benchmark; None where durations are normalised already.
@@ -113,24 +113,24 @@ class SummaryRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """APEL's key of the row: a later one with this key replaces it, whatever its case and accents."""
+        """APEL's key of the row. A later row with the same key, ignoring case and accents, replaces it."""
         texts = (self.site, self.global_user_name, self.vo, self.vo_role, self.vo_group, self.submit_host)
         numbers = (self.month, self.node_count, self.processors, self.service_level)
         folded = [fold(text or "None") for text in (*texts, self.infrastructure, self.benchmark)]
         return (*folded, *map(str, numbers))
 
     def withdrawn(self) -> "SummaryRow":
-        """Return the key without usage: to be sent once the key is gone, or APEL would keep the old amounts."""
+        """Return the row without usage. Sent for a key that is gone, or else APEL would keep the old amounts."""
         none = {"jobs": 0, "wall": 0, "cpu": 0, "normalised_wall": 0, "normalised_cpu": 0}
         return msgspec.structs.replace(self, **none, earliest=None, latest=None)
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """One job as it is published: ``fields`` are its lines, ``month`` is that in which it ended.
+    """One job to publish. ``fields`` are its lines, and ``month`` is the month in which it ended.
 
     Args:
-        remark: about a job that is not reported as it is stored.
+        remark: a note on a job whose stored values were changed for the report.
     """
 
     layout: JobLayout
@@ -143,7 +143,7 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutJobs:
-    """Jobs that cannot be reported: how many there are of a site, month and submit host, and why."""
+    """The number of jobs of a site, month and submit host that cannot be reported, and the reason."""
 
     site: str
     month: Month
@@ -154,9 +154,9 @@ class LeftOutJobs:
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """The rows of one site and month in the order of their keys, and what was left out.
+    """The rows of one site and month, ordered by key, and the jobs that they leave out.
 
-    APEL would refuse ``held`` rows and keeps what it has of them: their jobs are not gone.
+    APEL would refuse ``held`` rows, so it keeps its old versions of them: their jobs are not gone.
     """
 
     rows: tuple[SummaryRow, ...] = ()
@@ -166,12 +166,12 @@ class Summaries:
 
     @property
     def unreported(self) -> tuple[SummaryRow | LeftOutJobs, ...]:
-        """The jobs that the store has and the rows do not."""
+        """The stored jobs that the rows do not have."""
         return (*self.held, *self.left_out)
 
     @property
     def counts(self) -> tuple[SummaryRow | LeftOutJobs, ...]:
-        """All jobs of the store, for the sync message: what is missing in the rows shows there."""
+        """All stored jobs, for the sync message, so that APEL sees how many are missing."""
         return (*self.rows, *self.unreported)
 
 
@@ -199,7 +199,7 @@ END: Final = "%%\n"
 """The line that closes a record."""
 
 MOST_BYTES: Final = 900_000
-"""Of a message as the broker gets it; it takes 1 MB and answers 413 above."""
+"""The size limit of a message when the broker gets it. The broker takes 1 MB, and answers 413 above."""
 
 _FRAME: Final = 16_000
 """Bytes of signature, certificates, boundaries and JSON."""
@@ -207,7 +207,7 @@ _FRAME: Final = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A text for the broker, small enough for it once it is signed: records of one site and month, perhaps of jobs."""
+    """A text that the broker takes once it is signed: records of one site and month, with ``record_ids`` for jobs."""
 
     text: str
     records: int
@@ -216,7 +216,7 @@ class Message:
     record_ids: tuple[str, ...] = ()
 
     def halves(self) -> tuple["Message", "Message"]:
-        """Two messages with the same records, for a broker that found this one too large.
+        """Split the message in two, for a broker that found it too large.
 
         Raises:
             ValueError: there is only one record.
@@ -234,7 +234,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One record of a message: the message's first line, site and month, the record's text, the job if it is one."""
+    """One record of a message: the message's first line, site and month, the record's text, and the job's id if any."""
 
     header: str
     site: str
@@ -244,13 +244,13 @@ class Block:
 
 
 def render(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
-    """Return the messages with these rows, none of them larger than the broker takes."""
+    """Return messages with these rows, each small enough for the broker."""
     ordered = sorted(rows, key=lambda row: (row.layout.value, row.site, row.month, row.key))
     return pack([_block(row) for row in ordered], most_bytes)
 
 
 def sync_message(rows: Iterable[SummaryRow | LeftOutJobs], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
-    """Return the numbers of jobs for each site, month and submit host, for APEL to compare with what it holds."""
+    """Return messages with the number of jobs for each site, month and submit host. APEL compares them with its own."""
     jobs: Counter[tuple[str, str, Month]] = Counter()
     hosts: dict[tuple[str, str, Month], str] = {}
     for row in sorted(rows, key=lambda row: (row.site, row.month, row.submit_host)):
@@ -266,7 +266,7 @@ def sync_message(rows: Iterable[SummaryRow | LeftOutJobs], most_bytes: int = MOS
 
 
 def render_jobs(rows: Iterable[JobRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
-    """The messages with these jobs, each with the jobs of one site and month, none larger than the broker takes."""
+    """Return messages with these jobs, each for one site and month, and small enough for the broker."""
     ordered = sorted(rows, key=lambda row: (row.layout.value, row.site, row.month))
     blocks: list[Block] = []
     for row in ordered:
@@ -276,7 +276,7 @@ def render_jobs(rows: Iterable[JobRow], most_bytes: int = MOST_BYTES) -> Sequenc
 
 
 def pack(blocks: Iterable[Block], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
-    """Messages with these records, one header, site and month each, in their order."""
+    """Put records into messages in their order, each message with one header, site and month."""
     return [
         Message(
             f"{batch[0].header}\n" + "".join([block.text for block in batch]),
@@ -291,7 +291,7 @@ def pack(blocks: Iterable[Block], most_bytes: int = MOST_BYTES) -> Sequence[Mess
 
 
 def encoded_size(text: str) -> int:
-    """At most how many bytes the broker gets: signed as quoted-printable with CRLF, then base64; without the frame."""
+    """Return an upper limit of the encoded size: signed quoted-printable with CRLF, then base64; without the frame."""
     plain = len(text.encode("ascii", "ignore"))
     wide = plain + 2 * text.count("=") + 3 * (len(text.encode()) - plain)
     signed = (wide + text.count("\n")) * 80 // 76 + 1
@@ -337,7 +337,7 @@ def _block(row: SummaryRow) -> Block:
 
 
 def _text(lines: Iterable[tuple[str, object]]) -> str:
-    """Return the record in a message, without lines that have no value."""
+    """Return a record's text, without lines that have no value."""
     return "".join([f"{key}: {value}\n" for key, value in lines if value is not None]) + END
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:  # its models take memory, which few daemons need
+if TYPE_CHECKING:  # its models need memory, and only daemons with this plugin need them
     from auditord_builtin.apel.state import DayState, MonthState, ReportedState, SiteState
 
 JOBS: Final = Gauge(
@@ -48,7 +48,7 @@ def show_state(task: str, state: "ReportedState") -> None:
 
 
 def stages(state: "SiteState") -> collections.Counter[tuple[str, str]]:
-    """Return the numbers of jobs of each month that are in the store, reportable, and acknowledged."""
+    """Return how many jobs of each month are stored, reported and acknowledged."""
     jobs: collections.Counter[tuple[str, str]] = collections.Counter()
     known: tuple[tuple[str, MonthState | DayState], ...] = (*state.months.items(), *state.days.items())
     for text, each in known:

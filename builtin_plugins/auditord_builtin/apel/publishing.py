@@ -28,10 +28,10 @@ from auditord_hookspecs.months import Month
 
 
 async def run_apel(config: ApelConfig, context: PluginContext) -> None:
-    """One scheduled run.
+    """Run the plugin once.
 
     Raises:
-        AuditordError: nothing could be reported, or not everything; what is missing is tried again by the next run.
+        AuditordError: some or all jobs could not be reported; the next run tries again.
     """
     async with open_publisher(config, context) as publisher:
         await publish(config, context, publisher)
@@ -40,10 +40,10 @@ async def run_apel(config: ApelConfig, context: PluginContext) -> None:
 async def publish(
     config: ApelConfig, context: PluginContext, publisher: Publisher, *, all_months: bool = False
 ) -> None:
-    """Report all that is due; ``all_months``: look at every month since ``publish_since``, even if that was done today.
+    """Report everything that is due. ``all_months``: check every month, even if that was done today.
 
     Raises:
-        AuditordError: it is not known from when on jobs are to be reported, or not everything could be reported.
+        AuditordError: ``publish_since`` was never set, or some jobs could not be reported.
     """
     run = _Run(config, context, publisher)
     since = await _settle_since(config, run.saved)
@@ -67,12 +67,12 @@ async def republish(
     sites: Sequence[str] = (),
     force: bool = False,
 ) -> None:
-    """Report a period of stop times again, changed or not: summaries by whole months, individual jobs exactly.
+    """Report a period of end times again, changed or not: whole months of summaries, or exactly the jobs.
 
-    Without ``sites`` (names in GOCDB) all are reported; ``force``: also months that begin before ``publish_since``.
+    ``sites`` are names in GOCDB; empty: all. ``force``: also months that begin before ``publish_since``.
 
     Raises:
-        AuditordError: the period or a site is not one that may be reported, or not everything could be sent.
+        AuditordError: the period or a site may not be reported, or some messages could not be sent.
     """
     run = _Run(config, context, publisher)
     known = config.site.sites_to_report
@@ -86,7 +86,7 @@ async def republish(
 
 
 class _Run:
-    """One run: the fault of a site or month is kept until the others are done."""
+    """One run. An error of a site or month is raised after the others are done."""
 
     def __init__(self, config: ApelConfig, context: PluginContext, publisher: Publisher) -> None:
         self._context = context
@@ -104,10 +104,12 @@ class _Run:
                 self._note(site, site, error)
 
     async def due(self, site: str, since: datetime, *, all_months: bool) -> None:
-        """Report the due parts of a site; if those were all, and all went well, that is saved."""
+        """Report the due parts of a site. If all parts were checked and reported, save the day of the check."""
         now, begin = self._context.now(), self.reporter.begin(since)
         self.reporter.refuse_other_kind(site, begin)
-        full = all_months or self.saved.site(site).looked != now.date()  # nor may a clock that went wrong put it off
+        full = (
+            all_months or self.saved.site(site).looked != now.date()
+        )  # a clock that was wrong must not delay the next check
         done = await self._each_part(site, await self.reporter.due(site, since, full=full))
         if done and full and begin <= now:
             await self.saved.save_site(site, looked=now.date())
@@ -129,10 +131,10 @@ class _Run:
             raise NotReported(f"not everything was reported, the next run tries again: {'; '.join(self._faults)}")
 
     async def _each_part(self, site: str, parts: Sequence[Part]) -> bool:
-        """Report each part, even if another one fails; True if all went well.
+        """Report each part, even if another one fails. Return True if all succeeded.
 
         Raises:
-            BrokerUnavailable: no fault of one part alone: the rest of the site need not be tried.
+            BrokerUnavailable: the site's other parts would fail as well.
         """
         faults = len(self._faults)
         for part in parts:
@@ -153,7 +155,7 @@ class _Run:
 
 
 async def _settle_since(config: ApelConfig, saved: SavedState) -> datetime:
-    """The instant from which on jobs are reported; the option's last value is saved, for when the option is gone."""
+    """Return the time from which on jobs are reported, and save it in case the option is removed later."""
     since = config.site.publish_since or saved.reported.since
     if since is None:
         raise NotReported(
@@ -169,17 +171,16 @@ def _refuse_early(start: datetime, since: datetime | None) -> None:
     if since is None or start < since:
         begins = "is not set" if since is None else f"is {since.isoformat()}"
         raise NotReported(
-            f"site.publish_since {begins}, and this would replace what was reported of the time before, from "
-            f"{start.isoformat()} on"
+            f"site.publish_since {begins}, and this would replace earlier reports, from {start.isoformat()} on"
         )
 
 
 INTERVAL: Final = timedelta(hours=6)
-"""A report a day is enough; a run that met a broker that was away is made up for sooner."""
+"""A report a day is enough. A shorter interval makes up sooner for a run that did not reach the broker."""
 
 
 async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Look at the certificate that signs messages and its key, and have the broker give a token for it."""
+    """Check the certificate and its key, and that the broker gives a token for it."""
     messaging = config.messaging
     yield check_certificate(messaging.client_cert, context.now())
     try:
@@ -195,7 +196,7 @@ async def _check_broker(messaging: MessagingConfig, context: Context) -> Finding
         async with open_broker(replace(broker_of(messaging), retry_waits=()), context.http) as broker:
             await broker.authenticate()
     except BrokerUnavailable as error:
-        remedy = "is messaging.host right, and may this host connect to it? what is due is sent later"
+        remedy = "is messaging.host right, and may this host connect to it? the messages are sent later"
         return Finding(Severity.FAILURE, "broker", str(error), remedy)
     except AuditordError as error:
         remedy = "is the certificate's subject the Host DN of the site's gLite-APEL service in GOCDB?"

@@ -28,16 +28,16 @@ from auditord_hookspecs import ExceedsRuntime, Records, Window, aggregates, quer
 from auditord_hookspecs.query import MOST_CPU_TIME
 
 Number: TypeAlias = int | Fraction
-"""An exact number; whole ones are added up much faster."""
+"""An exact number. Whole numbers are added up much faster."""
 
 _MOST: Final = Fraction(MOST_CPU_TIME)
 _DECIMALS: Final = 9
 _MILLISECONDS: Final = 100
-"""So many times what is possible may be milliseconds that were taken for seconds."""
+"""From this factor on, an implausible CPU time was probably given in milliseconds."""
 
 
 def implausible(cpu: AmountField, processors: KeyField) -> ExceedsRuntime | None:
-    """Return the dimension that keeps implausible jobs apart from others; None where the store cannot tell them."""
+    """Return the dimension that separates implausible jobs from others; None if the store cannot separate them."""
     match cpu, processors:
         case ComponentField(), ComponentField():
             factor = MOST_CPU_TIME * cpu.divide_by / processors.divide_by
@@ -49,42 +49,42 @@ def implausible(cpu: AmountField, processors: KeyField) -> ExceedsRuntime | None
 
 
 def plausible_cpu(cpu: Number, wall: int, jobs: int, processors: int) -> Number:
-    """Return the CPU time of jobs, or what their processors had if it is implausible.
+    """Return the CPU time of jobs, or the most that their processors could use if it is implausible.
 
     Args:
         cpu: seconds of all jobs together.
-        wall: seconds of runtime of all jobs; each was cut to whole seconds, so up to one of each is missing.
-        jobs: their number.
-        processors: of each job; 0 for an unknown number, with which every time is plausible.
+        wall: runtimes of all jobs in seconds. Each is cut to whole seconds, so it can be one second short.
+        jobs: the number of jobs.
+        processors: of each job; 0 if unknown, so that every CPU time is plausible.
     """
     most = (wall + jobs) * processors
     return most if processors and cpu > _MOST * most else cpu
 
 
 def reported_as(cpu: Number, wall: int, plausible: Number) -> str:
-    """Return what is said of the CPU time of implausible jobs, of which all have this together."""
+    """Return the remark on jobs with an implausible CPU time; the arguments are sums of all these jobs."""
     hint = "; are these milliseconds (divide_by: 1000)?" if cpu > _MILLISECONDS * plausible else ""
     return f"implausible CPU time, {float(cpu):.0f} s in {wall} s: reported with {float(plausible):.0f} s{hint}"
 
 
 UNKNOWN: Final = "UNKNOWN"
-"""A compute element or batch system that is not named, as AUDITOR's plugin writes it."""
+"""AUDITOR's word for a compute element or batch system without a name."""
 
 LONGEST_DESCRIPTION: Final = 100
 _CLIENT: Final = "AUDITORD"
 
 
 def batch_system_field(config: ApelConfig) -> MetaField | None:
-    """Return the field of records that names their batch system, or None where records are not asked for it."""
+    """Return the field with the records' batch system; None if the options name it, or it is not reported."""
     if config.site.ce is None or config.site.batch_system is not None:
         return None
     return MetaField(name=config.site.batch_system_meta_field)
 
 
 def describe(config: ApelConfig, batch_systems: Iterable[str]) -> str | None:
-    """Return the description of jobs of these batch systems; None where ``site.ce`` is null.
+    """Return the InfrastructureDescription of jobs of these batch systems; None if ``site.ce`` is null.
 
-    Several are joined by a plus sign, in the order of their names: the description is no part of APEL's key.
+    Several batch systems are joined by a plus sign, sorted by name. The description is no part of APEL's key.
     """
     if config.site.ce is None:
         return None
@@ -100,18 +100,18 @@ _MOST_LEVEL: Final = 10**7
 
 
 class LeftOut(Exception):
-    """Raised with the reason for which some jobs cannot be reported."""
+    """Raised with the reason why jobs cannot be reported."""
 
 
 class LeftOutFor(NamedTuple):
-    """The reason for which jobs cannot be reported, and their submit host."""
+    """The reason why jobs cannot be reported, and their submit host."""
 
     reason: str
     submit_host: str
 
 
 def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iterator[query.AllOf]:
-    """Yield the conditions of records of these sites that stopped in the window: one per meta key, disjoint.
+    """Yield conditions that find these sites' records that ended in the window: one per meta key, disjoint.
 
     A record that lists several sites belongs to the first of them: see :func:`site_of`.
     """
@@ -124,7 +124,7 @@ def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iter
 
 
 def site_of(config: ApelConfig, site_id: aggregates.KeyValue) -> str | None:
-    """Return the name in GOCDB of the site with this id in records."""
+    """Return the name in GOCDB of the site that has this id in records."""
     return next((site for site, ids in config.site.sites_to_report.items() if site_id in ids), None)
 
 
@@ -136,7 +136,7 @@ async def site_groups(
     *asked: aggregates.Dimension,
     usage: Sequence[str] = (),
 ) -> Sequence[aggregates.Group]:
-    """Sums over the records of a site that stopped in the window, by its id and, behind it, by what is asked."""
+    """Return sums of a site's records that ended in the window, by site id and the dimensions ``asked``."""
     found: list[aggregates.Group] = []
     by = (aggregates.MetaValue(*config.site.site_meta_field), *asked)
     summed = tuple([aggregates.ComponentUsage(name) for name in usage])
@@ -148,14 +148,14 @@ async def site_groups(
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """Sums over jobs that are alike in all that was asked for.
+    """The sums of a group of jobs that have the same values in all dimensions of the question.
 
     Args:
         alike: equal in groups with equal ``texts``.
         texts: of the key fields, by their names.
         amounts: sums of the amount fields, by their names, each in the field's unit.
         stored: the same before implausible CPU times were replaced.
-        benchmark: the first that the jobs have, with its ``level``; None if none was asked for.
+        benchmark: the preferred benchmark of the jobs, with its value as ``level``; None if not asked for.
     """
 
     group: aggregates.Group
@@ -169,14 +169,14 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Sums by all that some fields read.
+    """A question to the store: sums by everything that some fields read.
 
     Args:
-        keys: fields that are read as texts, by name.
-        amounts: fields that are summed up, by name.
-        benchmarks: of which the first counts that jobs have; none: they are not asked for.
-        only: a component without which jobs do not count.
-        cpu_times: those of the amounts that are CPU times of as many processors as the key ``Processors`` says.
+        keys: the fields to read as texts, by name.
+        amounts: the fields to sum up, by name.
+        benchmarks: in order of preference, of which the jobs' first counts; empty: not asked for.
+        only: a component that jobs must have to count.
+        cpu_times: the names of those amounts that are CPU times of the processors in the key ``Processors``.
     """
 
     keys: Mapping[str, KeyField]
@@ -188,7 +188,7 @@ class Question:
     async def ask(
         self, config: ApelConfig, records: Records, site: str, window: Window
     ) -> tuple[Sequence[Answer], Counter[LeftOutFor]]:
-        """Return the answers for the jobs of a site that stopped in the window; then how many jobs are left out."""
+        """Return the answers for a site's jobs that ended in the window, and the number of jobs left out by reason."""
         summed_fields = (*self.amounts.values(), *(() if self.only is None else (self.only,)))
         components = [field.name for field in summed_fields if isinstance(field, ComponentField)]
         summed = list(dict.fromkeys(components))
@@ -201,9 +201,9 @@ class Question:
 
 
 class _Reading:
-    """The reading of one answer of the store, in which there may be a group for each user and size of jobs.
+    """Reads one answer of the store, which can have a group for each user and size of jobs.
 
-    So the places of all that fields read are looked up once, and texts are made once for groups that are alike.
+    For speed, it looks up the place of each field once, and makes texts once for groups with equal keys.
     """
 
     def __init__(
@@ -277,14 +277,14 @@ class _Reading:
     def _benchmark(self, key: Sequence[aggregates.KeyValue]) -> tuple[Benchmark | None, Decimal]:
         for benchmark, place in self._benchmarks:
             value = key[place]
-            if isinstance(value, Decimal) and value:  # AUDITOR writes 0 where a benchmark is not known
+            if isinstance(value, Decimal) and value:  # AUDITOR writes 0 for an unknown benchmark
                 return benchmark, kept_level(value, benchmark.score)
         if self._benchmarks:
             raise LeftOut(f"no score {' or '.join(each.score for each, _ in self._benchmarks)}: left out")
         return None, Decimal()
 
     def _sum(self, field: AmountField) -> Callable[[aggregates.Group], Number]:
-        """Return a function for the sum of a field over a group; it raises LeftOut where jobs do not have it."""
+        """Return a function that sums up a field over a group, and raises LeftOut if its jobs lack the component."""
         match field:
             case RecordField():
                 return lambda group: group.runtime
@@ -318,7 +318,7 @@ def known_text(field: ComponentField | ScoreField, value: object) -> str:
     """Return an amount or a score as text.
 
     Raises:
-        LeftOut: there is none.
+        LeftOut: the value is missing.
     """
     match field, value:
         case ComponentField(divide_by=divisor), int(amount):
@@ -332,10 +332,10 @@ def known_text(field: ComponentField | ScoreField, value: object) -> str:
 
 
 def kept_level(value: Decimal, name: str) -> Decimal:
-    """Return a benchmark's value that fits APEL's column, which has seven digits before the point.
+    """Return a benchmark's value.
 
     Raises:
-        LeftOut: it does not fit.
+        LeftOut: it does not fit APEL's column, which has seven digits before the point.
     """
     if not (value.is_finite() and 0 <= value < _MOST_LEVEL):
         raise LeftOut(f"{name} is {value:.6g}, not from 0 to {_MOST_LEVEL}: left out")
@@ -343,10 +343,10 @@ def kept_level(value: Decimal, name: str) -> Decimal:
 
 
 def whole_number(text: str, name: str) -> int:
-    """Return a number of processors or nodes.
+    """Read a number of processors or nodes.
 
     Raises:
-        LeftOut: the text is none.
+        LeftOut: the text is not a whole number.
     """
     if not (text.isascii() and text.isdigit() and len(text) < 20):  # noqa: PLR2004 more than any database keeps
         raise LeftOut(f"{name} is {text[:40]!r}, no whole number: left out")

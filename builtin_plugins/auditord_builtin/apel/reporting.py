@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from functools import partial
 
 import msgspec
+from typing_extensions import override
 
 from auditord_builtin.apel import metrics
 from auditord_builtin.apel.config import ApelConfig
@@ -23,7 +24,7 @@ from auditord_hookspecs.query import stopped_within
 from auditord_hookspecs.wording import counted
 
 LISTED = 20
-"""The number of problems of a month that are kept and logged."""
+"""The number of problems of a month that are saved and logged."""
 
 
 class NotReported(AuditordError):
@@ -40,7 +41,7 @@ class Part:
 
     Args:
         name: site and time, for messages.
-        report: brings APEL up to date about it; raises AuditordError if it could not.
+        report: a function that brings APEL up to date; it raises AuditordError if it fails.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Reporter(ABC):
-    """One run of one kind of reports."""
+    """One run of one kind of reports, summaries or individual jobs."""
 
     config: ApelConfig
     context: PluginContext
@@ -58,34 +59,34 @@ class Reporter(ABC):
 
     @abstractmethod
     def begin(self, since: datetime) -> datetime:
-        """Return the instant from which on jobs are reported, where ``publish_since`` is this one."""
+        """Return the time from which on jobs are reported, for this ``publish_since``."""
 
     @abstractmethod
     async def due(self, site: str, since: datetime, *, full: bool) -> Sequence[Part]:
-        """Return the parts to report now, in their order; ``full``: look at all since the beginning."""
+        """Return the parts to report now, in order. ``full``: check everything since the beginning."""
 
     @abstractmethod
     def widened(self, period: Window) -> Window:
-        """Return the period that is reported instead of a part of it."""
+        """Return the smallest period around this one that can be reported."""
 
     @abstractmethod
     def again(self, site: str, period: Window) -> Sequence[Part]:
-        """Return the parts of a period that was widened, changed or not."""
+        """Return all parts of a widened period, changed or not."""
 
     @abstractmethod
     def refuse_other_kind(self, site: str, begin: datetime) -> None:
-        """Return if nothing of the time since ``begin`` was reported as the other kind: APEL would add up both.
+        """Check that nothing since ``begin`` was reported as the other kind: APEL would add up both.
 
         Raises:
             NotReported: something was.
         """
 
     async def publish(self, message: Message) -> str | tuple[Message, Message]:
-        """Publish a message and return its id at the broker; or its halves, if it is too large.
+        """Publish a message and return its id at the broker; or its halves if it is too large.
 
         Raises:
             NotReported: one record alone is too large.
-            AuditordError: it was not taken.
+            AuditordError: the broker did not take it.
         """
         try:
             identity = await self.publisher.publish(message, label(self.context.now(), self.saved.reported.sent))
@@ -98,7 +99,7 @@ class Reporter(ABC):
         return identity
 
     def show_problems(self, subject: str, problems: Sequence[object]) -> None:
-        """Name what is wrong: all of it in a dry run, else the first problems."""
+        """Show all problems in a dry run, else log the first ones."""
         if self.context.dry_run:
             for problem in problems:
                 self.context.show(f"! {problem}")
@@ -110,22 +111,22 @@ class Reporter(ABC):
 
 
 def other_kind(site: str, last: object, then: str, other: str) -> NotReported:
-    """Return the error for a time that was reported as another kind."""
+    """Return the error for a time that was already reported as the other kind."""
     return NotReported(
         f"{site}: until {last} it was reported as {then}, and APEL would add up both: change to {other} from a "
-        "later month on (publish_since), or leave message_type as it was"
+        "later month on (publish_since), or keep the previous message_type"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The report that the store's records make of a month of a site.
+    """The report of a site's month according to the store.
 
     Args:
-        summary: the rows to report, and what cannot be.
-        accelerators: messages in a format of their own, without keys that could be withdrawn.
-        problems: in words.
-        stored: how many jobs there are.
+        summary: the rows to report, and the jobs that they leave out.
+        accelerators: messages in a format without keys, which cannot be withdrawn.
+        problems: as texts.
+        stored: the number of stored jobs.
     """
 
     summary: Summaries
@@ -135,23 +136,23 @@ class Found:
 
     @property
     def digest(self) -> str:
-        """A digest of all that is sent, and of nothing else."""
+        """A digest of everything to send, and of nothing else."""
         held, messages = sorted(row.key for row in self.summary.held), [message.text for message in self.accelerators]
         missing = [(each.submit_host, each.jobs) for each in self.summary.unreported]
-        # Without missing jobs it is the same as that of older versions, or each month would be sent again.
+        # Without missing jobs, keep the digest of older versions, or each month would be sent again.
         content = [self.summary.rows, held, messages, *([missing] if missing else [])]
         return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
 
 
 class SummaryReporter(Reporter):
-    """Reports months: the current and the previous one always, all others if they changed."""
+    """Reports months: always the current and the previous one, and any other that has changed."""
 
     def begin(self, since: datetime) -> datetime:
-        """Return the first month that lies wholly behind ``publish_since``."""
+        """Return the beginning of the first month that lies wholly after ``publish_since``."""
         return first_month(since).start
 
     async def due(self, site: str, since: datetime, *, full: bool) -> Sequence[Part]:
-        """Return the newest first, since an old one that cannot be sent must not be in its way."""
+        """Return the newest month first, so that an old one that cannot be sent does not block it."""
         current = Month.of(self.context.now())
         recent = {current, current.previous}
         months = {*months_from(first_month(since), current)}
@@ -160,7 +161,7 @@ class SummaryReporter(Reporter):
         return [self._part(site, month, always=month in recent) for month in sorted(due, reverse=True)]
 
     def widened(self, period: Window) -> Window:
-        """Whole months of UTC."""
+        """Return the period widened to whole months of UTC."""
         months = whole_months(period.start, min(period.stop, Month.of(self.context.now()).next.start))
         widened = Window(months[0].start, months[-1].next.start)
         if period != widened:
@@ -174,8 +175,8 @@ class SummaryReporter(Reporter):
         months = whole_months(period.start, period.stop)
         return [self._part(site, month, always=True) for month in reversed(months)]
 
+    @override
     def refuse_other_kind(self, site: str, begin: datetime) -> None:
-        """See :class:`Reporter`."""
         days = [date.fromisoformat(text) for text, day in self.saved.site(site).days.items() if day.jobs]
         if since := [day for day in days if day >= begin.astimezone(UTC).date()]:
             raise other_kind(site, max(since), "individual_jobs", "summaries")
@@ -184,10 +185,10 @@ class SummaryReporter(Reporter):
         return Part(f"{site} {month}", partial(self._report, site, month, always=always))
 
     async def _report(self, site: str, month: Month, *, always: bool) -> None:
-        """Bring APEL up to date about one month; ``always``: even if nothing has changed since the last report.
+        """Report one month if it has changed since the last report, or ``always``.
 
         Raises:
-            AuditordError: it could not be made, or not all of it could be sent; what waits is sent by the next run.
+            AuditordError: the report could not be made, or not all of it was sent. The next run sends the rest.
         """
         before = self.saved.month(site, month)
         found = await self._look(site, month, before)
@@ -203,10 +204,10 @@ class SummaryReporter(Reporter):
         await self._send(site, month)
 
     async def _look(self, site: str, month: Month, state: MonthState) -> Found:
-        """Ask the store.
+        """Make the report from the store.
 
         Raises:
-            NotReported: it has nothing any more of a month that was reported.
+            NotReported: the month was reported, and the store has no job of it any longer.
         """
         config, records = self.config, self.context.records
         summary = await summaries(config, records, site, month)
@@ -223,7 +224,7 @@ class SummaryReporter(Reporter):
         return Found(summary, accelerators, problems, stored)
 
     def _plan(self, site: str, month: Month, state: MonthState, found: Found) -> MonthState:
-        """Put the whole report of a month into its outbox, instead of what waited there."""
+        """Put the whole report of a month into its outbox, and replace the messages that waited there."""
         there = {row.key: row for row in unpack(state.there, SummaryRow)}
         rows, missing = found.summary.rows, found.summary.held
         kept = {row.key for row in (*rows, *missing)}
@@ -246,10 +247,10 @@ class SummaryReporter(Reporter):
         return planned if messages else self._closed(planned, outbox)
 
     def _messages(self, site: str, month: Month, gone: Sequence[SummaryRow], found: Found) -> Sequence[Message]:
-        """Zeros go first, so that a key that is another to us and the same to APEL ends with its amounts.
+        """Return the messages. Withdrawn rows go first: APEL may take two keys for one, and must keep the amounts.
 
         Raises:
-            NotReported: APEL would refuse one of them.
+            NotReported: APEL would refuse a message.
         """
         size = self.config.messaging.max_message_size
         sync = sync_message([*gone, *found.summary.counts], size)
@@ -260,7 +261,7 @@ class SummaryReporter(Reporter):
         return messages
 
     async def _send(self, site: str, month: Month) -> None:
-        """Send what waits, each message saved as sent before the next one goes out."""
+        """Send the waiting messages, and save each one as sent before the next is sent."""
         while (outbox := (state := self.saved.month(site, month)).outbox) is not None:
             sent = await self.publish(unpack(outbox.messages[0], Message)[0])
             if isinstance(sent, str):
@@ -272,7 +273,7 @@ class SummaryReporter(Reporter):
             await self.saved.save_month(site, month, done, sent=len(ids) - len(outbox.ids))
 
     def _closed(self, state: MonthState, outbox: Outbox) -> MonthState:
-        """Return the month once nothing waits any more."""
+        """Return the state of a month whose messages have all been sent."""
         return msgspec.structs.replace(
             state,
             there=outbox.rows,

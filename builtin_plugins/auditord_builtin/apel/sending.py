@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.hazmat.primitives.serialization.pkcs7 import PKCS7Options, PKCS7SignatureBuilder
+from typing_extensions import override
 
 from auditord_builtin.apel import metrics
 from auditord_builtin.apel.config import ApelConfig, MessagingConfig
@@ -31,7 +32,7 @@ from auditord_hookspecs.wording import counted
 SigningKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey
 
 SOON: Final = timedelta(days=14)
-"""Less than this left is worth a warning at each run: getting a host certificate takes days."""
+"""Remaining validity below which each run warns: a new host certificate takes days."""
 
 _SHORT_NAMES: Final = {"0.9.2342.19200300.100.1.1": "UID", "1.2.840.113549.1.9.1": "emailAddress"}
 
@@ -40,7 +41,7 @@ _LOOKS_ENCRYPTED: Final = b"pkcs7-mime"
 
 
 class CertificateUnusable(AuditordError):
-    """The certificate or its key cannot be used now; the text names the files and what is wrong.
+    """The certificate or its key cannot be used now; the text names the files and the problem.
 
     Remedy:
         mend or renew the named file, and let the service's user read it.
@@ -49,7 +50,7 @@ class CertificateUnusable(AuditordError):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A certificate, the chain behind it in the same file, and its key; the file is for messages."""
+    """A certificate with its chain, and its key. ``file`` is for messages."""
 
     file: Path
     certificate: x509.Certificate
@@ -58,7 +59,7 @@ class Credentials:
 
     @property
     def subject(self) -> str:
-        """The name as GOCDB has it under *Host DN*: ``/DC=org/O=Example/CN=host.example.org``."""
+        """The name in GOCDB's form (*Host DN*): ``/DC=org/O=Example/CN=host.example.org``."""
         parts = list(self.certificate.subject)
         names = [_SHORT_NAMES.get(part.oid.dotted_string, part.rfc4514_attribute_name) for part in parts]
         values = zip(names, parts, strict=True)
@@ -70,7 +71,7 @@ class Credentials:
         return self.certificate.not_valid_after_utc
 
     def check(self, now: datetime) -> str | None:
-        """Return a warning if the certificate ends soon.
+        """Return a warning if the certificate expires soon, else None.
 
         Raises:
             CertificateUnusable: it has expired, or is not valid yet.
@@ -127,7 +128,7 @@ def _certificates(file: Path) -> list[x509.Certificate]:
 def _private_key(file: Path) -> SigningKey:
     data = _read(file)
     try:
-        with warnings.catch_warnings(action="ignore"):  # about old algorithms, the authority decides about those
+        with warnings.catch_warnings(action="ignore"):  # about old algorithms, which the authority chose
             key = load_pem_private_key(data, password=None)
     except TypeError as error:
         raise CertificateUnusable(
@@ -157,10 +158,9 @@ def _day(moment: datetime) -> str:
 
 
 OpenHttp: TypeAlias = Callable[[HttpOptions], AbstractAsyncContextManager[HttpClient]]
-"""``context.http``."""
 
 MAX_ENCODED: Final = 900_000
-"""Bytes of a message in base64; the broker's limit is 1 MB for all of a message."""
+"""The size limit of a message in base64. The broker's own limit is 1 MB for the whole request."""
 
 _PASSING: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)})
 _DENIED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
@@ -185,7 +185,7 @@ class BrokerRefused(AuditordError):
 
 
 class TokenRefused(BrokerRefused):
-    """The broker does not take the token, or does not any more.
+    """The broker does not accept the token, or no longer does.
 
     Remedy:
         none: a new token is fetched; if that is refused as well, see the certificate.
@@ -205,14 +205,14 @@ class Broker:
     """A topic of an AMS, for clients with certificates.
 
     Args:
-        token_url: answers the client's certificate with a token.
-        publish_url: takes messages.
+        token_url: the address that gives a token for the client's certificate.
+        publish_url: the address that takes messages.
         certificate: PEM file of our own certificate, with its chain.
         key: PEM file of its private key.
         ca: PEM file, or folder with hashed names, of the authorities that may vouch for the broker; None: the system's.
         verify: False trusts any broker.
-        token: a ready one, instead of asking for one.
-        limit: bytes of a message in base64, above which it is not even tried.
+        token: a configured token, which is used instead of fetching one.
+        limit: size limit of a message in base64; a larger one is not sent.
         timeout: of one request.
         retry_waits: seconds before each further attempt after a passing fault.
     """
@@ -259,8 +259,8 @@ class AmsClient:
             url: another topic's address, instead of the broker's ``publish_url``.
 
         Raises:
-            MessageTooLarge: the broker takes no message of this size, or we know that before.
-            BrokerUnavailable: a passing fault, which several attempts did not outlast.
+            MessageTooLarge: the broker takes no message of this size, or it exceeds our own limit.
+            BrokerUnavailable: all attempts failed with a temporary error.
             BrokerRefused: the broker refuses it for another reason.
         """
         data = base64.b64encode(body).decode()
@@ -271,15 +271,15 @@ class AmsClient:
         try:
             return await self._publish(target, content)
         except TokenRefused:
-            self._token = self._broker.token  # it may have been taken back; a second refusal is about us
+            self._token = self._broker.token  # it may have been revoked; a second refusal is final
             return await self._publish(target, content)
 
     async def authenticate(self) -> str:
-        """Return the token: the configured one, else that which the broker gives for our certificate.
+        """Return the configured token, or fetch one with our certificate.
 
         Raises:
-            BrokerUnavailable: a passing fault.
-            BrokerRefused: the broker gives none.
+            BrokerUnavailable: a temporary error.
+            BrokerRefused: the broker gives no token.
         """
         if self._token is None:
             self._token = await self._fetch_token()
@@ -322,7 +322,7 @@ class AmsClient:
 
 @asynccontextmanager
 async def open_broker(broker: Broker, open_http: OpenHttp) -> AsyncGenerator[AmsClient, None]:
-    """Open a client; that the broker is away shows when something is published.
+    """Open a client. It does not connect before the first message.
 
     Raises:
         AuditordError: the TLS files cannot be used.
@@ -363,51 +363,51 @@ def other_topic(url: str, topic: str) -> str:
 
 
 RETRY_WAIT_SECONDS: Final = 5.0
-"""Before the first further attempt; each one after it waits twice as long."""
+"""The wait before the first retry. Each further wait is twice as long."""
 
 
 class Publisher(Protocol):
-    """The destination of messages."""
+    """A destination of messages."""
 
     async def publish(self, message: Message, label: str) -> str:
-        """Hand a message over and return the id that it got there.
+        """Send a message and return its id at the destination.
 
         Raises:
-            MessageTooLarge: it has to be sent in pieces.
-            AuditordError: it was not taken.
+            MessageTooLarge: the message must be split.
+            AuditordError: the message was not taken.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class SignedPublisher:
-    """Signs messages and gives them to the broker; those about accelerators have a URL of their own."""
+class SignedPublisher(Publisher):
+    """Signs messages and sends them to the broker; those about accelerators go to their own topic."""
 
     client: AmsClient
     credentials: Credentials
     accelerators: str | None
 
+    @override
     async def publish(self, message: Message, label: str) -> str:
-        """See :class:`Publisher`."""
         url = self.accelerators if message.text.startswith("{") else None
         return await self.client.publish(sign(message.text, self.credentials), label, url)
 
 
 @dataclass(frozen=True, slots=True)
-class ShowingPublisher:
-    """Shows each message of a dry run as it is before it is signed."""
+class ShowingPublisher(Publisher):
+    """Shows each message of a dry run, before it is signed."""
 
     context: PluginContext
 
+    @override
     async def publish(self, message: Message, label: str) -> str:
-        """See :class:`Publisher`."""
         self.context.show(message.text.removesuffix("\n"))
         return f"dry run, {label}"
 
 
 @asynccontextmanager
 async def open_publisher(config: ApelConfig, context: PluginContext) -> AsyncGenerator[Publisher, None]:
-    """Open the publisher of a run; a dry run needs no certificate, and says what is wrong with it.
+    """Open the publisher of a run; a dry run needs no certificate, but shows problems with it.
 
     Raises:
         CertificateUnusable: the certificate or its key cannot be used.
@@ -451,7 +451,7 @@ def broker_of(messaging: MessagingConfig) -> Broker:
 
 
 def label(now: datetime, number: int) -> str:
-    """Return the name of a message (``empaid``): the form of other senders, with a number that makes it unique."""
+    """Return the name of a message (``empaid``) in the form of other senders; the number makes it unique."""
     return f"{now:%Y%m%d}/{now:%Y%m%d%H%M%S}{number % 1_000_000:06}"
 
 

@@ -21,7 +21,7 @@ _LINE: Final = "{:<24} {:<7} {:>10} {:>10} {:>12} {:>8}  {}"
 
 @dataclass(frozen=True, slots=True)
 class MonthAtApel:
-    """A month of a site: numbers of jobs, and of messages that wait, as of the last look."""
+    """The numbers of jobs and waiting messages of a site's month, as of the last run."""
 
     site: str
     month: str
@@ -34,7 +34,7 @@ class MonthAtApel:
 
 
 def months_at_apel(state: ReportedState, sites: Sequence[str]) -> Iterator[MonthAtApel]:
-    """Yield the saved months of some sites, by their names in GOCDB."""
+    """Yield the saved months of the sites."""
     for site, jobs in ((site, stages(state.sites[site])) for site in sites if site in state.sites):
         for text in sorted({month for month, _ in jobs}):
             month = state.sites[site].months.get(text, MonthState())
@@ -66,7 +66,7 @@ def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
 
 
 async def shown(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:
-    """Yield the messages of a site and month, one after the other, then what was left out and why.
+    """Yield the messages of a site and month, then the problems.
 
     Raises:
         ValueError: the site is not one of ``sites_to_report``.
@@ -123,7 +123,7 @@ _MOST_NOTES: Final = 10
 
 
 async def show_months(context: PanelContext) -> Sequence[PanelPart]:
-    """Return a chart and a table of the jobs of the last months, and the reasons why some are not reported."""
+    """Return the panel: a chart and a table of the last months, and the reasons why jobs are not reported."""
     state = read_state(await context.state())
     if not (sites := state.sites):
         return ["Nothing was reported yet."]

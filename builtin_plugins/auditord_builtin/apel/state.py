@@ -1,7 +1,7 @@
-"""The reported state: for each site and month (or day) what APEL may hold, the last complete report, and what waits.
+"""The reported state: for each site and month (or day), APEL's rows, the last report, and waiting messages.
 
-It is saved before and after each message. A row is saved as *there* before the first message with it goes out, so that
-a crash never leaves a row at APEL that would not be withdrawn.
+It is saved before and after each message. A row is saved in ``there`` before it is first sent, so that every row at
+APEL can be withdrawn, even after a crash.
 """
 
 import base64
@@ -22,7 +22,7 @@ VERSION: Final = 1
 
 
 class Packed(msgspec.Struct, frozen=True, array_like=True):
-    """Rows or messages, which repeat themselves a lot, as compressed JSON in base64; and their number."""
+    """The number of rows or messages, and their JSON, compressed (they repeat themselves a lot) in base64."""
 
     text: str = ""
     size: int = 0
@@ -42,14 +42,14 @@ def unpack(packed: Packed, kind: type[T]) -> Sequence[T]:
 
 
 class Outbox(msgspec.Struct, frozen=True, kw_only=True):
-    """A report of one month of one site that waits to be sent, complete in itself.
+    """A complete report of one month of one site that waits to be sent.
 
     Args:
         digest: of the summary that it reports.
-        jobs: how many that summary has.
-        rows: those that APEL holds once all is sent, without amounts.
-        messages: those not yet acknowledged, in their order.
-        ids: the broker's ids of those that were.
+        jobs: the number of jobs in that summary.
+        rows: the rows that APEL has after all messages, without amounts.
+        messages: the messages that are not acknowledged, in order.
+        ids: the broker's ids of acknowledged messages.
     """
 
     digest: str
@@ -60,13 +60,13 @@ class Outbox(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MonthState(msgspec.Struct, frozen=True, kw_only=True):
-    """One month of one site: ``digest`` to ``acknowledged`` are of the last report that was acknowledged in full.
+    """One month of one site. ``digest`` to ``acknowledged`` describe the last fully acknowledged report.
 
     Args:
         there: the rows that APEL may hold with amounts, without their amounts.
         ids: the broker's ids of its messages.
-        stored: how many jobs the store had at the last look.
-        reportable: how many of them the summary had.
+        stored: the number of stored jobs in the last run.
+        reportable: the number of them in the summary.
         problems: the reasons why others could not be reported.
         outbox: the report that waits.
     """
@@ -87,10 +87,10 @@ class DayState(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         totals: digest of the store's sums when all its jobs were last sent (``figures`` in the saved state).
-        jobs: how many were acknowledged.
-        marks: of each of them, eight bytes; None once they are too old to be kept.
-        stored: how many jobs the store had at the last look.
-        reportable: how many of them could be reported.
+        jobs: the number of acknowledged jobs.
+        marks: eight bytes for each acknowledged job; None when they were dropped.
+        stored: the number of stored jobs in the last run.
+        reportable: the number of them that could be reported.
         settings: a digest of the options with which some of them were left out; None if none were.
     """
 
@@ -103,7 +103,7 @@ class DayState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SiteState(msgspec.Struct, frozen=True, kw_only=True):
-    """One site: summaries by month, individual jobs by day, and the last day (UTC) on which all were looked at."""
+    """One site: summaries by month, individual jobs by day, and the day (UTC) of the last full check."""
 
     looked: date | None = None
     months: Mapping[str, MonthState] = msgspec.field(default_factory=dict[str, MonthState])
@@ -114,8 +114,8 @@ class ReportedState(msgspec.Struct, frozen=True, kw_only=True):
     """All of the state.
 
     Args:
-        since: the last ``publish_since``, for the day on which the option is gone.
-        sent: how many messages were ever published; numbers their labels.
+        since: the last ``publish_since``, in case the option is removed.
+        sent: the number of messages ever published, for their labels.
         sites: by their names in GOCDB.
     """
 
@@ -126,10 +126,10 @@ class ReportedState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_state(state: Any) -> ReportedState:  # Any: the JSON that was saved
-    """Return the state as it was saved.
+    """Return the saved state.
 
     Raises:
-        AuditordError: it is that of a newer version.
+        AuditordError: a newer version of the program saved it.
     """
     if state is None:
         return ReportedState()
@@ -158,11 +158,11 @@ class SavedState:
         return self.site(site).days.get(str(day), DayState())
 
     async def save_month(self, site: str, month: Month, state: MonthState, *, sent: int = 0) -> None:
-        """Save a month, and that so many messages went out."""
+        """Save a month, and add ``sent`` to the number of published messages."""
         await self.save_site(site, sent, months={**self.site(site).months, str(month): state})
 
     async def save_site(self, site: str, sent: int = 0, **changes: Any) -> None:  # Any: fields
-        """Save changes of a site, and that so many messages went out."""
+        """Save changes of a site, and add ``sent`` to the number of published messages."""
         changed = msgspec.structs.replace(self.site(site), **changes)
         await self.save(sites={**self.reported.sites, site: changed}, sent=self.reported.sent + sent)
 

@@ -57,7 +57,7 @@ _SECOND: Final = timedelta(seconds=1)
 
 
 class _Levels:
-    """Levels of benchmarks as whole numbers of one unit: fractions would be reduced with each product and sum.
+    """The values of benchmarks as multiples of one unit, since sums of fractions are slow.
 
     Args:
         levels: all that there are.
@@ -99,7 +99,7 @@ class _Sums:
             self.normalised_cpu += amounts["normalised_cpu"] * level
 
     def result(self, unit: int, description: str | None) -> SummaryRow:
-        """Return the row, where a level of one has so many units."""
+        """Return the row; ``unit`` is the number of units in a benchmark value of one."""
         return msgspec.structs.replace(
             self.row,
             infrastructure_description=description,
@@ -114,7 +114,7 @@ class _Sums:
 
 
 async def summaries(config: ApelConfig, records: Records, site: str, month: Month) -> Summaries:
-    """Sum up the jobs of a site, one of ``sites_to_report``, that ended in a month; records are asked for sums only."""
+    """Sum up the jobs of a site, one of ``sites_to_report``, that ended in a month; the store is only asked for sums."""
     if config.summary_fields is None:
         raise ValueError("a summary needs summary_fields")
     fields = config.summary_fields
@@ -174,7 +174,7 @@ def _added_up(
 
 
 def _row_of(config: ApelConfig, site: str, month: Month, answer: Answer, rows: dict[tuple[str, ...], _Sums]) -> _Sums:
-    """Return the row that an answer belongs to; of several spellings always the same one."""
+    """Return the row to which an answer belongs. Of several spellings of its key, the smallest one counts."""
     row = _row(config, site, month, answer)
     sums = rows.setdefault(row.key, _Sums(row))
     if sums.row is not row:
@@ -213,7 +213,7 @@ def _described(config: ApelConfig, fields: SummaryFields, sums: _Sums, levels: _
 
 
 def _checked(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence[SummaryRow], Sequence[Problem]]:
-    """The rows that APEL takes, those that it would refuse, and why; rows are validated apart only if one is bad."""
+    """Return the rows that APEL takes, those that it would refuse, and why. Validate single rows only if one is bad."""
     if not any(validate(message.text) for message in render(rows)):
         return rows, (), ()
     good: list[SummaryRow] = []
@@ -227,7 +227,7 @@ def _checked(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence
 
 
 def _implausible(sums: _Sums) -> Problem:
-    """Return what is said of the jobs of a row that have an implausible CPU time; they are reported."""
+    """Return the remark on a row's jobs with an implausible CPU time, which are reported all the same."""
     groups = [answer.group for answer in sums.implausible]
     jobs, wall = sum(group.records for group in groups), sum(group.runtime for group in groups)
     stored = sum(answer.stored["cpu"] for answer in sums.implausible)
@@ -274,9 +274,9 @@ _Key: TypeAlias = tuple[str, str, str | None, str | None, int]
 async def accelerator_messages(
     config: ApelConfig, records: Records, site: str, month: Month, most_bytes: int = MOST_BYTES
 ) -> tuple[Sequence[Message], Sequence[Problem]]:
-    """The messages about accelerators of a site and month, and what is left out; none unless ``accelerators`` is set.
+    """Return the messages about accelerators and the problems of a site's month; none unless ``accelerators`` is set.
 
-    ``most_bytes`` are of a message once it is signed and encoded.
+    ``most_bytes`` is the size limit of a message after signing and encoding.
     """
     accelerators, fields = config.accelerators, config.summary_fields
     if accelerators is None or fields is None:

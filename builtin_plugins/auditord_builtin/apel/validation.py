@@ -41,15 +41,15 @@ _JOB: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """One message.
+    """The rules of one message.
 
     Args:
-        longest: how many characters fit, for each field that is known.
-        texts: those of them that are nothing but texts.
+        longest: the size limit of each known field, in characters.
+        texts: the fields that are plain texts.
         whole: fields with whole numbers from 0 on, and the greatest of each.
         by_benchmark: fields such as ``{HEPscore23: 12}``.
-        mandatory: fields that the parser or the database asks for.
-        key: fields of which a record with the same values replaces one before it.
+        mandatory: fields that the parser or the database requires.
+        key: the fields of APEL's key: a record replaces an earlier one with the same values.
     """
 
     longest: Mapping[str, int]
@@ -141,7 +141,7 @@ _ENCRYPTED: Final = re.compile(r"application/(?:x-)?pkcs7-mime", re.IGNORECASE)
 _MOST_LEVEL: Final = Decimal(10**7)
 _LEAST_YEAR: Final = 1970
 _DIGITS: Final = 20
-"""So many have numbers that are too large, and perhaps too long to be read."""
+"""Numbers of this many digits are too large, and perhaps too long to be parsed."""
 
 _REMEMBERED: Final = 100
 
@@ -229,8 +229,8 @@ def validate(message_text: str, now: datetime | None = None) -> Sequence[Problem
     """Return why APEL would refuse the message; empty if it would not.
 
     Args:
-        message_text: as it is signed.
-        now: without it nothing lies in the future.
+        message_text: the text to be signed.
+        now: the current time, to find times in the future; None: do not check that.
     """
     if message_text.startswith("{"):
         return _validate_accelerators(message_text)
@@ -264,7 +264,7 @@ def _validate_accelerators(text: str) -> Sequence[Problem]:
 
 
 def _text_faults(text: str) -> Iterator[str]:
-    # Both searches go through megabytes character by character, for what is hardly ever there.
+    # Both searches are slow, so quick checks come first: messages have megabytes, and matches are rare.
     if not text.replace("\n", "").isprintable() and _ODD.search(text):
         yield "there is a control character in it"
     if "pkcs7" in text.casefold() and _ENCRYPTED.search(text):
@@ -283,7 +283,7 @@ def _block_faults(rules: Rules, block: str, now: datetime | None, seen: set[tupl
     values = {key: value for key, value in pairs if key in _PLAIN_TEXT or value.lower() not in _NULL}
     yield from _Validation(rules, values, now).faults()
     texts = [(name, values.get(name, "None")) for name in rules.key]
-    # Of what is normalised, the benchmark belongs to the key; of a service level, its value does, too.
+    # The key has the benchmark of normalised durations, but both benchmark and value of a service level.
     key = tuple([",".join(_benchmarks(text)) if name in NORMALISED else fold(text) for name, text in texts])
     if key in seen:
         yield "its key is that of a record before it, which it would replace"

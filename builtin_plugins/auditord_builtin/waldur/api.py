@@ -89,7 +89,7 @@ class ServerFailed(Answered):
 
 
 class DateIgnored(WaldurError):
-    """An amount for a month that is over did not arrive there: this Waldur is too old to know dates.
+    """This Waldur ignores dates: an amount for a past month did not arrive in that month.
 
     An old Waldur answers 201 and writes the amount into the current month.
 

@@ -165,7 +165,7 @@ def check(name: object, answer: HttpAnswer, number: int = 1) -> HttpAnswer:
         AccessDenied: 401 or 403.
         Refused: another 4xx.
         ServerFailed: 500.
-        Unreachable: an answer that says "later", in spite of all attempts.
+        Unreachable: 429, or 5xx other than 500, after all attempts.
         InvalidAnswer: another answer. Redirects are not followed: a POST would become a GET.
     """
     if answer.ok:
@@ -243,7 +243,7 @@ def _next_page(answer: HttpAnswer, number: int, request: Request) -> int | None:
     """Return the next page's number from its URL. Behind proxies the URL's host is often wrong.
 
     Raises:
-        InvalidAnswer: pages that do not count up would never end.
+        InvalidAnswer: the next page's number is not larger than this one's.
     """
     if (page := answer.links.get("next")) is None:
         return None
@@ -274,7 +274,7 @@ async def open_client(
     Args:
         config: the address, the offering, the credentials.
         open_http: ``context.http``.
-        show: makes a dry run: gets the text of each request that would write.
+        show: makes a dry run: receives the text of each request that would write.
         observe: receives the status of every attempt, None if there was no answer.
         monotonic: seconds of a clock that is never set.
 

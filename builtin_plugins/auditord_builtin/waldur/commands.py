@@ -132,7 +132,7 @@ class Explanation:
             self.amounts[component] += each
 
     def rounded(self, config: WaldurConfig) -> Mapping[str, Decimal]:
-        """Return the amounts rounded as they are reported."""
+        """Return the amounts with the rounding of reports."""
         return {component: rounded(self.amounts[component]) for component in config.backend_components}
 
 
@@ -178,7 +178,7 @@ async def explain(
     """Show each record behind an amount, and check that their sum is that amount.
 
     Raises:
-        NotExplained: they do not; records came or changed meanwhile.
+        NotExplained: it is not; records were added or changed meanwhile.
     """
     explanation = Explanation()
     async with aclosing(shares(config, records, account, month, as_of=as_of, user=user)) as found:
@@ -320,7 +320,7 @@ def explain_command(
 ) -> None:
     """List the records that the amounts of ACCOUNT, or of USER in it, are made of, with the share of each.
 
-    Times are those of the billing zone, amounts are exact to six places; the sum is rounded as it is reported.
+    Times are those of the billing zone, amounts are exact to six places; the sum is rounded like the reported amount.
     """
     name = context.chosen(KIND, instance)
 
@@ -445,10 +445,10 @@ def _period(config: WaldurConfig, context: PluginContext, month: str | None) -> 
 
 
 class Unfit(WaldurError):
-    """Something must be mended before amounts can be right.
+    """Amounts cannot be right until the failures are repaired.
 
     Remedy:
-        mend what is marked FAIL above the text.
+        repair the lines that are marked FAIL above this text.
     """
 
 
@@ -477,6 +477,6 @@ def diagnose_command(context: CommandContext, instance: str | None, source: str,
         if output == "json":
             write_json(found)
         if failed := sum(finding.severity is Severity.FAILURE for finding in found):
-            raise Unfit(f"{failed} of the above must be mended")
+            raise Unfit(f"{failed} of the checks above failed")
 
     context.run(look)

@@ -198,11 +198,11 @@ def _check_accounts(config: WaldurConfig, resources: Sequence[Resource], used: U
     if nameless:
         yield note("resources", f"without backend_id, never reported: {listed(each.name for each in nameless)}")
     if erred := [account for account, those in by_account.items() if not all(each.takes_usage for each in those)]:
-        yield note("resources", f"in state Erred, of which Waldur takes no usage: {listed(erred)}")
+        yield note("resources", f"in state Erred, for which Waldur takes no usage: {listed(erred)}")
     if left_out := [account for account in by_account if not config.selects(account)]:
         yield note("resources", f"left out by account_prefixes: {listed(left_out)}")
     if twice := [account for account, those in by_account.items() if len(those) > 1]:
-        yield fail("resources", f"several have one backend_id, none of which is reported: {listed(twice)}")
+        yield fail("resources", f"several have the same backend_id, so none is reported: {listed(twice)}")
     if idle := [account for account in by_account if account not in used and config.selects(account)]:
         yield note("resources", f"without usage in the reported months: {listed(idle)}")
     if unknown := [account for account in used if account not in by_account]:
@@ -263,7 +263,7 @@ def _reach(config: WaldurConfig, first: datetime | None, now: datetime) -> Findi
     since = first.astimezone(config.zone).isoformat(timespec="minutes")
     oldest = reported_months(now, config.zone, config.reporting_periods)[0]
     if first > oldest.start:
-        return note("records", f"reach back to {since}: what was before is missing in {oldest}, which is reported")
+        return note("records", f"reach back to {since}: earlier records are missing in {oldest}, which is reported")
     return ok("records", f"reach back to {since}")
 
 

@@ -32,7 +32,7 @@ class NotLoaded(WaldurError):
     """Some months are not complete in Waldur.
 
     Remedy:
-        give the same command again: months that are loaded already stay as they are.
+        run the same command again: months that are already loaded do not change.
     """
 
 
@@ -41,7 +41,7 @@ class History:
     """The months to be loaded, and how.
 
     Args:
-        start: a day of the first month, as ``end`` of the last one.
+        start: any day of the first month; ``end``: any day of the last month.
         accounts: load only these; empty: all.
         delay: a pause between months.
         allow_decrease: amounts may fall.
@@ -89,12 +89,12 @@ async def load_history(
         config: the offering; its token should be one of staff.
         context: the records, or the way to sacct; for a dry run, requests that would write are only printed.
         wanted: the months.
-        say: gets each line of progress.
+        say: receives each line of progress.
         sleep: waits for seconds, between months.
         monotonic: seconds of a clock that is never set.
 
     Raises:
-        NotLoaded: something is not in Waldur, as the lines say.
+        NotLoaded: some months are not complete; the lines of progress say why.
         NothingReported: the offering has no resource.
         AuditordError: nothing could be loaded at all.
     """
@@ -234,7 +234,7 @@ class _Loading:
             totals = ", ".join(f"'{component}': {amount}" for component, amount in outcome.totals.items())
             self._say(f"📤 Submitted usage for resource {name}: {{{totals}}}")
         for component, amount in outcome.lost.items():
-            self._say(f"❌ {name}: nobody is billed for {component} {amount}: Waldur takes no usage of that month")
+            self._say(f"❌ {name}: not billed to any user: {component} {amount}: Waldur takes no usage of that month")
         for problem in outcome.problems:
             self._say(f"❌ {name}: {problem}")
         return [f"{name}: {problem}" for problem in outcome.problems]
@@ -253,7 +253,7 @@ def _conclude(wanted: History, months: Sequence[BillingMonth], failed: Mapping[s
     say(f"❌ Historical usage loading failed for {len(failed)} of {len(months)} months:")
     for name, reasons in failed.items():
         say(f"   {name}: {reasons[0]}" + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""))
-    raise NotLoaded(f"{', '.join(failed)} not complete in Waldur; the same call again loads what is missing")
+    raise NotLoaded(f"{', '.join(failed)} not complete in Waldur; run the same command again to load the rest")
 
 
 TOKEN_VARIABLE = "WALDUR_USER_TOKEN"  # noqa: S105 the name of a variable

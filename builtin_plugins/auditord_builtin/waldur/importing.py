@@ -22,7 +22,7 @@ _DROPPED: Final = {
     "log_shipping": "the daemon logs to standard error or the journal",
 }
 _OFFERING_DROPPED: Final = {
-    "backend_type": "what is reported are records, whatever made them",
+    "backend_type": "the plugin reports records, from any batch system",
     "order_processing_backend": _OTHER_MODE,
     "membership_sync_backend": _OTHER_MODE,
     "username_management_backend": _OTHER_MODE,
@@ -32,7 +32,7 @@ _OFFERING_DROPPED: Final = {
 _PREFIXES: Final = ("customer_prefix", "project_prefix", "allocation_prefix")
 _CHOSEN: Final = (
     "the agent's guide chooses accounts by its prefixes, its code reported every resource of the offering; without this"
-    " all are reported, and auditord waldur diagnose names what is left out"
+    " all are reported. auditord waldur diagnose names the resources that are left out"
 )
 _SETTINGS_DROPPED: Final = {
     **dict.fromkeys(_PREFIXES, "not all prefixes are given, so the agent may have made accounts of any name"),

@@ -27,7 +27,7 @@ class NotReported(WaldurError):
     """Some amounts are not in Waldur.
 
     Remedy:
-        see the reasons in the text; the next run reports what is missing. `auditord waldur diagnose` looks at the
+        see the reasons in the text; the next run reports the missing amounts. `auditord waldur diagnose` looks at the
         causes.
     """
 
@@ -63,7 +63,7 @@ class Summary:
             self._context.log.warning("the offering takes no usage of %s: not reported", ", ".join(missing))
 
     def planned(self, month: PlannedMonth) -> None:
-        """Log what is held back; show it in a dry run."""
+        """Log the held-back resources, or show them in a dry run."""
         self._planned.append(month)
         for held in month.held_back:
             if self._context.dry_run:
@@ -72,7 +72,7 @@ class Summary:
                 self._context.log.warning("%s", held.text)
 
     def written(self, month: BillingMonth, planned: PlannedMonth, outcome: MonthOutcome) -> None:
-        """Show what was written."""
+        """Show how many amounts were written."""
         totals = sum(len(each.totals) for each in outcome.resources)
         users = sum(each.users for each in outcome.resources)
         done = "would be written" if self._context.dry_run else "written"
@@ -91,8 +91,8 @@ class Summary:
         self.closed()
         right = listed([f"{component} {amount}" for component, amount in lost.items()], LISTED)
         self._context.log.error(
-            "%s: Waldur takes nothing more of this month from us, although %s is right: what is missing there is billed"
-            " to nobody until it is loaded with a token of staff (auditord waldur load-history)",
+            "%s: Waldur accepts no more usage of this month from us, although %s is right. The difference is not"
+            " billed until it is loaded with a token of staff (auditord waldur load-history)",
             *(name, right),
         )
 

@@ -22,7 +22,7 @@ class ReportState:
     """The plugin's state as attributes; a dry run keeps nothing.
 
     Attributes:
-        ignores_dates: the version of a Waldur that puts every month into the present one.
+        ignores_dates: the version of a Waldur that writes every month into the current one.
         refused: see :class:`Refusals`.
         amounts: Waldur's amounts of the reported months, by month, resource and component; for the panel.
         probes: see :class:`auditord_builtin.waldur.writing.DateCheck`.

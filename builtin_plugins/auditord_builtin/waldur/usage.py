@@ -29,7 +29,7 @@ from auditord_hookspecs.query import AllOf, Comparison, MetaContainsAny, TimeCom
 from auditord_hookspecs.wording import counted
 
 MADE_UP_FOR: Final = timedelta(days=1)
-"""How long after its end a month is reported again, whatever ``reporting_periods`` says."""
+"""How long after its end a month is still reported, even if ``reporting_periods`` is 1."""
 
 CLOCKS_APART: Final = timedelta(minutes=5)
 """How far the server's clock may be behind ours."""
@@ -131,7 +131,7 @@ async def raw_usage(config: WaldurConfig, records: Records, window: Window, *, a
 
 
 Entry: TypeAlias = tuple[str | None, str | None, Minutes]
-"""Account, user, and what was consumed."""
+"""An account, a user, and the resource-minutes that the user consumed."""
 
 
 def added_up(entries: Iterable[Entry]) -> RawUsage:
@@ -299,7 +299,7 @@ def resource_minutes(config: WaldurConfig, resources: str, elapsed: str) -> Minu
     ``resources`` is such as ``cpu=8,gres/gpu:a100=2,mem=4096M``, ``elapsed`` such as ``32-00:00:00``.
 
     Raises:
-        InvalidRecord: the text of an amount or of the duration is something else.
+        InvalidRecord: an amount or the duration cannot be read.
     """
     minutes = Fraction(quantities.parse_duration(elapsed)) / 60
     return {name: _amount(name, quantities.sub_value(resources, name)) * minutes for name in config.resources}
@@ -325,7 +325,7 @@ class UsageSource:
     """The amounts of an instance's accounts.
 
     Attributes:
-        now: the present instant, one for all that is asked.
+        now: the time at which the source was opened; all questions use it.
         as_of: the time up to which running jobs count. Records learn of a job's end later than sacct does.
     """
 

@@ -85,11 +85,11 @@ class DateCheck:
         """Check the amounts in flight. If one is in its month, this server honours dates.
 
         Args:
-            answered: the server has confirmed the last one; otherwise it may never have arrived.
+            answered: the server has confirmed the last amount; otherwise it may not have arrived.
 
         Raises:
-            DateIgnored: none is; where they are instead they have been taken back.
-            WaldurError: it cannot be known yet.
+            DateIgnored: no amount is in its month. Amounts in the wrong month have been taken back.
+            WaldurError: Waldur could not be asked.
         """
         probes = self._probes
         if not probes:

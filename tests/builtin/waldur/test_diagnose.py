@@ -64,7 +64,7 @@ def test_where_all_is_well(site: Site) -> None:
         "ok    resources   1, of 1 account",
         "ok    users       2 of the offering have a username, 0 have none yet",
         "ok    records     are up to date",
-        f"note  records     {REACH}: what was before is missing in 2026-02, which is reported",
+        f"note  records     {REACH}: earlier records are missing in 2026-02, which is reported",
     ]
     assert site.waldur.asked("POST") == []
     assert [each for each in site.waldur.asked() if each.startswith("OPTIONS")]
@@ -92,7 +92,7 @@ def test_everything_that_can_be_odd(site: Site) -> None:
     site.options["backend_components"] = {**COMPONENTS, "gres/gpu": {"unit_factor": 60}}
     result = site.diagnose()
     assert result.exit_code == 1
-    assert "4 of the above must be mended" in str(result.exception)
+    assert "4 of the checks above failed" in str(result.exception)
     lines = result.output.splitlines()
     for line in (
         "ok    server      Waldur 7.5.0, takes one user at a time",
@@ -102,8 +102,8 @@ def test_everything_that_can_be_odd(site: Site) -> None:
         "note  component   disk: the offering has it, and it is not configured: never reported",
         "ok    resources   4, of 2 accounts",
         "note  resources   without backend_id, never reported: empty",
-        "FAIL  resources   several have one backend_id, none of which is reported: other",
-        "note  resources   in state Erred, of which Waldur takes no usage: acct7",
+        "FAIL  resources   several have the same backend_id, so none is reported: other",
+        "note  resources   in state Erred, for which Waldur takes no usage: acct7",
         "note  resources   without usage in the reported months: other, acct7",
         "note  accounts    with usage and no resource, never reported: acct1",
         "ok    users       1 of the offering have a username, 1 have none yet",
@@ -128,7 +128,7 @@ def test_records_that_reach_back_far_enough(site: Site) -> None:
     assert "ok    records     reach back to 2026-01-31T21:00+00:00" in site.lines()
     site.context.stored = [*site.context.stored, make_record("late", start=NOW, site_id="there")]
     site.options["sites"] = ["here", "there"]
-    missing = "what was before is missing in 2026-02, which is reported"
+    missing = "earlier records are missing in 2026-02, which is reported"
     assert f"note  records     reach back to 2026-03-15T13:00+00:00: {missing}" in site.lines(), "of each site"
 
 
