@@ -114,7 +114,7 @@ class _Sums:
 
 
 async def summaries(config: ApelConfig, records: Records, site: str, month: Month) -> Summaries:
-    """Sum up the jobs of a site, one of ``sites_to_report``, that ended in a month; the store is only asked for sums."""
+    """Sum up a site's jobs that ended in a month. The site is one of ``sites_to_report``; the store only adds up."""
     if config.summary_fields is None:
         raise ValueError("a summary needs summary_fields")
     fields = config.summary_fields

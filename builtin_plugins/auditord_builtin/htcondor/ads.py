@@ -14,7 +14,7 @@ from auditord_hookspecs.mapping import Row
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)[ \t]*=[ \t]*(.*)", re.DOTALL)
 _REFERENCE: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|([A-Za-z_][A-Za-z0-9_]*)', re.DOTALL)
-# A line that ends an ad. A schedd may die within it, and the next ad begins where the line was cut off.
+# A line that ends an ad. If a schedd dies while writing it, the next ad begins in the same line.
 _STARS: Final = b"***"
 _VALUE: Final = rb'(?:-?\d+|"[^"]*")'
 _BANNER: Final = re.compile(
@@ -22,7 +22,7 @@ _BANNER: Final = re.compile(
     rb"(?: \w+ = " + _VALUE + rb")*| [A-Z_]+(?: \w+ ?= ?" + _VALUE + rb")*)?\s*"
 )
 
-# Literals in the form of history files: a quotation mark in a string has a backslash before it, all else is itself.
+# Literals in the form of history files: in a string, only a quotation mark is escaped, by a backslash.
 _STRING: Final = re.compile(r'"((?:[^"]|(?<=\\)")*)"')
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _REAL: Final = re.compile(r"-?[0-9]{1,30}\.[0-9]{1,30}(?:[eE][+-]?[0-9]{1,2})?")
@@ -42,11 +42,11 @@ class Attribute:
     """An attribute of an ad.
 
     Args:
-        name: as it is written; ClassAds know no case.
-        form: of the source: a line of a history file, a literal of JSON, an expression as JSON has it.
-        source: the line, the literal, the expression.
+        name: the name as written. ClassAds ignore case.
+        form: the form of ``source``: a line of a history file, a literal of JSON, or an expression in JSON.
+        source: the line, the literal or the expression.
         text: its text in a row, if it is a literal; empty for undefined and error.
-        refers: the expression in which other attributes may be named; empty for literals.
+        refers: the expression that can name other attributes; empty for literals.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Attribute:
 
 
 Attributes = Mapping[str, Attribute]
-"""By their names in lower case."""
+"""Attributes by lower-case name."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobAd:
-    """One ad of a history: the texts of its columns; if it was refused, those that are literals, all of it and why."""
+    """One ad of a history: the texts of its columns. A refused ad has literal columns, its whole text, the reason."""
 
     row: Row
     text: str = ""
@@ -70,18 +70,18 @@ class JobAd:
 
 
 def references(columns: Sequence[str]) -> list[str]:
-    """Return the names of all attributes that the expressions may look at, each once (and some that are functions)."""
+    """Return the names of the attributes (and some functions) that the expressions use, each once."""
     found = (match[1] for column in columns for match in _REFERENCE.finditer(column))
     return list(dict.fromkeys(name for name in found if name))
 
 
 def is_name(column: str) -> bool:
-    """Return True if a column is an attribute alone."""
+    """Return True if a column is just an attribute."""
     return _NAME.fullmatch(column) is not None
 
 
 def reached(attributes: Attributes, columns: Sequence[str]) -> list[str]:
-    """Return the names, in lower case, of all that the columns refer to, directly or through other attributes."""
+    """Return the lower-case names of everything that the columns refer to, directly or indirectly."""
     found: dict[str, None] = {}
     waiting = [name.lower() for name in references(columns)]
     while waiting:
@@ -94,10 +94,10 @@ def reached(attributes: Attributes, columns: Sequence[str]) -> list[str]:
 
 
 def parse_ad(text: str) -> Attributes:
-    """Return the attributes of an ad in either form: lines of ``Name = expression``, or an object of JSON.
+    """Parse an ad in either form: lines of ``Name = expression``, or an object of JSON.
 
     Raises:
-        InvalidRecord: it is neither, or an attribute comes twice: two ads have run together.
+        InvalidRecord: it has another form, or an attribute twice, because two ads have run together.
     """
     found = _of_json(text) if text.lstrip().startswith("{") else list(map(_of_line, _lines(text)))
     if not found:
@@ -107,9 +107,9 @@ def parse_ad(text: str) -> Attributes:
 
 
 def cut_apart(text: str) -> list[Attributes]:
-    """Return the attributes of each ad that has run together with others, as far as lines can be read.
+    """Return the attributes of each of several ads that have run together, as far as lines can be read.
 
-    A new ad begins where an attribute comes again. The last line before it may hold parts of both ads.
+    A repeated attribute begins a new ad. The line before it can hold parts of both ads.
     """
     ads: list[dict[str, Attribute]] = [{}]
     for line in filter(_LINE.fullmatch, _lines(text)):
@@ -125,7 +125,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _check_unique(names: Sequence[str]) -> None:
-    """Raise InvalidRecord if a name comes twice; ClassAds know no case."""
+    """Raise InvalidRecord if a name comes twice, in any case."""
     if len({name.lower() for name in names}) < len(names):
         counts = Counter(name.lower() for name in names)
         repeated = [name for name in names if counts[name.lower()] > 1]
@@ -142,7 +142,7 @@ def _of_line(line: str) -> Attribute:
 
 
 def literal(expression: str) -> str | None:
-    """Return the text of a literal in the form of history files; None for what must be evaluated."""
+    """Return the text of a literal in the form of history files; None for an expression."""
     if (match := _STRING.fullmatch(expression)) is not None:
         return match[1].replace('\\"', '"')
     if _INTEGER.fullmatch(expression):
@@ -171,7 +171,7 @@ def _of_member(name: str, value: Any) -> Attribute:  # Any: JSON
     if isinstance(value, str) and value.startswith(_MARK):
         expression = value.removeprefix(_MARK).removesuffix(_MARK_END)
         return Attribute(name, "expression", expression, None, expression)
-    # A nested ad is printed by HTCondor's library, too: patterns for scores are written for its form.
+    # HTCondor's library must print a nested ad: patterns for scores expect its form.
     if isinstance(value, list | dict):
         return Attribute(name, "value", value, None)
     text = "" if value is None else str(value)
@@ -179,9 +179,9 @@ def _of_member(name: str, value: Any) -> Attribute:  # Any: JSON
 
 
 def whole_ads(text: bytes) -> int:
-    """Return the size of a history file's beginning that is ads, each with the line that ends it.
+    """Return the size of the complete ads at the beginning of a history file, with the lines that end them.
 
-    The last line that ends an ad may be half written, or cut off.
+    The last such line may be half written, or truncated.
     """
     end = text.rfind(b"\n") + 1
     while (before := text.rfind(b"\n" + _STARS, 0, max(end - 1, 0))) >= 0:
@@ -193,9 +193,9 @@ def whole_ads(text: bytes) -> int:
 
 
 def split_ads(text: bytes) -> Iterator[bytes]:
-    """Yield the ads of a piece of a history file that ends with a line ``*** …``, which follows each ad."""
+    """Yield the ads of a piece of a history file that ends with a line ``*** …``; each ad has such a line."""
     lines: list[bytes] = []
-    for line in text.split(b"\n"):  # and at nothing else: texts may hold other ends of lines
+    for line in text.split(b"\n"):  # split only at this: texts can hold other line ends
         if not (line.startswith(_STARS) and _BANNER.fullmatch(line)):
             lines.append(line)
         elif any(lines):
@@ -204,7 +204,7 @@ def split_ads(text: bytes) -> Iterator[bytes]:
 
 
 def split_json(text: str) -> Iterator[str]:
-    """The objects of what ``-json`` or ``-jsonl`` prints, however deep; what is unbalanced at the end is left out."""
+    """Return the objects in the output of ``-json`` or ``-jsonl``, of any depth, without an incomplete last one."""
     depth = start = 0
     for token in _JSON_TOKEN.finditer(text):
         if token[0] == "{":
@@ -221,7 +221,7 @@ WALL_CLOCK: Final = "RemoteWallClockTime"
 FIRST_START: Final = "JobStartDate"
 
 MEMORY: Final = "ResidentSetSize"
-"""Missing or zero until a running job has been looked at for the first time."""
+"""Missing or zero until a running job has first been measured."""
 
 ID_COLUMNS: Final = (
     *("GlobalJobId", "ClusterId", "ProcId", "JobStatus", "JobUniverse", "NumJobStarts", "NumShadowStarts"),
@@ -234,7 +234,7 @@ _AT: Final = " at "
 
 
 def job_name(ad: JobAd, *, epochs: bool) -> str:
-    """Return the job, with ``epochs`` its run; a job number that begins again has another time of submission in it."""
+    """Return the name of the job, with ``epochs`` of its run. A reused job number has another submission time in it."""
     job = ad.row.get("GlobalJobId")
     if job is None:
         content = ad.text or repr(sorted(ad.row.items()))
@@ -243,19 +243,19 @@ def job_name(ad: JobAd, *, epochs: bool) -> str:
 
 
 def ad_name(ad: JobAd, *, epochs: bool) -> str:
-    """Return the ad: the job and when it was written."""
+    """Return the name of the ad: the job, and when the ad was written."""
     return f"{job_name(ad, epochs=epochs)}{_AT}{ad.row.get('EnteredCurrentStatus', '')}"
 
 
 def without_time(name: str) -> str:
-    """Return the job of an ad's name; checkpoints of before 0.2 hold names of jobs."""
+    """Return the name of an ad's job. Checkpoints of versions before 0.2 hold names of jobs."""
     return name.rpartition(_AT)[0]
 
 
 def since(name: str, *, epochs: bool) -> str:
-    """Return the expression that is true for the ad of this name alone.
+    """Return the expression that is true only for the ad with this name.
 
-    The identity comes first: the rest is not evaluated then, of ads of others, who may have written anything there.
+    The identity comes first, so that the rest is not evaluated for other ads, whose content users wrote.
     """
     rest, at, moment = name.rpartition(_AT) if _AT in name else (name, "", "")
     job, _, run = rest.rpartition(_RUN) if epochs else (rest, "", "")
@@ -269,7 +269,7 @@ def since(name: str, *, epochs: bool) -> str:
 
 
 def can_stop(name: str) -> bool:
-    """Return True if :func:`since` can be said of this ad."""
+    """Return True if :func:`since` works for this ad."""
     moment = name.rpartition(_AT)[2] if _AT in name else ""
     return not name.startswith("unnamed ") and name.isprintable() and (not moment or moment.isdecimal())
 
@@ -279,7 +279,7 @@ _NOTHING: Final = frozenset({"undefined", "error", ""})
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """The output of condor_history: jobs, the newest first, and unreadable lines that belong to none."""
+    """The output of condor_history: jobs, the newest first, and unreadable lines."""
 
     ads: Sequence[JobAd]
     unreadable: Sequence[str] = ()
@@ -289,7 +289,7 @@ def parse_separated(output: bytes, columns: Sequence[str], word: str) -> Printed
     """Cut the output of ``-af "word" column "word" … column "word"`` into rows.
 
     Raises:
-        CommandFailed: the output is not whole, or something else.
+        CommandFailed: the output is truncated, or has another form.
     """
     first, *chunks = output.decode(errors="replace").split(word)
     width = len(columns) + 1
@@ -316,10 +316,10 @@ def _row(columns: Sequence[str], values: Sequence[str]) -> Row:
 
 
 def cut_json(output: bytes) -> list[str]:
-    """Return the ads of what ``-json`` prints, a list; nothing at all is no answer.
+    """Return the ads in the output of ``-json``, a list. Empty output is an error.
 
     Raises:
-        CommandFailed: the output is not whole, or something else.
+        CommandFailed: the output is truncated, or has another form.
     """
     text = output.decode(errors="replace").strip()
     if not text.startswith("["):
@@ -330,10 +330,10 @@ def cut_json(output: bytes) -> list[str]:
 
 
 def cut_json_lines(output: bytes) -> list[str]:
-    """Return the ads of what ``-jsonl`` prints, one per line.
+    """Return the ads in the output of ``-jsonl``, one per line.
 
     Raises:
-        CommandFailed: the output is not whole, or something else.
+        CommandFailed: the output is truncated, or has another form.
     """
     if output and not output.endswith(b"\n"):
         raise _cut_off(output)
@@ -341,7 +341,7 @@ def cut_json_lines(output: bytes) -> list[str]:
 
 
 def _cut(text: str, between: set[str], output: bytes) -> list[str]:
-    """Return the objects, if nothing but the given texts stands between them."""
+    """Return the objects, if only the given texts stand between them."""
     ads, done = list[str](), 0
     for ad in split_json(text):
         start = text.index(ad, done)

@@ -39,10 +39,10 @@ _JOB_ID: Final = re.compile(r"\d+(\.\d+)?")
 
 
 async def collect(config: HTCondorConfig, context: CollectorContext) -> AsyncIterator[Batch]:
-    """Account for the jobs that left the queue since the last run, or ended within the window to collect again.
+    """Collect the jobs that left the queue since the last run, or ended within the window to collect again.
 
     Raises:
-        CommandFailed: a schedd did not do what it should; the others were read, and it is asked again by the next run.
+        CommandFailed: a schedd failed. The others were read, and the next run asks it again.
         AuditordError: the checkpoint or a history file cannot be read.
     """
     with Evaluator() as evaluator:
@@ -77,10 +77,10 @@ async def _collect_schedds(source: Source) -> AsyncIterator[Batch]:
 async def _collect_schedd(
     source: Source, schedd: str, checkpoint: Checkpoint
 ) -> AsyncIterator[tuple[Batch, Checkpoint]]:
-    """Yield the batches of one schedd, each with the checkpoint that holds after it.
+    """Yield the batches of one schedd, each with the checkpoint after it.
 
     Raises:
-        CommandFailed: it failed, or its answer may have a gap.
+        CommandFailed: the schedd failed, or its answer may have a gap.
     """
     config, context = source.config, source.context
     if context.job is not None:
@@ -95,11 +95,11 @@ async def _collect_schedd(
             raise CommandFailed(answer.doubt)
         return
     position = checkpoint.schedds.get(schedd)
-    if position is None:  # the first run fixes the beginning, even if nothing can be read yet
+    if position is None:  # the first run fixes the beginning, even if it reads nothing
         position = Position(config.earliest_datetime or context.now())
         checkpoint = checkpoint.with_schedd(schedd, position)
         yield checkpoint.batch(), checkpoint
-    now = context.now()  # before the answer: what comes later is new to it
+    now = context.now()  # before the answer, so that later ads count as new
     answer = await read_new(source, schedd, position)
     if answer.replaced and not answer.doubt:
         context.log.warning(
@@ -114,7 +114,7 @@ async def _collect_schedd(
 
 
 def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
-    """Return the schedds to ask; the empty text is the local history."""
+    """Return the schedds to ask. An empty text stands for the local history."""
     schedds = config.schedd_names or ("",)
     if job is None:
         return schedds
@@ -126,7 +126,7 @@ def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
 
 
 async def _classified(source: Source, answer: Answer, ads: Sequence[JobAd]) -> AsyncIterator[Batch]:
-    """Batches of the ads, the oldest first; none if there is nothing to say."""
+    """Yield batches of the ads, the oldest first; none if there is nothing to report."""
     if answer.unreadable:
         yield await classify(source, (), answer.unreadable)
     oldest_first = most_complete_first(source.config, list(reversed(ads)))
@@ -135,18 +135,18 @@ async def _classified(source: Source, answer: Answer, ads: Sequence[JobAd]) -> A
 
 
 def list_jobs(config: HTCondorConfig, context: CollectorContext) -> AsyncIterator[Batch]:
-    """List the jobs of the window as they are collected again.
+    """List the window's jobs, as they would be collected again.
 
     Raises:
-        AuditordError: files of single jobs are removed once they are read, and so no history.
+        AuditordError: files of single jobs are removed after reading, so they are no history.
     """
     if config.per_job_history_dir is not None:
-        raise AuditordError("per_job_history_dir holds what is not read yet, and no history: name history_paths")
+        raise AuditordError("per_job_history_dir holds only unread jobs, not a history: set history_paths")
     return collect(config, context)
 
 
 async def reach(config: HTCondorConfig, context: CollectorContext) -> Reach:
-    """Tell since when the collector was to read jobs; how far histories go back shows in their first job."""
+    """Return since when the collector was to read jobs. A history's own reach shows in its first job."""
     if context.checkpoint is None:
         return Reach(collects=config.earliest_datetime or context.now())
     checkpoint = restore(context.checkpoint, Checkpoint)
@@ -155,7 +155,7 @@ async def reach(config: HTCondorConfig, context: CollectorContext) -> Reach:
 
 
 async def check(config: HTCondorConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Look at condor_history, or at the files that are read instead."""
+    """Check condor_history, or the files that are read instead."""
     if config.per_job_history_dir is not None:
         yield check_folder(config.per_job_history_dir, "is PER_JOB_HISTORY_DIR set, and does this user own the folder?")
     for path in config.history_paths:

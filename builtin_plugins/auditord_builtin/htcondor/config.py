@@ -1,4 +1,4 @@
-"""The options of an HTCondor collector, named as AUDITOR names them wherever they mean the same."""
+"""The options of an HTCondor collector. They have AUDITOR's names where they mean the same."""
 
 import re
 from datetime import timedelta
@@ -88,12 +88,12 @@ class HTCondorConfig(RunConfig):
     start_keys: tuple[str, ...] = Field(
         default=("LastMatchTime", "JobCurrentStartDate", "JobStartDate"),
         min_length=1,
-        description="Attributes of which the first that is known says when a job began.",
+        description="Attributes with the start of a job. The first known one counts.",
     )
     stop_keys: tuple[str, ...] = Field(
         default=("CompletionDate", "EpochWriteDate", "EnteredCurrentStatus"),
         min_length=1,
-        description="Attributes of which the first that is known and not 0 says when it ended.",
+        description="Attributes with the end of a job. The first one that is known and not 0 counts.",
     )
     runtime: Literal["wall", "remote_wall_clock_time"] = Field(
         default="wall",
@@ -129,18 +129,18 @@ class HTCondorConfig(RunConfig):
 
     @cached_property
     def cpu_times(self) -> frozenset[str]:
-        """The CPU times of which every component is optional, so that a record may lack them."""
+        """The CPU times, if all components made from them are optional, so that a record may lack them."""
         rules = [rule for rule in self.components if rule.key is not None and _CPU_TIME.search(rule.key)]
         return frozenset(rule.key or "" for rule in rules) - {rule.key for rule in rules if not rule.optional}
 
     @cached_property
     def never_zero(self) -> frozenset[str]:
-        """The components whose zero means that the job was never looked at: every job needs memory."""
+        """The components for which zero means that the job was never measured: every job needs memory."""
         return frozenset(rule.name for rule in self.components if _MEMORY.search(rule.key or ""))
 
     @property
     def columns(self) -> list[str]:
-        """The attributes and expressions that the rules look at."""
+        """The attributes and expressions that the rules use."""
         wanted = (*self.start_keys, *self.stop_keys, *self.user_keys, *self.group_keys)
         return list(dict.fromkeys((*wanted, *columns(self.sites, self.meta, self.components))))
 

@@ -39,12 +39,12 @@ from auditord_hookspecs.outcomes import Converted, Outcome, Outcomes, Skipped, r
 from auditord_hookspecs.wording import counted
 
 _ON_SUBMIT_HOST: Final = frozenset({"7", "12"})
-"""Universes scheduler (DAGMan) and local: such a job runs beside the schedd and holds no slot."""
+"""The universes scheduler (DAGMan) and local: their jobs run beside the schedd and hold no slot."""
 
 _SCIENTIFIC: Final = re.compile(r"[+-]?\d{1,30}(\.\d{1,30})?[eE][+-]?\d{1,2}")
 
 _A_WHILE: Final = timedelta(minutes=1)
-"""A job that runs for so long is looked at, and uses CPU time."""
+"""A job that runs for this long is measured, and uses CPU time."""
 
 _NOT_MEASURED: Final = "no CPU time was measured: it is zero, and ResidentSetSize knows no memory"
 
@@ -53,16 +53,16 @@ _EPOCH_STOP: Final = "EpochWriteDate"
 
 
 def ended_at(config: HTCondorConfig, row: Row) -> datetime | None:
-    """Return the end of the job: HTCondor says 0 or nothing where it does not know, and 1970 is never meant.
+    """Return the end of the job, or None if it is unknown: HTCondor then says 0 or nothing.
 
     Raises:
-        InvalidRecord: the end is no time.
+        InvalidRecord: the end cannot be read.
     """
     return _first_instant(row, (_EPOCH_STOP, *config.stop_keys) if config.epochs else config.stop_keys)
 
 
 def ended_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
-    """Return True if the job was over before; not if its end is unknown or unreadable: its conversion says so."""
+    """Return True if the job ended before a time; False if its end is unknown, or cannot be read."""
     try:
         end = ended_at(config, ad.row)
     except InvalidRecord:
@@ -71,7 +71,7 @@ def ended_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
 
 
 def ended_within(config: HTCondorConfig, ad: JobAd, window: Window) -> bool:
-    """Return True if the job ended within the window; also if its end is unknown or unreadable."""
+    """Return True if the job ended within the window, or its end is unknown or unreadable."""
     try:
         end = ended_at(config, ad.row)
     except InvalidRecord:
@@ -99,7 +99,7 @@ def _instant(key: str, seconds: Decimal) -> datetime:
 
 
 def convert_ad(config: HTCondorConfig, ad: JobAd) -> Outcome:
-    """Classify one ad; never raises for what it holds."""
+    """Convert one ad. It raises for no content of the ad."""
     if ad.reason is not None:
         return Quarantined(job_name(ad, epochs=config.epochs), {"ad": ad.text}, ad.reason)
     try:
@@ -123,7 +123,7 @@ def _reason_to_skip(config: HTCondorConfig, row: Row) -> str | None:
         return "filtered out"
     if row.get("JobUniverse") in _ON_SUBMIT_HOST:
         return "ran on the submit host (scheduler or local universe)"
-    # NumJobStarts stays 0 also where the shadow or the node was lost too early.
+    # NumJobStarts also stays 0 if the shadow or the node was lost too early.
     not_executed = row.get("NumJobStarts") == "0" and EXECUTED not in row and _wall_clock(row) <= 0
     if _began_at(config, row) is None or not_executed:
         return "never started"
@@ -131,7 +131,7 @@ def _reason_to_skip(config: HTCondorConfig, row: Row) -> str | None:
 
 
 def _wall_clock(row: Row) -> Decimal:
-    """Seconds that all runs of the job took together; 0 where HTCondor does not know."""
+    """Return the seconds of all runs of the job together; 0 if HTCondor does not know."""
     return parse_number(_plain(row[WALL_CLOCK])) if WALL_CLOCK in row else Decimal(0)
 
 
@@ -154,15 +154,15 @@ def _converted(config: HTCondorConfig, row: Row) -> Converted:
         ),
         meta={**labels.meta, **dict.fromkeys(config.site_labels, site), **owners.meta},
     )
-    # A job is once in the history: its id with another start time is a contradiction to look at, and no other run.
+    # A job is in the history once. Its id with another start time is a contradiction to report, not another run.
     return Converted(record, left_out)
 
 
 def _times(config: HTCondorConfig, row: Row) -> tuple[datetime | None, datetime | None]:
-    """Start and stop of the record.
+    """Return start and stop of the record.
 
-    By ``RemoteWallClockTime``, which is of all runs together, it begins with the first run, so that it never ends in
-    the future. Where HTCondor does not know that time, the formula of AUDITOR counts.
+    With ``RemoteWallClockTime``, the sum of all runs, the record begins with the first run, so that it never ends in
+    the future. If HTCondor does not know that time, AUDITOR's formula applies.
     """
     start, stop = _began_at(config, row), ended_at(config, row)
     seconds = _wall_clock(row) if config.runtime == "remote_wall_clock_time" else Decimal(0)
@@ -173,10 +173,10 @@ def _times(config: HTCondorConfig, row: Row) -> tuple[datetime | None, datetime 
 
 
 def _amounts(config: HTCondorConfig, row: Row, lasted: timedelta) -> Row:
-    """Return the row with numbers as the grammar wants them, and without a CPU time that was not measured.
+    """Return the row with numbers in the grammar's form, and without an unmeasured CPU time.
 
-    That stays zero where the shadow or the node was lost before the job was looked at for the first time, and nothing
-    is known of its memory then. A job that only sleeps has a memory.
+    The CPU time stays zero if the shadow or the node was lost before the job was first measured; its memory is unknown
+    then. A job that only sleeps has a memory.
     """
     plain = _with_plain_numbers(config, row)
     if lasted < _A_WHILE or not (is_missing(plain.get(MEMORY, "")) or is_zero(plain[MEMORY])):
@@ -186,9 +186,9 @@ def _amounts(config: HTCondorConfig, row: Row, lasted: timedelta) -> Row:
 
 
 def _with_plain_numbers(config: HTCondorConfig, row: Row) -> Row:
-    """Return the row with numbers as the grammar wants them: ``1.5E+03`` is 1500, and nan or inf is no statement.
+    """Return the row with numbers in the grammar's form: ``1.5E+03`` is 1500, and nan and inf are missing.
 
-    Only of what is read as a number: a user may be called 1e5.
+    Only columns that are read as numbers change: a user may be called 1e5.
     """
     keys = {rule.key for rule in config.components} | {
         score.key for rule in config.components for score in rule.scores if score.matches is None
@@ -204,30 +204,32 @@ def _plain(text: str) -> str:
 
 
 def convert(config: HTCondorConfig, raw: Any) -> Record | Produced | None:  # Any: JSON from the quarantine
-    """Try a quarantined job again under today's configuration; None if it makes no record now.
+    """Convert a quarantined job again with the current configuration; None if it makes no record.
 
     Raises:
-        InvalidRecord: what is still wrong.
+        InvalidRecord: the job still cannot be converted.
     """
     return retried(convert_ad(config, _ad_from_raw(config, raw)))
 
 
 def _ad_from_raw(config: HTCondorConfig, raw: Any) -> JobAd:  # Any: JSON from the quarantine
     if "row" in raw:
-        wanted = wanted_columns(config)  # before 0.2 nothing was noted of what was asked for
-        asked = {MEMORY, *raw.get("asked", wanted)}  # nothing needs to know the memory
+        wanted = wanted_columns(config)  # versions before 0.2 did not note the columns
+        asked = {MEMORY, *raw.get("asked", wanted)}  # no rule needs the memory
         if missing := [repr(column) for column in wanted if column not in asked]:
             raise InvalidRecord(f"{', '.join(missing)} was not asked for then; retry asks for this job again")
         return JobAd(dict(raw["row"]))
     with Evaluator() as evaluator:
         ad = read_ad(evaluator, str(raw.get("ad") or raw.get("line")), wanted_columns(config))
-    if "ad" not in raw and "GlobalJobId" not in ad.row:  # versions before 0.2 took some whole ads for such lines
+    if (
+        "ad" not in raw and "GlobalJobId" not in ad.row
+    ):  # versions before 0.2 took some complete ads for unreadable lines
         raise InvalidRecord("this is no job but output that belongs to none; discard it")
     return ad
 
 
 def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
-    """Return the job of a quarantined ad, at whichever schedd has it; None for output that belongs to none."""
+    """Return the job of a quarantined ad, of any schedd; None for unreadable output."""
     try:
         row = raw["row"] if "row" in raw else literals(parse_ad(str(raw.get("ad"))), ID_COLUMNS)
         return JobChoice(f"{row['ClusterId']}.{row['ProcId']}")
@@ -236,7 +238,7 @@ def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
 
 
 REMEMBERED: Final = timedelta(days=8)
-"""The memory of an ad that has been dealt with; after that it may be sent again, which changes nothing."""
+"""How long a handled ad is remembered. After that it may be sent again, which changes nothing."""
 
 _COUNTED: Final = " counted"
 _SEVERAL: Final = (
@@ -247,16 +249,16 @@ _AGAIN: Final = "stands in the history again, and says less"
 
 @dataclass
 class _Jobs(Outcomes):
-    """The outcomes of jobs; those that stand in the history several times, and those that made a record."""
+    """The outcomes of jobs, the jobs that the history has several times, and those that made a record."""
 
     several: list[str] = field(default_factory=list[str])
     counted: set[str] = field(default_factory=set[str])
 
 
 async def classify(source: Source, ads: Sequence[JobAd], unreadable: Sequence[str] = ()) -> Batch:
-    """Return a batch of all that is new among the ads, without a checkpoint.
+    """Return a batch of all new ads, without a checkpoint.
 
-    When a period or a job is collected again, all of it is new.
+    When a period or a job is collected again, all ads count as new.
     """
     config, context = source.config, source.context
     jobs = _by_job(config, ads)
@@ -265,7 +267,7 @@ async def classify(source: Source, ads: Sequence[JobAd], unreadable: Sequence[st
     named = {ad_name(ad, epochs=config.epochs) for ad in ads}
     wanted = [*named, *jobs, *(f"{job}{_COUNTED}" for job in jobs), *broken]
     known = frozenset[str]() if source.again else await context.seen(wanted)
-    # In a thread: thousands of ads take seconds, in which the daemon has requests to answer.
+    # In a thread, since thousands of ads take seconds, and the daemon must answer requests meanwhile.
     outcomes = await to_thread.run_sync(_convert_all, source, jobs, known)
     outcomes.quarantined += [each for key, each in broken.items() if key not in known]
     if outcomes.several:
@@ -276,7 +278,7 @@ async def classify(source: Source, ads: Sequence[JobAd], unreadable: Sequence[st
 
 
 def most_complete_first(config: HTCondorConfig, ads: Sequence[JobAd]) -> list[JobAd]:
-    """The ads in their order, but all of one job together, the one that says most first; of equals, the oldest."""
+    """Return the ads in order, but those of one job together, the most complete first, and of equals the oldest."""
     return [ad for group in _by_job(config, ads).values() for ad in group]
 
 
@@ -294,7 +296,7 @@ def _convert_all(source: Source, jobs: Mapping[str, Sequence[JobAd]], known: Col
     for job, ads in jobs.items():
         if job in known:
             continue
-        # A history that is read by two names holds each ad twice: of one name the first counts.
+        # A history that is read under two names holds each ad twice. The first of each name counts.
         by_name = {name: ad for ad in reversed(ads) if (name := ad_name(ad, epochs=epochs)) not in known}
         new = list(by_name.values())[::-1]
         if len(new) > 1 or (new and f"{job}{_COUNTED}" in known):
@@ -306,7 +308,7 @@ def _convert_all(source: Source, jobs: Mapping[str, Sequence[JobAd]], known: Col
 def _convert_job(
     config: HTCondorConfig, outcomes: _Jobs, job: str, ads: Sequence[JobAd], known: Collection[str]
 ) -> None:
-    """Add the outcome of a job: of several ads one makes its record, the record store lists how the others differ."""
+    """Add the outcome of a job. One of several ads makes its record; the store lists how the others differ."""
     found = [convert_ad(config, ad) for ad in ads]
     added: list[Outcome] = [one for one in found if isinstance(one, Converted)]
     if added:
@@ -319,7 +321,7 @@ def _convert_job(
 
 
 def wanted_again(source: Source, ads: Iterable[JobAd]) -> Sequence[JobAd]:
-    """Return those of the ads that are to be collected again: one job's, or a period's."""
+    """Return the ads of the job or period to collect again."""
     job, window = source.context.job, source.context.window
     if job is not None:
         numbered = ((ad, ad.row.get("ClusterId"), ad.row.get("ProcId")) for ad in ads)

@@ -1,8 +1,8 @@
-"""From the text of an ad to the row of its columns; expressions are evaluated in a child process.
+"""Evaluate the columns of ads, in a child process where they are expressions.
 
-Users write them: functions such as ``evalInEachContext`` recurse without end, deep chains of attributes take
-exponential time. So HTCondor's library never runs in the daemon's own process: the child has limits of time and memory,
-is started when the first ad needs it and again when an ad has ended it, and that ad alone is refused.
+Users write expressions: functions such as ``evalInEachContext`` recurse without end, and deep chains of attributes take
+exponential time. So HTCondor's library never runs in the daemon's own process. The child has limits of time and memory.
+It is started for the first ad that needs it, and again after an ad has crashed it; only that ad is refused.
 """
 
 import json
@@ -23,19 +23,20 @@ from auditord_hookspecs import AuditordError, InvalidRecord
 from auditord_hookspecs.mapping import Row
 
 CPU_SECONDS: Final = 2.0
-"""For one ad; an honest one takes less than a millisecond."""
+"""The CPU limit for one ad. A harmless ad takes less than a millisecond."""
 
 MEMORY: Final = 512 * 1024**2
-"""Bytes of address space; the library itself takes about 100 MB."""
+"""The limit of address space in bytes. The library itself takes about 100 MB."""
 
 _PATIENCE: Final = 120.0
-"""Seconds of real time; the limit of CPU time comes first, unless the child does nothing at all."""
+"""The limit of real time in seconds. The CPU limit ends a busy child earlier."""
 
 _ENDS_WITHIN: Final = 5.0
-"""Seconds that a child may take to end after its pipes have."""
+"""Seconds for a child to end after its pipes were closed."""
 
 _ATTEMPTS: Final = 2
-"""An ad is at fault if it ends two children: one may have been ended by something else, such as a lack of memory."""
+"""An ad is refused after it ended this many children. One child may have ended for another reason, such as low memory.
+"""
 
 _PROGRAM: Final = Path(__file__).with_name("evaluation_child.py")
 _MISSING: Final = "this needs HTCondor's classad2: pip install 'auditord[htcondor]'"
@@ -43,7 +44,7 @@ _MISSING: Final = "this needs HTCondor's classad2: pip install 'auditord[htcondo
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One ad's expressions to evaluate, and what they refer to.
+    """One ad's expressions to evaluate, and the attributes that they refer to.
 
     Args:
         columns: the expressions.
@@ -59,7 +60,7 @@ class Request:
 
 
 class Evaluator:
-    """A child process that evaluates; use it as a context manager, from one thread at a time."""
+    """A child process that evaluates expressions. Use it as a context manager, from one thread at a time."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -71,15 +72,15 @@ class Evaluator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._closed = True  # a thread that was left behind starts no other one
+        self._closed = True  # an abandoned thread must not start another child
         self._end()
 
     def evaluate(self, request: Request) -> Sequence[str]:
-        """Return the texts of the columns; the empty text for what is undefined, or an error.
+        """Return the texts of the columns; an empty text for undefined or error.
 
         Raises:
             InvalidRecord: the ad cannot be evaluated, or ended the child.
-            AuditordError: there is no child to be had.
+            AuditordError: no child can be started.
         """
         line, ended = json.dumps(asdict(request)).encode() + b"\n", ""
         for _ in range(_ATTEMPTS):
@@ -120,7 +121,7 @@ class Evaluator:
         return child
 
     def _end(self) -> str:
-        """End the child, and say what had become of it."""
+        """End the child, and return how it ended."""
         child, self._child = self._child, None
         if child is None:
             return ""
@@ -130,7 +131,7 @@ class Evaluator:
             child.kill()
             code = child.wait()
         for pipe in _pipes(child):
-            with suppress(OSError):  # what was not written any more
+            with suppress(OSError):  # ignore unwritten data
                 pipe.close()
         return _ending(code)
 
@@ -142,7 +143,7 @@ def _pipes(child: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _answer(stdout: IO[bytes]) -> Mapping[str, Any]:  # Any: JSON
-    """Return the child's answer; nothing if it has ended, or says nothing."""
+    """Return the child's answer; empty if the child has ended, or does not answer."""
     poll = select.poll()
     poll.register(stdout, select.POLLIN)
     line = stdout.readline() if poll.poll(_PATIENCE * 1_000) else b""
@@ -158,10 +159,10 @@ def _ending(code: int) -> str:
 
 
 def read_ad(evaluator: Evaluator, text: str, columns: Sequence[str]) -> JobAd:
-    """Return the ad with its row; refused, and kept whole, if it is none or cannot be evaluated.
+    """Return the ad with its row. An invalid ad is refused, with its whole text.
 
     Raises:
-        AuditordError: nothing can be evaluated at all.
+        AuditordError: no child can be started.
     """
     known: Row = {}
     try:
@@ -175,21 +176,21 @@ def read_ad(evaluator: Evaluator, text: str, columns: Sequence[str]) -> JobAd:
 def read_ads(evaluator: Evaluator, text: str, columns: Sequence[str]) -> list[JobAd]:
     """Return the ad of a text from a history file, or several refused ones that have run together.
 
-    Each refused ad keeps the whole text: a part alone could make a record that lacks something.
+    Each refused ad keeps the whole text, since a part alone could make an incomplete record.
 
     Raises:
-        AuditordError: nothing can be evaluated at all.
+        AuditordError: no child can be started.
     """
     ad = read_ad(evaluator, text, columns)
     parts = [] if ad.reason is None else cut_apart(text)
     if len(parts) < 2:  # noqa: PLR2004 two ads
         return [ad]
-    reason = f"an ad was cut off, and the next one goes on in its place: {ad.reason}"
+    reason = f"an ad was truncated, and the next one begins in its place: {ad.reason}"
     return [replace(ad, row=literals(part, columns), reason=reason) for part in parts]
 
 
 def literals(attributes: Attributes, columns: Sequence[str]) -> Row:
-    """Return the texts of the columns that are attributes and literals."""
+    """Return the texts of the columns that are literal attributes."""
     found = {column: attributes[column.lower()].text for column in columns if column.lower() in attributes}
     return {column: text for column, text in found.items() if text}
 

@@ -1,7 +1,7 @@
-"""Evaluates ClassAds in a process of its own, with limits: some that users write end or occupy HTCondor's library.
+"""Evaluates ClassAds in a process of its own, with limits, since users' expressions can crash or block the library.
 
 Run by its path with two numbers, seconds of CPU for each request and bytes of memory. It reads requests and writes
-answers, one line of JSON each. It imports nothing of auditord, so that it starts fast: ads that end it cost a start.
+answers, one line of JSON each. It imports nothing of auditord, so that it restarts fast after a crash.
 """
 
 import json
@@ -15,13 +15,13 @@ from typing import Any
 def main() -> None:
     """Answer each request until standard input ends."""
     seconds, memory = float(sys.argv[1]), int(sys.argv[2])
-    for number in (signal.SIGTERM, signal.SIGINT):  # systemd signals all processes of a unit: the parent decides
+    for number in (signal.SIGTERM, signal.SIGINT):  # systemd signals all processes of a unit, but the parent decides
         signal.signal(number, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     _answer(_begun())
     for line in sys.stdin.buffer:
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends the process, also within the library
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends the process even within the library
         answer = _answer_to(line)
         signal.setitimer(signal.ITIMER_PROF, 0)
         _answer(answer)
@@ -55,7 +55,7 @@ def _ad_of(request: Mapping[str, Any]) -> Any:  # Any: JSON; a ClassAd
 
     lines: Sequence[str] = request["lines"]
     ad = classad2.parseOne("\n".join(lines), parser=classad2.ParserType.Old) if lines else classad2.ClassAd()
-    if len(ad) != len(lines):  # the parser stops without a word at a line that is nested too deeply
+    if len(ad) != len(lines):  # the parser stops silently at a line that is nested too deeply
         raise ValueError(f"of the {len(lines)} attributes that matter, HTCondor's library reads {len(ad)} and stops")
     for name, value in request["values"].items():
         ad[name] = value
@@ -91,7 +91,7 @@ def _evaluated(column: str, ad: Any) -> str:  # Any: a ClassAd
 
 
 def _printed(value: Any) -> str:  # Any: a list or a ClassAd
-    """HTCondor's form, for which the patterns of scores are written."""
+    """Return HTCondor's form, which the patterns of scores expect."""
     import classad2  # noqa: PLC0415 after the limits
 
     ad = classad2.ClassAd()

@@ -29,7 +29,7 @@ _OWN_LABELS: Final = frozenset({"site_id", "user_id", "group_id"})
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate the file, or None if it is not one of AUDITOR's HTCondor collector."""
+    """Translate a file of AUDITOR's HTCondor collector; None for any other file."""
     if not set(document) & _SPECIFIC or "sacct_frequency" in document or "prometheus_addr" in document:
         return None
     result = ConfigImport(document, "collectors.htcondor")
@@ -69,7 +69,7 @@ def _import_meta(result: ConfigImport) -> None:
 
 
 def _import_own(result: ConfigImport, label: str, entries: Sequence[Document]) -> None:
-    """Labels that ours sets itself, from attributes alone."""
+    """Import labels that this collector sets itself, from plain attributes."""
     if label == "site_id":
         result.put("sites", [_site(result, entry) for entry in entries])
         return
@@ -112,7 +112,7 @@ def _component(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any:
     if "key" not in entry:
         return {**made, "value": int(entry["factor"])}
     matches = {"matches": entry["matches"]} if "matches" in entry else {}
-    # A time is cut to whole seconds, as AUDITOR does with every amount; other amounts are whole numbers anyway.
+    # Cut times to whole seconds, as AUDITOR does with every amount. Other amounts are whole numbers.
     kind = {"key_type": "Time"} if _DURATION.search(str(entry["key"])) else {}
     return {**made, "key": entry["key"], **matches, **kind}
 
@@ -128,7 +128,7 @@ def _cuts_out(entry: Document) -> bool:
 
 
 def _found(entry: Document) -> Document:
-    """AUDITOR: an expression without a group gives the entry's name where it is found."""
+    """Translate AUDITOR's rule: an expression without a group gives the entry's name where it matches."""
     return {"key": entry["key"], "matches": entry["matches"]}
 
 
@@ -156,12 +156,12 @@ _GRID_META: Final = (
 
 
 def detect(host: Host) -> Proposal | None:
-    """Return a schedd of HTCondor, that of a compute element, or both, whose history this host can read."""
+    """Propose a schedd, that of a compute element, or both, if this host can read its history."""
     programs = [name for name in _NAMES if host.run([name, "-limit", "1", "-af", "GlobalJobId"]) is not None]
     if not programs:
         return None
     both = len(programs) > 1
-    question = Question("htcondor_history", f"Jobs of which history: {' or '.join(programs)}", programs[0])
+    question = Question("htcondor_history", f"Jobs of this history: {' or '.join(programs)}", programs[0])
     return Proposal(
         " and ".join(f"{_NAMES[name]}, by {name}" for name in programs),
         lambda answers: _options(answers, answers["htcondor_history"] if both else programs[0]),

@@ -31,28 +31,28 @@ from auditord_hookspecs.wording import counted
 ENVIRONMENT: Final = {"TZ": "UTC"}
 
 CHOSEN: Final = "({}) =?= true"
-"""The constraint is a column and not a filter: so every ad that was read is seen, and a gap can be noticed."""
+"""The constraint is a column, not a filter, so that every ad is seen and a gap can be noticed."""
 
 _ROUNDS: Final = 4
-"""Calls after which whole ads are asked for: users write what refers to what."""
+"""The number of calls after which whole ads are read: users decide what refers to what."""
 
 _MAX_NAMES: Final = 100_000
-"""Characters of an argument; the system takes 131,071."""
+"""The size limit of an argument in characters. The system takes 131,071."""
 
 _EXPRESSION: Final = b'"\\/Expr('
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One call; ads come newest first, in the order in which jobs left the queue.
+    """One call. Ads come newest first, in the order in which jobs left the queue.
 
     Args:
-        schedd: the one to ask; the empty text is the local history.
+        schedd: the schedd to ask; empty: the local history.
         stop_at: the name of the ad before which to stop.
-        limit: how many ads at most.
-        oldest_first: the other way round (older remote schedds ignore this).
+        limit: the largest number of ads.
+        oldest_first: reverse the order (older remote schedds ignore this).
         job: only this job, ``CLUSTER`` or ``CLUSTER.PROC``.
-        only: an expression; no other ads. It must look at nothing that users write.
+        only: an expression that selects ads. It must not use anything that users write.
     """
 
     schedd: str
@@ -65,7 +65,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source of a run; the evaluator is for expressions that condor_history does not evaluate itself."""
+    """The source of a run. The evaluator is for expressions that condor_history does not evaluate itself."""
 
     config: HTCondorConfig
     context: CollectorContext
@@ -85,7 +85,7 @@ def wanted_columns(config: HTCondorConfig) -> list[str]:
 
 
 def build_argv(config: HTCondorConfig, query: Query, output: Sequence[str]) -> list[str]:
-    """Return the argument vector. The output comes last: ``-af`` takes all that follows up to the next dash."""
+    """Return the command line. The output option comes last: ``-af`` takes everything up to the next dash."""
     stop = [] if query.stop_at is None else ["-since", since(query.stop_at, epochs=config.epochs)]
     return [
         *config.condor_history,
@@ -104,10 +104,10 @@ def build_argv(config: HTCondorConfig, query: Query, output: Sequence[str]) -> l
 
 
 async def run_query(source: Source, query: Query) -> Printed:
-    """Ask condor_history.
+    """Call condor_history.
 
     Raises:
-        CommandFailed: it failed, took too long, or printed something else than was asked for.
+        CommandFailed: it failed, took too long, or its output has another form.
         AuditordError: an expression must be evaluated, and HTCondor's library is not installed.
     """
     if source.config.output == "separated":
@@ -122,12 +122,12 @@ async def run_query(source: Source, query: Query) -> Printed:
 
 
 async def separated(source: Source, query: Query) -> Printed:
-    """Ask for the columns, which condor_history evaluates.
+    """Ask for the columns, evaluated by condor_history.
 
     Raises:
         CommandFailed: as :func:`run_query`; some ads end the program.
     """
-    word = f"_{secrets.token_hex(8)}_"  # unknown to all who write into jobs
+    word = f"_{secrets.token_hex(8)}_"  # random, so that users cannot write it into jobs
     columns = wanted_columns(source.config)
     quoted = f'"{word}"'
     output = ["-af", quoted, *(part for column in columns for part in (column, quoted))]
@@ -136,7 +136,7 @@ async def separated(source: Source, query: Query) -> Printed:
 
 
 async def whole_ads(source: Source, query: Query) -> list[str]:
-    """Return the ads as they are, in the form of history files; nothing is evaluated for this.
+    """Return the unevaluated ads in the form of history files.
 
     Raises:
         CommandFailed: as :func:`run_query`.
@@ -148,7 +148,7 @@ async def whole_ads(source: Source, query: Query) -> list[str]:
 
 
 async def _objects(source: Source, query: Query) -> list[str]:
-    """Return the ads as JSON, with all that the columns refer to: it has expressions as they are."""
+    """Return the ads as JSON, with unevaluated expressions, and everything that the columns refer to."""
     columns = wanted_columns(source.config)
     names = references(columns)
     for _ in range(_ROUNDS):
@@ -169,13 +169,13 @@ async def _json(source: Source, query: Query, attributes: Sequence[str]) -> tupl
 
 
 def _not_asked_for(texts: Sequence[str], columns: Sequence[str], asked: Sequence[str]) -> list[str]:
-    """Return the names that the ads' expressions refer to and that were not asked for."""
+    """Return the names in the ads' expressions that were not asked for."""
     known = {name.lower() for name in asked}
     found: dict[str, None] = {}
     for text in texts:
         try:
             found.update(dict.fromkeys(reached(parse_ad(text), columns)))
-        except InvalidRecord:  # it will be refused
+        except InvalidRecord:  # it is refused later
             continue
     return [name for name in found if name not in known]
 
@@ -191,7 +191,7 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
             max_output=config.query_max_output,
         )
     except CommandFailed as error:
-        # HTCondor makes the one file for the first job that ends.
+        # HTCondor creates the file when the first job ends.
         absent = "opening history file" in str(error) and "No such file or directory" in str(error)
         if config.history_file is None or not absent:
             raise
@@ -201,22 +201,22 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
         return b"[]" if config.output == "json" else b""
     complaint = result.stderr.decode(errors="replace").strip()
     if not result.stdout and any(word in complaint.lower() for word in ("error", "fail", "unable")):
-        raise CommandFailed(f"condor_history: {complaint[-400:]}")  # "no jobs" from a program that complains
+        raise CommandFailed(f"condor_history: {complaint[-400:]}")  # "no jobs" from a program that reports an error
     return result.stdout
 
 
 _CRASHES: Final = frozenset({132, 134, 135, 136, 137, 139})
-"""Exit codes of a shell, also behind ssh, for SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGKILL and SIGSEGV."""
+"""Exit codes of a shell, also through ssh, for SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGKILL and SIGSEGV."""
 
 _MOST: Final = 1_000
-"""Jobs that are named in one call: an argument has at most 131,071 characters."""
+"""The largest number of jobs in one call: an argument has at most 131,071 characters."""
 
-_CHANGED: Final = "the history changed while the ads that end condor_history were looked for; the next run goes on"
+_CHANGED: Final = "the history changed during the search for ads that crash condor_history; the next run continues"
 
 
 @dataclass(frozen=True, slots=True)
 class WholeAd:
-    """An ad as it is; harmless if all that the columns refer to is literals, and lists of such."""
+    """An unevaluated ad. It is harmless if everything that the columns refer to is a literal, or a list of literals."""
 
     text: str
     row: Row
@@ -224,17 +224,17 @@ class WholeAd:
 
     @property
     def job(self) -> str:
-        """The expression that is true for this job, whose two attributes nobody can change; empty for none."""
+        """The expression that selects this job by two attributes that users cannot change; empty without them."""
         cluster, process = self.row.get("ClusterId", ""), self.row.get("ProcId", "")
         named = cluster.isdecimal() and process.isdecimal()
         return f"(ClusterId =?= {cluster} && ProcId =?= {process})" if named else ""
 
 
 async def run_query_around(source: Source, query: Query) -> Printed:
-    """Ask condor_history; ads that end it are refused, and the others read.
+    """Call condor_history, refuse the ads that crash it, and read the others.
 
     Raises:
-        CommandFailed: as :func:`run_query`; it fails for another reason, or too many ads may be what ends it.
+        CommandFailed: as :func:`run_query`; another reason, or too many suspicious ads.
     """
     try:
         return await run_query(source, query)
@@ -246,13 +246,13 @@ async def run_query_around(source: Source, query: Query) -> Printed:
 
 
 def _may_be_an_ads_fault(error: CommandFailed) -> bool:
-    """Return True if it was ended by a signal, or by us since it took too long or printed too much."""
+    """Return True if it was ended by a signal, or by us because it took too long or printed too much."""
     code = error.exit_code or 0
     return error.timed_out or error.printed_too_much or code < 0 or code in _CRASHES
 
 
 async def _whole_ads(source: Source, query: Query, cause: CommandFailed) -> list[WholeAd]:
-    """The ads of the answer. The expression at which it stops is evaluated for each, and may be what does the harm."""
+    """Return the unevaluated ads. The expression at which the call stops is evaluated, and may cause the crash."""
     columns = wanted_columns(source.config)
     for each in dict.fromkeys((query, replace(query, stop_at=None))):
         try:
@@ -271,7 +271,7 @@ def _read_literals(text: str, columns: Sequence[str]) -> WholeAd:
 
 
 def _is_harmless(attributes: Attributes, columns: Sequence[str]) -> bool:
-    """Return True if all are literals, or lists (such as benchmarks) without a call or a look at another attribute."""
+    """Return True if all attributes are literals, or lists (such as benchmarks) without calls or references."""
     for attribute in (attributes[name] for name in reached(attributes, columns) if name in attributes):
         expression = attribute.refers
         names = any(name.lower() in attributes for name in references([expression]))
@@ -281,7 +281,7 @@ def _is_harmless(attributes: Attributes, columns: Sequence[str]) -> bool:
 
 
 class _Isolation:
-    """The ads of a query that failed, by their jobs."""
+    """The ads of a query that failed, by job."""
 
     def __init__(self, source: Source, query: Query, cause: CommandFailed, ads: Sequence[WholeAd]) -> None:
         self._source = source
@@ -296,7 +296,7 @@ class _Isolation:
         """Return the ads in the order of the answer.
 
         Raises:
-            CommandFailed: it is no ad's fault, or too many may be at fault.
+            CommandFailed: no ad is the reason, or too many ads may be.
         """
         nameless = self._refused([""], "it does not say which job it is") if "" in self._places else {}
         suspects = [job for job in self._places if job and not all(self._ads[n].harmless for n in self._places[job])]
@@ -335,7 +335,7 @@ class _Isolation:
         return {place: JobAd(self._ads[place].row, self._ads[place].text, reason) for place in places}
 
     async def _read(self, jobs: Sequence[str], only: str, limit: int | None) -> dict[int, JobAd]:
-        """Return the ads of the jobs by place. What has come into the history meanwhile is newer than all of them."""
+        """Return the ads of the jobs by place. Ads that were added meanwhile are newer than all of them."""
         places = sorted(chain.from_iterable(self._places[job] for job in jobs))
         found = (await separated(self._source, replace(self._query, only=only, limit=limit))).ads
         rows = found[: len(places)] if self._query.oldest_first else found[len(found) - len(places) :]

@@ -23,24 +23,27 @@ from auditord_hookspecs.folders import SharedFolder, UnsafePath, open_regular
 from auditord_hookspecs.outcomes import restore
 
 ANCHORS: Final = 50
-"""The ads that are remembered. An answer that holds one of them has no gap; the last one is where it may stop."""
+"""The number of ads to remember. An answer that holds one of them has no gap. It may stop at the last one."""
 
 _WITNESSES: Final = 100
 
 _GAP: Final = (
-    "its answer may have a gap, since it does not reach what was read before: raise HISTORY_HELPER_MAX_HISTORY there "
-    "(or scan_limit and helper_max_history here), or read its files with history_paths; what came was accounted for"
+    "its answer may have a gap, since it does not reach the last ads that were read: raise HISTORY_HELPER_MAX_HISTORY"
+    " there (or scan_limit and helper_max_history here), or read its files with history_paths; the jobs of the answer"
+    " were accounted for"
 )
-_EMPTY: Final = "its history is empty, and was not; if that is right, this is over when the next job leaves its queue"
+_EMPTY: Final = (
+    "its history is empty, and was not before; if that is right, this error ends when the next job leaves its queue"
+)
 
 
 class Position(msgspec.Struct, frozen=True):
     """The position in one schedd's history.
 
     Args:
-        earliest: jobs that were over before, and were in the history at the first reading, are never looked at.
-        anchors: names of the newest ads, the newest first; versions before 0.2 wrote names of jobs.
-        until: the last reading without a gap; None as long as there was none.
+        earliest: jobs that ended before this, and were in the history at the first reading, are ignored.
+        anchors: names of the newest ads, the newest first. Versions before 0.2 stored names of jobs.
+        until: the time of the last reading without a gap; None before the first.
     """
 
     earliest: datetime
@@ -53,9 +56,9 @@ class Position(msgspec.Struct, frozen=True):
         return self.until is None
 
     def after(self, names: Sequence[str], now: datetime) -> "Position":
-        """Return all that was in the history has been read; these are the ads of the answer, the newest first.
+        """Return the position after a complete reading. ``names`` are the answer's ads, the newest first.
 
-        A history without any ad is none yet: an answer that was cut before its first byte looks the same.
+        An empty history does not count as read: an answer that was cut off before its first byte looks the same.
         """
         anchors = tuple(dict.fromkeys((*names, *self.anchors)))[:ANCHORS]
         return Position(self.earliest, anchors, now if anchors else None)
@@ -66,10 +69,10 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     Args:
         schedds: positions by the name of the schedd.
-        files: for history files, how many bytes of each were read, by its first ad's fingerprint.
-        earliest: for history files, what it is in a position.
-        caught_up: for history files, whether all that there was at first has been read.
-        current: for history files, the fingerprint of the one that was being written, by its path.
+        files: for history files, the bytes read of each, by its first ad's fingerprint.
+        earliest: for history files, as in a position.
+        caught_up: for history files, whether everything that existed at first has been read.
+        current: for history files, the fingerprint of the file that HTCondor was writing, by path.
     """
 
     schedds: dict[str, Position]
@@ -83,7 +86,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return replace(batch or Batch(), checkpoint=msgspec.to_builtins(self))
 
     def with_schedd(self, name: str, position: Position) -> "Checkpoint":
-        """Return the positions with another one for a schedd."""
+        """Return the checkpoint with another position for a schedd."""
         return msgspec.structs.replace(self, schedds={**self.schedds, name: position})
 
 
@@ -92,11 +95,11 @@ class Answer:
     """A schedd's answer.
 
     Args:
-        ads: those that are to be looked at, the newest first.
+        ads: the ads to handle, the newest first.
         unreadable: lines that belong to no ad.
-        names: those of all ads of the answer, the newest first.
-        doubt: why something may be missing of what the history holds; None if nothing can be.
-        replaced: whether it holds nothing that was read before: rotated too far, or begun anew.
+        names: the names of all ads of the answer, the newest first.
+        doubt: why the answer may be incomplete; None if it is complete.
+        replaced: the answer holds no ad that was read before: the history was rotated too far, or restarted.
     """
 
     ads: Sequence[JobAd]
@@ -107,7 +110,7 @@ class Answer:
 
 
 async def read_new(source: Source, schedd: str, position: Position) -> Answer:
-    """Read what has come into the history since the position."""
+    """Read the ads that were added to the history since the position."""
     config = source.config
     only_newest = position.first and position.earliest >= source.context.now() - timedelta(seconds=1)
     query = Query(schedd, _stop(position), ANCHORS if only_newest else None)
@@ -117,10 +120,10 @@ async def read_new(source: Source, schedd: str, position: Position) -> Answer:
     if place is not None:
         return Answer(ads[:place], printed.unreadable, names, doubt=None)
     if position.first:
-        # Not those alone that ended since then: a job may stay in the queue for days after its end, and come late.
+        # Do not select by the end: a job can stay in the queue for days after its end, and come late.
         within = [number for number, ad in enumerate(ads, 1) if not ended_before(config, ad, position.earliest)]
         ads = ads[: max(within, default=0)]
-    if not names and position.anchors:  # also what is left of an answer that was cut before its first byte
+    if not names and position.anchors:  # an answer that was cut off before its first byte looks the same
         return Answer(ads, printed.unreadable, names, _EMPTY)
     whole = only_newest or await _reaches(source, schedd, printed.ads, position.until or position.earliest)
     return Answer(ads, printed.unreadable, names, None if whole else _GAP, replaced=bool(position.anchors))
@@ -133,13 +136,13 @@ def _place(names: Sequence[str], position: Position) -> int | None:
 
 
 def _stop(position: Position) -> str | None:
-    """Return the last ad that is remembered, so that the others show up; none if there are no others."""
+    """Return the last remembered ad, so that the others are in the answer; None if there are no others."""
     usable = [name for name in position.anchors if can_stop(name)]
     return usable[-1] if len(usable) > 1 else None
 
 
 async def read_all(source: Source, schedd: str, since: datetime) -> Answer:
-    """Read the whole history, as far as it matters for jobs that ended since then."""
+    """Read the history as far back as needed for jobs that ended since a time."""
     printed = await run_query_around(source, Query(schedd))
     whole = await _reaches(source, schedd, printed.ads, since)
     return Answer(printed.ads, printed.unreadable, names_of(source.config, printed.ads), None if whole else _GAP)
@@ -151,7 +154,7 @@ def names_of(config: HTCondorConfig, ads: Sequence[JobAd]) -> list[str]:
 
 
 async def _reaches(source: Source, schedd: str, ads: Sequence[JobAd], moment: datetime) -> bool:
-    """Return True if the answer goes back to the moment, or to the beginning of the history."""
+    """Return True if the answer reaches back to the time, or to the beginning of the history."""
     witnesses, before = ads[-_WITNESSES:], moment - source.config.overlap
     if len(witnesses) == _WITNESSES and all(ended_before(source.config, ad, before) for ad in witnesses):
         return True
@@ -159,9 +162,9 @@ async def _reaches(source: Source, schedd: str, ads: Sequence[JobAd], moment: da
 
 
 async def _is_everything(source: Source, schedd: str, ads: Sequence[JobAd]) -> bool:
-    """Return True if the history holds no more than these ads.
+    """Return True if the history holds only these ads.
 
-    A schedd that does not understand "oldest first" answers with its newest ad; then only the number tells.
+    A schedd that does not support "oldest first" answers with its newest ad. Then only the number decides.
     """
     probe = (await run_query_around(source, Query(schedd, limit=1, oldest_first=True))).ads
     if not ads or not probe:
@@ -186,7 +189,7 @@ _END: Final = b"\n***"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a file: its jobs, the oldest first, and its number of bytes."""
+    """A part of a file: its jobs, the oldest first, and its size in bytes."""
 
     ads: Sequence[JobAd]
     size: int
@@ -197,9 +200,9 @@ class HistoryFile:
     """One file.
 
     Args:
-        path: where it is.
-        name: the fingerprint of its first ad; empty as long as it has none.
-        current: the configured path, if HTCondor appends to this file and it is no rotated one.
+        path: its path.
+        name: the fingerprint of its first ad; empty if it has none.
+        current: the configured path, if HTCondor appends to this file; else None.
     """
 
     path: Path
@@ -208,7 +211,7 @@ class HistoryFile:
 
 
 async def collect_files(source: Source) -> AsyncIterator[Batch]:
-    """Account for what was appended since the last run, or for the window that is to be collected again.
+    """Collect the jobs appended since the last run, or those of the window to collect again.
 
     Raises:
         AuditordError: a file cannot be read.
@@ -221,7 +224,7 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
         yield checkpoint.batch()
     there = await to_thread.run_sync(_find, config.history_paths)
     for file in there:
-        if not file.name and not file.path.exists():  # HTCondor makes it for the first job that leaves the queue
+        if not file.name and not file.path.exists():  # HTCondor creates it when the first job leaves the queue
             context.log.warning("%s does not exist yet: no job has left the queue, or the path is wrong", file.path)
     found = [file for file in there if file.name]
     if not again:
@@ -239,7 +242,7 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
 
 
 def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> None:
-    """Say that the file which was being written in the last run is gone, and with it what came after that run."""
+    """Log that the file that was written during the last run is gone, and with it the jobs after that run."""
     there = {file.name for file in found}
     for path, name in checkpoint.current.items():
         if name not in there:
@@ -251,7 +254,7 @@ def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found
 
 
 def _caught_up(checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> Checkpoint:
-    """Return all was read. Where a new file is not there yet, the one that is known last remains the current one."""
+    """Return the checkpoint after everything was read. Until a new file exists, the last known one stays current."""
     there = {file.name for file in found}
     current = {path: name for path, name in checkpoint.current.items() if name in there}
     current |= {file.current: file.name for file in found if file.current is not None}
@@ -260,7 +263,7 @@ def _caught_up(checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> Checkpoi
 
 
 def _chosen(source: Source, checkpoint: Checkpoint, ads: Sequence[JobAd]) -> Sequence[JobAd]:
-    """Ads that matter; whatever is appended after the first run does, also if the job had ended long before."""
+    """Return the ads to handle: all that were appended after the first run, even for jobs that ended long before."""
     if source.again:
         return wanted_again(source, ads)
     if checkpoint.caught_up or checkpoint.earliest is None:
@@ -300,14 +303,14 @@ def _bytes(path: Path, start: int, count: int) -> bytes:
 
 
 def _read(source: Source, path: Path, start: int) -> Piece:
-    """Return the next piece of a file, up to the end of an ad; nothing if no ad has ended since."""
+    """Return the next piece of a file, up to the end of an ad; None if no ad has ended since."""
     count = _PIECE
     while True:
         text = _bytes(path, start, count)
         size = whole_ads(text)
         if size or len(text) < count:
             break
-        count *= 2  # one ad is longer than a piece
+        count *= 2  # the ad is longer than a piece
     texts = [ad.decode(errors="replace") for ad in split_ads(text[:size])]
     columns = wanted_columns(source.config)
     return Piece([ad for text in texts for ad in read_ads(source.evaluator, text, columns)], size)
@@ -316,12 +319,12 @@ def _read(source: Source, path: Path, start: int) -> Piece:
 _CHUNK: Final = 1_000
 _LONGEST: Final = 16 << 20
 _REMEMBERED: Final = timedelta(days=3650)
-"""Until it is removed a file must not be taken for a new one, and it may be there for long if removing fails."""
+"""How long a file that could not be removed is remembered, so that it is not taken for a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """One file; its key has a hash of its text, since two jobs may use one file name, one after the other."""
+    """One file. Its key has a hash of its text, since two jobs can use one file name, one after the other."""
 
     name: str
     key: str
@@ -329,7 +332,7 @@ class JobFile:
 
 
 async def collect_folder(source: Source) -> AsyncIterator[Batch]:
-    """Account for the files that are there.
+    """Collect the jobs of all files.
 
     Raises:
         AuditordError: the folder or a file cannot be read, or a file cannot be removed.
@@ -374,12 +377,12 @@ def _opened(path: Path) -> Generator[SharedFolder, None, None]:
 
 
 def _list(folder: SharedFolder) -> list[str]:
-    """Return the files by name; HTCondor writes under another name (``.history.…``) and renames."""
+    """Return the files by name. HTCondor writes under another name (``.history.…``) and renames."""
     return sorted(name for name in folder.names() if name.startswith("history."))
 
 
 def _read_file(folder: SharedFolder, names: Sequence[str]) -> tuple[dict[str, bytes], list[UnsafePath]]:
-    """Return the texts by name, and why some stay unread: HTCondor's user makes neither links nor FIFOs there."""
+    """Return the texts by name, and why files stay unread: HTCondor's user makes neither links nor FIFOs there."""
     texts: dict[str, bytes] = {}
     refused: list[UnsafePath] = []
     for name in names:

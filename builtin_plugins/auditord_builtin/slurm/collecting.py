@@ -36,23 +36,23 @@ from auditord_hookspecs.outcomes import Outcomes, restore
 from auditord_hookspecs.panels import table_of_runs
 
 JOBS_AT_ONCE: Final = 200
-"""Jobs that sacct is asked for by their ids at a time."""
+"""The number of job ids per call of sacct."""
 
 _JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+|\+[0-9]+)?")
-_EPOCH: Final = datetime(1970, 1, 2, tzinfo=UTC)  # a start of 0 would mean none to sacct
+_EPOCH: Final = datetime(1970, 1, 2, tzinfo=UTC)  # sacct takes a start of 0 for no start
 _MARGIN: Final = timedelta(days=1)
 _OPEN_REMEMBERED: Final = timedelta(days=30)
-"""The memory of a running job that has its open record; after that it is sent again, which changes nothing."""
+"""How long a running job's open record is remembered. After that it is sent again, which changes nothing."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """The position in a cluster's accounting, durable between runs.
+    """The position in a cluster's accounting, saved with each batch.
 
     Args:
-        earliest: jobs that ended before are never looked at; fixed by the first run.
-        until: jobs that ended before are accounted for, as far as the database knew them.
-        rescanned: when the last look far back was finished.
-        rescan_from: how far one that is under way has come; None if none is.
+        earliest: jobs that ended before this are never read; fixed by the first run.
+        until: all jobs that ended before this and were known to the database are accounted for.
+        rescanned: when the last look far back was complete.
+        rescan_from: the position of the current look far back; None if there is none.
     """
 
     earliest: datetime
@@ -61,17 +61,17 @@ class Checkpoint(msgspec.Struct, frozen=True):
     rescan_from: datetime | None = None
 
     def begin(self, config: SlurmConfig, now: datetime, until: datetime) -> "Checkpoint":
-        """Start a look far back if one is due and none is under way; what is stored decides, not the clock."""
+        """Start a look far back if one is due and none is in progress. The saved state decides, not the clock."""
         if not config.rescan_window or self.rescan_from or now - self.rescanned < config.rescan_every:
             return self
         return structs.replace(self, rescan_from=max(until - config.rescan_window, self.earliest))
 
 
 def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
-    """Account for the jobs that ended since the last run, or within the window that is to be collected again.
+    """Collect the jobs that ended since the last run, or within the window that is to be collected again.
 
     Raises:
-        CommandFailed: sacct did not do what it should; what was not read is read by the next run.
+        CommandFailed: sacct failed. The next run reads the rest.
     """
     if context.job is not None or context.window is not None:
         return collect_again(config, context)
@@ -79,11 +79,11 @@ def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Ba
 
 
 def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
-    """Account for the context's jobs or for those that ended within its window, seen before or not; no checkpoint.
+    """Collect given jobs, or those that ended within a window, again, without a checkpoint.
 
     Raises:
-        AuditordError: these are no ids of jobs.
-        CommandFailed: sacct did not do what it should.
+        AuditordError: the job ids are not valid.
+        CommandFailed: sacct failed.
     """
     if context.window is not None:
         return _collect_window(config, context, context.window)
@@ -101,7 +101,7 @@ async def _collect_window(config: JobsConfig, context: CollectorContext, period:
 async def _collect_jobs(
     config: JobsConfig, context: CollectorContext, choice: JobChoice
 ) -> AsyncGenerator[Batch, None]:
-    """Yield all finished runs of jobs, separated by commas."""
+    """Yield the finished runs of the given jobs, whose ids are separated by commas."""
     jobs, now = choice.job_id.split(","), context.now()
     if not all(map(_JOB_ID.fullmatch, jobs)):
         raise AuditordError(f"{choice.job_id!r} is no job: write its id, such as 42, 42_7 or 42+1; several with commas")
@@ -112,7 +112,7 @@ async def _collect_jobs(
 
 
 class _NewJobs:
-    """One run since the checkpoint; what is found is remembered for as long as it may be found again."""
+    """One run since the checkpoint. Collected jobs are remembered for as long as they can be read again."""
 
     def __init__(self, config: SlurmConfig, context: CollectorContext) -> None:
         self._config = config
@@ -127,8 +127,8 @@ class _NewJobs:
         )
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
-        """Yield those of the new jobs, of the look far back if one is due, and of the running jobs."""
-        if self._is_first:  # the first run fixes the beginning, even if nothing can be read yet
+        """Yield batches of new jobs, of the look far back if one is due, and of running jobs."""
+        if self._is_first:  # the first run fixes the beginning, even if it reads nothing
             yield self._at_checkpoint(Batch())
         self._checkpoint = self._checkpoint.begin(self._config, self._now, self._until)
         for read in (self._read_new, self._read_far_back, self._read_running):
@@ -138,7 +138,7 @@ class _NewJobs:
         self._context.report_progress(1.0)
 
     async def _read_new(self) -> AsyncGenerator[Batch, None]:
-        """From the last end, less the overlap, until now, less the lag."""
+        """Read from the last end minus the overlap until now minus the lag."""
         config, context, known = self._config, self._context, self._checkpoint
         period = Window(max(known.until - config.overlap, known.earliest), self._until)
         async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
@@ -149,7 +149,7 @@ class _NewJobs:
                 _report(context, period, piece)
 
     async def _read_far_back(self) -> AsyncGenerator[Batch, None]:
-        """The look far back, if one is under way: for jobs that reached the database very late, in whatever state."""
+        """Continue a look far back, for jobs in any state that reached the database very late."""
         config, context, known = self._config, self._context, self._checkpoint
         if known.rescan_from is None:
             return
@@ -165,7 +165,7 @@ class _NewJobs:
                 yield self._at_checkpoint(replace(batch, pending=waiting.pending(piece.found)))
 
     async def _read_running(self) -> AsyncGenerator[Batch, None]:
-        # The steps of a running job are not asked for: what they measure is not final.
+        # A running job's steps are not read: their measurements are not final.
         if not self._config.open_records:
             return
         asked = Query(Window(self._now - timedelta(seconds=1), self._now), tuple(RUNNING), steps=False)
@@ -175,7 +175,7 @@ class _NewJobs:
                 yield await self._account_for(find_runs(table, None))
 
     async def _account_for(self, found: Found) -> Batch:
-        """Return a batch of what no earlier one has dealt with."""
+        """Return a batch of everything that no earlier batch has."""
         known = await self._context.seen([*found.runs, *found.quarantined])
         return await account_for(self._config, self._context, found, self._remember, known)
 
@@ -191,18 +191,18 @@ def _report(context: CollectorContext, period: Window, piece: Piece) -> None:
 async def account_for(
     config: JobsConfig, context: CollectorContext, found: Found, remember: datetime, known: Collection[str] = ()
 ) -> Batch:
-    """Return a batch without a checkpoint, of all whose keys are not ``known``; keys are remembered until ``remember``.
+    """Return a batch, without a checkpoint, of everything not in ``known``, and remember its keys until ``remember``.
 
-    Labels that were left out go to the log.
+    Labels that were left out are logged.
     """
-    # In a thread: a page of a large cluster takes seconds, in which the daemon has requests to answer.
+    # In a thread, since a large page takes seconds, and the daemon must answer requests meanwhile.
     outcomes = await to_thread.run_sync(convert_all, config, found, known)
     outcomes.log_left_out(context.log)
     return outcomes.batch(seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember))
 
 
 def convert_all(config: JobsConfig, found: Found, known: Collection[str]) -> Outcomes:
-    """Return the outcomes of all whose keys are not ``known``; this takes time."""
+    """Convert everything whose key is not in ``known``. This can take seconds."""
     outcomes, converter = Outcomes(), Converter(config)
     for key, run in found.runs.items():
         if key not in known:
@@ -214,11 +214,11 @@ def convert_all(config: JobsConfig, found: Found, known: Collection[str]) -> Out
 
 
 class Waiting:
-    """Runs that are over, but whose end the database does not know: they wait for it.
+    """Ended runs whose end the database does not know yet.
 
-    After an outage of slurmdbd, slurmctld delivers all starts before the ends; for a while sacct says COMPLETED and
-    names no end (seen with Slurm 22.05). A run whose end never comes is a runaway job, for the administrator. ``known``
-    has the first sighting of each, as ISO text (``context.pending``).
+    After an outage of slurmdbd, slurmctld delivers all starts before the ends. Meanwhile sacct prints COMPLETED without
+    an end (seen with Slurm 22.05). A run whose end never comes is a runaway job, for the administrator. ``known`` has
+    the time of the first sighting of each run, as ISO text (``context.pending``).
     """
 
     def __init__(self, config: SlurmConfig, now: datetime, known: Mapping[str, Any]) -> None:  # Any: JSON
@@ -227,7 +227,7 @@ class Waiting:
         self._since = {key: datetime.fromisoformat(since) for key, since in known.items()}
 
     def settle(self, found: Found) -> Found:
-        """Return the same with the runs among those to account for that have waited for long enough."""
+        """Move runs that have waited long enough to the runs to account for."""
         due = {
             key: run
             for key, run in found.endless.items()
@@ -237,7 +237,7 @@ class Waiting:
         return replace(found, runs={**found.runs, **due}, endless=endless)
 
     def pending(self, found: Found) -> Mapping[str, str | None]:
-        """Return the changes of ``context.pending``: new sightings; those too old to be found again are forgotten."""
+        """Return the changes of ``context.pending``: new sightings, and None for those too old to be read again."""
         gone = self._now - self._config.memory - self._config.patience
         old = {key: None for key, since in self._since.items() if since < gone}
         new = {run.source_id for run in found.endless.values()} - self._since.keys()
@@ -262,17 +262,17 @@ _PURGE: Final = re.compile(
     r"^\s*PurgeJobAfter\s*=\s*(?:NONE|(\d+)\s*(hours?|days?|months?))\*?\s*$", re.MULTILINE | re.IGNORECASE
 )
 _UNITS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "month": timedelta(days=28)}
-"""The shortest that a unit of slurmdbd.conf can be, so that no job counts as extra that may have been purged."""
+"""The shortest length of each unit in slurmdbd.conf, so that a purged job never counts as extra."""
 
 _ALWAYS: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 async def list_jobs(config: JobsConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
-    """List what ended within the window, and count what still runs of it.
+    """List the jobs that ended within the window, and count those still running.
 
     Raises:
-        AuditordError: there is no sacct to ask.
-        CommandFailed: sacct did not do what it should.
+        AuditordError: sacct cannot be called.
+        CommandFailed: sacct failed.
     """
     if not config.sacct or context.window is None:
         raise AuditordError("only sacct can say which jobs there were, and the configuration says sacct: []")
@@ -300,7 +300,7 @@ def _began_before(run: Run, moment: datetime) -> bool:
 
 
 async def reach(config: SlurmConfig, context: CollectorContext) -> Reach:
-    """Tell since when slurmdbd remembers jobs, and since when the collector was to read them."""
+    """Return since when slurmdbd keeps jobs, and since when the collector was to read them."""
     known = await source_reach(config, context)
     if context.checkpoint is None:
         return replace(known, collects=config.earliest_datetime or context.now())
@@ -308,7 +308,7 @@ async def reach(config: SlurmConfig, context: CollectorContext) -> Reach:
 
 
 async def source_reach(config: JobsConfig, context: CollectorContext) -> Reach:
-    """Tell since when slurmdbd remembers jobs; where sacctmgr does not say, the first job that is listed tells."""
+    """Return since when slurmdbd keeps jobs. Where sacctmgr does not say, the first listed job decides."""
     found = _PURGE.search(await shown_configuration(config, context))
     if found is None:
         return Reach()
@@ -318,14 +318,14 @@ async def source_reach(config: JobsConfig, context: CollectorContext) -> Reach:
 
 
 async def shown_configuration(config: JobsConfig, context: Context) -> str:
-    """Return the configuration that slurmctld and slurmdbd show; empty where sacctmgr is not known, or fails."""
+    """Return the configuration of slurmctld and slurmdbd; empty if sacctmgr is unknown or fails."""
     arguments = ("--noheader", "--parsable2", "show", "configuration")
     unknown = "how long slurmdbd keeps jobs, and whom it shows them to, is not known"
     return await _output_beside(config, context, "sacctmgr", arguments, unknown)
 
 
 async def cluster_configuration(config: JobsConfig, context: Context) -> str:
-    """Return the configuration of the cluster; empty where scontrol is not known, or fails."""
+    """Return the cluster's configuration; empty if scontrol is unknown or fails."""
     return await _output_beside(config, context, "scontrol", ("show", "config"), "what Slurm measures is not known")
 
 
@@ -346,7 +346,7 @@ async def _output_beside(
 
 
 def _beside(sacct: Sequence[str], program: str) -> list[str] | None:
-    """The call of a program beside sacct, as far as sacct is called by its name; its own options are left out."""
+    """Return the call of a program beside sacct, without sacct's own options, if sacct is called by its name."""
     for number, word in enumerate(sacct):
         if PurePosixPath(word).name == "sacct":
             return [*sacct[:number], str(PurePosixPath(word).with_name(program))]

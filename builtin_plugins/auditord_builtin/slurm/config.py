@@ -1,4 +1,4 @@
-"""The options of a Slurm collector, named as AUDITOR names them wherever they mean the same."""
+"""The options of a Slurm collector. They have AUDITOR's names where they mean the same."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ MergePolicy = Literal["alloc", "batch", "max", "sum"]
 
 CPU_TIME: Final = "TotalCPU"
 MEASURED: Final = "TRESUsageInTot"
-"""The figures that were gathered of a step while it ran; since Slurm 18.08."""
+"""The values measured while a step ran; since Slurm 18.08."""
 
 CORES = ComponentRule(name="Cores", key="NCPUS")
 
@@ -49,7 +49,7 @@ _DEFAULTS: Final[Mapping[str, MergePolicy]] = {
 _FOR_REQMEM: Final = ("NNodes", "NCPUS")
 
 _NEVER_ZERO: Final = frozenset({"MaxRSS", "AveRSS", "MaxVMSize", "AveVMSize", "ConsumedEnergy", "ConsumedEnergyRaw"})
-"""Columns whose zero means that nothing was measured: every job needs memory and energy."""
+"""Columns in which zero means that nothing was measured: every job uses memory and energy."""
 
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 CLUSTER = "{cluster}"
@@ -57,7 +57,7 @@ CLUSTER = "{cluster}"
 
 
 def policy_of(column: str, chosen: Mapping[str, MergePolicy]) -> MergePolicy:
-    """Return the way in which a column of several rows becomes one value."""
+    """Return how the values of a column in several rows become one value."""
     return chosen.get(column) or _DEFAULTS.get(column, "alloc")
 
 
@@ -70,7 +70,7 @@ Components = Annotated[tuple[ComponentRule, ...], auditor_preset((CORES,))]
 
 
 class JobFilter(Section):
-    """The jobs that make records; an empty list lets every job pass. Applied here, so that the rest is counted."""
+    """Selects the jobs that become records. An empty list selects all. Applied here, so that the rest is counted."""
 
     status: Annotated[tuple[str, ...], AfterValidator(lambda states: tuple(map(full_name, states)))] = Field(
         default=(), description="States, long (completed) or short (CD). Empty: every state in which a job is over."
@@ -82,9 +82,9 @@ class JobFilter(Section):
 
 
 class JobsConfig(RunConfig):
-    """The options of every kind that makes records of jobs as sacct describes them.
+    """The options of every kind that makes records from jobs in sacct's form.
 
-    What follows from them is worked out once: they never change.
+    Values that follow from them are cached, since options never change.
     """
 
     record_prefix: str = Field(
@@ -133,37 +133,37 @@ class JobsConfig(RunConfig):
     )
     patience: Duration = Field(
         default=timedelta(hours=6),
-        description="A job whose end the database does not know, or that nobody knows, is quarantined after this.",
+        description="A job without a known end, or unknown to Slurm, is quarantined after this.",
     )
 
     @cached_property
     def cluster_options(self) -> Sequence[str]:
-        """The options of sacct for other clusters than the local one."""
+        """The options of sacct for clusters other than the local one."""
         return ()
 
     @cached_property
     def id_column(self) -> str:
-        """The column that a record's id is made of."""
+        """The column of the record's id."""
         return FIRST_COLUMN
 
     @cached_property
     def all_steps(self) -> bool:
-        """Ask for steps even if no rule needs them: the first one has the start that the job has lost."""
+        """Ask for steps even if no rule needs them: the first one has the start that a job may lack."""
         return False
 
     @cached_property
     def requeued_keep_their_id(self) -> bool:
-        """Give a run that was requeued the plain id, although the job's next run may want it."""
+        """Keep the plain id for a requeued run, although the job's next run may want it."""
         return False
 
     @cached_property
     def memory(self) -> timedelta:
-        """The time after its end within which a run may be found again."""
+        """How long after its end a run can be read again."""
         return timedelta(0)
 
     @cached_property
     def columns(self) -> Sequence[str]:
-        """The columns that the rules look at."""
+        """The columns that the rules use."""
         counted = ["Elapsed"] if self.runtime == "elapsed" else []
         return [*columns(self.sites, self.meta, self.components), *counted]
 
@@ -174,7 +174,7 @@ class JobsConfig(RunConfig):
 
     @cached_property
     def needed_columns(self) -> Sequence[str]:
-        """The columns that the rules look at, and those that these cannot be understood without."""
+        """The columns that the rules use, and those needed to interpret them."""
         of_memory = _FOR_REQMEM if "ReqMem" in self.columns else ()
         return list(dict.fromkeys((*self.columns, *of_memory)))
 
@@ -187,24 +187,24 @@ class JobsConfig(RunConfig):
 
     @cached_property
     def merged_columns(self) -> Sequence[tuple[str, MergePolicy]]:
-        """The columns that are made of those of the steps, with their policies."""
+        """The columns that are computed from the steps, with their policies."""
         asked = dict.fromkeys((*ID_COLUMNS, *self.needed_columns))
         policies: Mapping[str, MergePolicy] = {column: policy_of(column, self.merge) for column in asked}
         return [each for each in policies.items() if each[1] != "alloc"]
 
     @cached_property
     def never_zero(self) -> frozenset[str]:
-        """The components whose zero means that nothing was measured."""
+        """The components for which zero means that nothing was measured."""
         return frozenset(rule.name for rule in self.components if _is_never_zero(rule))
 
     @cached_property
     def cpu_time_may_be_missing(self) -> bool:
-        """True if a record may lack its CPU time where nothing was measured."""
+        """True if a record may lack its CPU time if nothing was measured."""
         return self.sums_cpu_time and all(rule.optional for rule in self.components if rule.key == CPU_TIME)
 
     @cached_property
     def reads_steps(self) -> bool:
-        """True if steps are among the rows of every run; printing them is several times the output."""
+        """True if sacct prints steps for every run, which multiplies its output."""
         return self.all_steps or any(policy_of(column, self.merge) != "alloc" for column in self.columns)
 
     @field_validator("record_prefix")
@@ -229,7 +229,7 @@ class JobsConfig(RunConfig):
         return self
 
     def prefix_of(self, cluster: str) -> str:
-        """Return the record-id prefix of a cluster's jobs."""
+        """Return the prefix of record ids for a cluster's jobs."""
         return self.record_prefix.replace(CLUSTER, cluster)
 
 
@@ -258,7 +258,7 @@ class SlurmConfig(JobsConfig):
 
     @cached_property
     def requeued_keep_their_id(self) -> bool:
-        """An open record has the plain id, so the run that it belongs to must keep it even if the job is requeued."""
+        """An open record has the plain id, so its run must keep that id even if the job is requeued."""
         return self.open_records
 
     @cached_property
@@ -268,7 +268,7 @@ class SlurmConfig(JobsConfig):
 
     @cached_property
     def several_clusters(self) -> bool:
-        """True if job ids alone may be ambiguous."""
+        """True if job ids alone can be ambiguous."""
         return self.clusters == "all" or len(self.clusters) > 1
 
     @model_validator(mode="after")

@@ -34,10 +34,10 @@ _NO_NUMBER: Final = "4294967294"
 _CORES: Final = ("NCPUS", "AllocCPUS")
 
 _A_WHILE: Final = timedelta(minutes=1)
-"""A job that runs for so long uses CPU time."""
+"""A job that runs for this long uses CPU time."""
 
 _GATHERED: Final = ("mem", "vmem", "fs/disk", "pages")
-"""Entries of TRESUsageInTot of which one at least is not zero where a step was looked at while it ran."""
+"""Entries of TRESUsageInTot. At least one is not zero if the step was measured while it ran."""
 
 _NOT_MEASURED: Final = (
     "no CPU time was measured: TotalCPU is zero, and TRESUsageInTot knows no CPU time, memory or disk; "
@@ -46,7 +46,7 @@ _NOT_MEASURED: Final = (
 
 
 class RowMerger:
-    """Makes one row of a run by the options of an instance; made once for many runs."""
+    """Merges the rows of a run into one, by the options of an instance. One merger serves many runs."""
 
     def __init__(self, config: JobsConfig) -> None:
         self._merged = config.merged_columns
@@ -56,7 +56,7 @@ class RowMerger:
         self._cores = [column for column in _CORES if column in config.columns and column not in config.merge]
 
     def merge(self, run: Run, lasted: timedelta | None) -> Row:
-        """Return the row of a run that lasted so long (None: it goes on).
+        """Return one row for a run that lasted ``elapsed`` (None: it is still running).
 
         Slurm measures some columns per step and leaves them empty in the allocation's row. Each column has a policy:
 
@@ -65,8 +65,8 @@ class RowMerger:
         * ``sum``: all steps together; lists such as ``TRESUsageInTot`` are added up entry by entry.
         * ``batch``: the value of the batch script, or of the interactive step where there is none.
 
-        With every policy but ``alloc``, a value in the allocation's own row counts if no step has any. A column that
-        cannot be read costs those rules their value that look at it.
+        With every policy but ``alloc``, a value in the allocation's own row counts if no step has any. If a column
+        cannot be read, the rules that use it have no value.
         """
         merged, faults = dict(run.allocation), dict[str, str]()
         self._take_steps(run, merged, faults)
@@ -82,7 +82,7 @@ class RowMerger:
                 faults[column] = fault
         if self._cpu_time_may_be_missing and is_zero(merged[CPU_TIME]):
             if lasted is None:
-                merged[CPU_TIME] = ""  # what a running job has used is not known yet
+                merged[CPU_TIME] = ""  # the usage of a running job is not known yet
             elif lasted >= _A_WHILE and not is_zero(merged.get("NCPUS", "")) and not _was_looked_at(run):
                 faults.setdefault(CPU_TIME, _NOT_MEASURED)
         return PartialRow(merged, faults) if faults else merged
@@ -104,10 +104,10 @@ class RowMerger:
 
 
 def _cpu_time(run: Run) -> str:
-    """Return the CPU time of all steps, or the allocation's own, which is Slurm's sum of them, if that is not less.
+    """Return the CPU time of all steps, or the allocation's own value if that is not less.
 
-    Of each step the larger of ``TotalCPU`` and what was gathered while it ran counts. Slurm 25.05 prints a TotalCPU of
-    zero for many steps, and so for their jobs.
+    Slurm sums up the allocation's value from its steps. For each step, the larger of ``TotalCPU`` and the value
+    measured while it ran counts, since Slurm 25.05 prints a TotalCPU of zero for many steps, and so for their jobs.
     """
     own = run.allocation[CPU_TIME]
     if not is_missing(own) and not is_zero(own) and all(map(_has_no_more_gathered, run.steps)):
@@ -120,7 +120,7 @@ def _cpu_time(run: Run) -> str:
 
 
 def _has_no_more_gathered(step: Row) -> bool:
-    """Tell from the texts alone that TotalCPU is the larger one, as nearly always: reading numbers takes longer."""
+    """Tell from the texts alone that TotalCPU is the larger value. It nearly always is, and parsing takes longer."""
     gathered, own = sub_value(step.get(MEASURED, ""), "cpu"), step.get(CPU_TIME, "")
     clock = f"00:{own[:5]}" if own[5:6] == "." else own  # of MM:SS.fff and HH:MM:SS
     if not own and not gathered:
@@ -139,7 +139,7 @@ def _was_looked_at(run: Run) -> bool:
 
 
 def _cores_of_steps(column: str, run: Run) -> str | None:
-    """Return what is wrong with a job without cores whose step had some: how many it held is not known."""
+    """Return the problem of a job without cores whose steps had some: its number of cores is unknown."""
     for step in run.steps:
         text = step.get(column, "")
         if not is_missing(text) and not is_zero(text):
@@ -183,26 +183,26 @@ def _entry_by_entry(texts: Sequence[str], combine: Callable[[list[Decimal]], Dec
                 if not is_missing(value):
                     entries.setdefault(name, []).append(_magnitude(value))
             except InvalidRecord:
-                unreadable[name] = value  # a rule that looks at this entry says why
+                unreadable[name] = value  # the rule that uses this entry reports why
     merged = {name: f"{combine(values):f}" for name, values in entries.items() if values}
     return ",".join(f"{name}={value}" for name, value in {**merged, **unreadable}.items())
 
 
 def _magnitude(text: str) -> Decimal:
-    """Return a text as a plain number in its base unit: seconds, bytes, or what it counts."""
+    """Return a text as a number in its base unit: seconds, bytes, or a count."""
     return parse_duration(text) if ":" in text else parse_size(text)
 
 
 def _known(owner: str) -> str:
-    """Return a deleted user or group has no name, but a number still; and sacct prints "no number" as one."""
+    """Return False for an owner without a name. A deleted user or group has only a number, or sacct's "no number"."""
     return "" if owner == _NO_NUMBER else owner
 
 
 def _whole_memory(row: Row) -> str:
-    """``ReqMem`` of the whole job; before Slurm 21.08 it was printed per node (``4000Mn``) or per core (``16Gc``).
+    """Return ``ReqMem`` of the whole job. Before Slurm 21.08 it was per node (``4000Mn``) or per core (``16Gc``).
 
     Raises:
-        InvalidRecord: the number of nodes or cores is not known.
+        InvalidRecord: the number of nodes or cores is unknown.
     """
     text = row["ReqMem"]
     column = {"n": "NNodes", "c": "NCPUS"}.get(text[-1:])
@@ -220,7 +220,7 @@ _NO_NODES: Final = frozenset({"", "None assigned"})
 
 
 class Converter:
-    """Makes records of runs by the options of an instance; made once for many runs."""
+    """Converts runs to records, by the options of an instance. One converter serves many runs."""
 
     def __init__(self, config: JobsConfig) -> None:
         self._config = config
@@ -232,7 +232,7 @@ class Converter:
         self._filters = _filters(config.job_filter)
 
     def convert(self, run: Run) -> Outcome:
-        """Classify one run; never raises for what the run holds."""
+        """Convert one run. It raises for no content of the run."""
         try:
             state, start = run.state, _start_of(run)
             reason = self._reason_to_skip(run.allocation, state, start)
@@ -251,10 +251,10 @@ class Converter:
         return None if passes else "filtered out"
 
     def _never_started(self, row: Row, start: str) -> bool:
-        """Return True if the run had no nodes, or nothing ever began on them.
+        """Return True if the run had no nodes, or never began on them.
 
-        Of a job that was cancelled while it waited sacct either prints no start, or, if slurmctld had looked at it
-        before, the moment of cancelling as start and as end (seen with Slurm 22.05); it has no nodes then.
+        For a job that was cancelled while it waited, sacct prints no start, or, if slurmctld had considered the job,
+        the time of the cancellation as start and end (seen with Slurm 22.05). It has no nodes then.
         """
         had_nodes = row["NodeList"] not in _NO_NODES
         if has_no_time(start):
@@ -279,7 +279,7 @@ class Converter:
         prefix = self._one_prefix or config.prefix_of(row["Cluster"])
         plain = f"{prefix}-{row[self._id_column]}"
         alternate = f"{plain}-{int(start.timestamp())}"
-        # The row of a run whose owner requeues it after its end gets another state and a later end: the run may be
+        # If its owner requeues a run after its end, its row gets another state and a later end. The run may be
         # stored already, under the plain id.
         own = state in CONTINUED and not self._requeued_keep_their_id
         record_id, other = (alternate, plain) if own else (plain, alternate)
@@ -288,7 +288,7 @@ class Converter:
 
 
 def _filters(job_filter: JobFilter) -> Sequence[tuple[frozenset[str], Callable[[Row], Iterable[str]]]]:
-    """The values that are allowed, and the reader of a row's own; only of what the filter says something about."""
+    """Return, for each filter in use, the allowed values and a function that reads a row's value."""
     filters: Sequence[tuple[Sequence[str], Callable[[Row], Iterable[str]]]] = (
         (job_filter.status, lambda row: (parse_state(row["State"]),)),
         (job_filter.partition, lambda row: row["Partition"].split(",")),
@@ -300,10 +300,10 @@ def _filters(job_filter: JobFilter) -> Sequence[tuple[frozenset[str], Callable[[
 
 
 def _start_of(run: Run) -> str:
-    """Return the beginning of the run, as sacct prints it.
+    """Return the start of the run.
 
-    A run that was requeued before the database had heard of its start keeps none there (seen with Slurm 22.05; it may
-    have been long, if the database was away), but its steps have theirs.
+    If a run was requeued before the database had its start, its row keeps none (seen with Slurm 22.05). Its steps still
+    have theirs.
     """
     own = run.allocation["Start"]
     if not has_no_time(own):
@@ -313,10 +313,10 @@ def _start_of(run: Run) -> str:
 
 
 def _began_at(run: Run, text: str) -> datetime:
-    """Return the instant at which the run began to hold what this row says.
+    """Return the time from which on the run held the resources of this row.
 
-    A job that is resized goes on in another row, which keeps the start; its time of submission is that of the resizing
-    (seen with Slurm 22.05). Of every other row, the submission is before the start.
+    A resized job continues in another row, which keeps the start but has the time of the resizing as submission (seen
+    with Slurm 22.05). In every other row, the submission lies before the start.
     """
     submitted = run.allocation.get("Submit", "")  # rows of earlier versions have no Submit
     if has_no_time(text):
@@ -329,9 +329,9 @@ def _began_at(run: Run, text: str) -> datetime:
 
 
 def _end_by_elapsed(row: Row, start: datetime) -> datetime:
-    """Return the end of a run that was never suspended, but ran for as long.
+    """Return the end according to ``Elapsed``, for a run that was never suspended.
 
-    ``Elapsed`` begins with the job, also of a resized one.
+    ``Elapsed`` begins with the job, also if it was resized.
     """
     text, began = row["Elapsed"], start if has_no_time(row["Start"]) else mapping.parse_instant(row["Start"])
     try:
@@ -350,7 +350,7 @@ def run_from_raw(raw: Any) -> Run:  # Any: JSON from the quarantine
     """Return the run that was quarantined.
 
     Raises:
-        InvalidRecord: the raw value is no run but a line that was never readable.
+        InvalidRecord: the raw value is an unreadable line, not a run.
     """
     try:
         return Run(dict(raw["allocation"]), tuple(dict(step) for step in raw["steps"]))
@@ -359,10 +359,10 @@ def run_from_raw(raw: Any) -> Run:  # Any: JSON from the quarantine
 
 
 def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: JSON from the quarantine
-    """Try a quarantined run again under today's configuration; None if it makes no record now.
+    """Convert a quarantined run again with the current configuration; None if it makes no record.
 
     Raises:
-        InvalidRecord: what is still wrong.
+        InvalidRecord: the run still cannot be converted.
     """
     run = run_from_raw(raw)
     if missing := [
@@ -377,7 +377,7 @@ def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: J
 
 
 def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
-    """Return the job of a quarantined run; None for a line of output that belongs to none."""
+    """Return the job of a quarantined run; None for an unreadable line."""
     try:
         return JobChoice(run_from_raw(raw).allocation[FIRST_COLUMN])
     except (InvalidRecord, KeyError):

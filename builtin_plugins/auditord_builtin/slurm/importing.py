@@ -18,7 +18,7 @@ _DROPPED: Final = {
     "addr": OWN_STORE,
     "port": "see addr",
     "tls_config": "see addr",
-    "sender_frequency": "records are sent as soon as they are there, and again with growing pauses after a fault",
+    "sender_frequency": "records are sent at once, and retried with growing pauses after an error",
     "database_path": OWN_QUEUE,
     "logging": OWN_LOG,
 }
@@ -40,7 +40,7 @@ _EARLIEST: Final = "jobs that ended from here on, as with AUDITOR, but only in t
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate the file, or None if it is not one of AUDITOR's Slurm collector."""
+    """Translate a file of AUDITOR's Slurm collector; None for any other file."""
     if not set(document) <= {*_TAKEN, *_DROPPED} or not set(document) & _SPECIFIC:
         return None
     result = ConfigImport(document, "collectors.slurm")
@@ -79,7 +79,7 @@ def _import_components(result: ConfigImport) -> None:
 def _remarks(rules: Sequence[Document]) -> list[str]:
     remarks = ["a job without a mandatory value goes to quarantine (AUDITOR dropped it)"]
     if any(rule.get("key_type") == "IntegerMega" for rule in rules):
-        remarks.append("IntegerMega is MiB whatever the unit: 4G is 4096 (AUDITOR: 4)")
+        remarks.append("IntegerMega is MiB for any unit: 4G is 4096 (AUDITOR: 4)")
     changed = [str(rule["key"]) for rule in rules if policy_of(str(rule.get("key")), {}) in {"max", "sum"}]
     if changed:
         remarks.append(
@@ -89,7 +89,7 @@ def _remarks(rules: Sequence[Document]) -> list[str]:
 
 
 def _known(result: ConfigImport, section: str, rule: Document) -> dict[str, Any]:  # Any: YAML
-    """Return the rule without keys that AUDITOR did not know, and so ignored."""
+    """Return the rule without the keys that AUDITOR ignored."""
     result.drop(rule, _KEYS[section], place=f"{section}.")
     return {key: value for key, value in rule.items() if key in _KEYS[section]}
 
@@ -106,7 +106,7 @@ _COMMENTS: Final = {
 
 
 def detect(host: Host) -> Proposal | None:
-    """Return a cluster with an accounting database, which sacct reads."""
+    """Propose the kind ``slurm`` if the cluster has an accounting database, which sacct reads."""
     settings = _settings(host)
     if "slurmdbd" not in settings.get("AccountingStorageType", "") or host.run(["sacct", "--version"]) is None:
         return None
@@ -122,7 +122,7 @@ def detect(host: Host) -> Proposal | None:
 
 
 def detect_epilog(host: Host) -> Proposal | None:
-    """Return a cluster without an accounting database: its jobs are noted at their ends."""
+    """Propose the kind ``slurm_epilog`` if the cluster has no accounting database."""
     settings = _settings(host)
     if not settings or "slurmdbd" in settings.get("AccountingStorageType", ""):
         return None
@@ -162,7 +162,7 @@ def _is_yes(answer: str) -> bool:
 
 
 def _scores(answer: str) -> Mapping[str, Any]:
-    """Return the scores of ``12.4`` or ``genoa=12.4,rome=9.8``; a number alone counts for all other partitions."""
+    """Read ``12.4`` or ``genoa=12.4,rome=9.8``. A number alone applies to all other partitions."""
     rules: list[Mapping[str, Any]] = []
     parts = sorted((part.strip() for part in answer.split(",") if part.strip()), key=lambda part: "=" not in part)
     for part in parts:

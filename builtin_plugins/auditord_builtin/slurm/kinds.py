@@ -1,4 +1,4 @@
-"""The declarations of the kinds ``slurm`` and ``slurm_epilog``, and what ``auditord doctor`` looks at for them."""
+"""The kinds ``slurm`` and ``slurm_epilog``, and their checks for ``auditord doctor``."""
 
 import os
 import re
@@ -51,16 +51,16 @@ _LATE: Final = timedelta(days=1)
 
 
 async def check(config: SlurmConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Look at sacct."""
+    """Check sacct."""
     async for finding in _check_sacct(config, context):
         yield finding
 
 
 async def check_epilog(config: SlurmEpilogConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Look at the folder of notes, scontrol and, where there is one, sacct."""
+    """Check the folder of notes, scontrol and, where there is one, sacct."""
     yield check_folder(config.spool, "see auditord-slurm.tmpfiles, or name the folder as spool")
     if (late := _late_notes(config.spool, context.now().timestamp())) > 0:
-        text = f"{late} notes of jobs are older than a day, the first of which should have been read within minutes"
+        text = f"{late} notes of jobs are older than a day. A note should be read within minutes"
         yield Finding(Severity.WARNING, str(config.spool), text, "see the log of this collector")
     yield await check_program(context, config.scontrol, through=config.through, remedy=_REMEDY)
     if config.sacct:
@@ -98,7 +98,7 @@ async def _check_columns(config: JobsConfig, context: Context) -> Finding:
 
 
 async def _check_accounting(config: JobsConfig, context: Context) -> Finding:
-    """Ask for the jobs that run, as the collector would; nothing of the answer is looked at."""
+    """Ask for the running jobs, as the collector would, and ignore the answer."""
     now = context.now()
     argv: Sequence[str] = build_argv(config, Query(Window(now - _SECOND, now), tuple(RUNNING), steps=False), "|")
     try:
@@ -108,13 +108,13 @@ async def _check_accounting(config: JobsConfig, context: Context) -> Finding:
     except AuditordError as error:
         return Finding(Severity.FAILURE, "accounting", str(error), "is slurmdbd running? may this user ask it?")
     complaint = result.stderr.decode(errors="replace").strip()
-    if "error" in complaint.lower():  # some versions fail to reach the database with exit code 0
+    if "error" in complaint.lower():  # some versions exit with 0 although they did not reach the database
         return Finding(Severity.FAILURE, "accounting", complaint[-400:], "is slurmdbd running? may this user ask it?")
     return Finding(Severity.OK, "accounting", "sacct answers a query of this collector")
 
 
 async def _check_privacy(config: JobsConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Look for ``PrivateData``, by which hidden jobs and no jobs look the same."""
+    """Check ``PrivateData``: hidden jobs look the same as no jobs."""
     lines = _PRIVATE_DATA.findall(await shown_configuration(config, context))
     if any("jobs" in line.lower().split(",") for line in lines):
         text = "PrivateData=jobs: an ordinary user sees no jobs of others, and sacct does not say so"
@@ -125,7 +125,7 @@ async def _check_privacy(config: JobsConfig, context: Context) -> AsyncGenerator
 
 
 async def _check_gathering(config: JobsConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Look at ``JobAcctGatherType``: where nothing is measured, sacct prints zeros."""
+    """Check ``JobAcctGatherType``: without measurements, sacct prints zeros."""
     if not config.reads_steps:
         return
     found = _GATHERS.search(await cluster_configuration(config, context))

@@ -1,10 +1,9 @@
-"""The call of sacct (which columns, which period, which environment), and rows of the bytes that it prints.
+"""The call of sacct, and the rows in its output.
 
-``sacct --parsable2`` escapes nothing, whatever users wrote into names and comments: a name may hold newlines, ``|`` and
-control characters. But it separates columns by any text that is asked for; no user can have written a random one into a
-job. Cut at that text alone, the output is unambiguous: every row has the same number of separators, and the only
-newline that ends a row is the one between its last column and the next row's first, neither of which is free text
-(``JobIDRaw``, ``JobID``).
+``sacct --parsable2`` escapes nothing: names and comments can hold newlines, ``
+`` and control characters. But sacct separates columns by any given text, and no user can have written a random one into
+a job. Cut at that text alone, the output is unambiguous: every row has the same number of separators, and a row ends at
+the newline between its last column and the next row's first. Neither of these (``JobIDRaw``, ``JobID``) is free text.
 """
 
 import re
@@ -24,47 +23,47 @@ from auditord_hookspecs import CollectorContext, CommandFailed, CommandOutput, W
 from auditord_hookspecs.mapping import Row
 
 _LONGEST_CELL = 64 * 1024**2
-"""Characters; Slurm's own limit for what users write is far below."""
+"""The size limit of a cell in characters. Slurm's own limit for users' texts is far smaller."""
 
 _JOB_ID = re.compile(r"\d+\S*")
 
 ENVIRONMENT: Final[Mapping[str, str]] = {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
-"""sacct reads and prints local times without zone; so its zone is UTC, and it prints seconds since 1970.
+"""sacct reads and prints local times without a zone. So its zone is UTC, and it prints seconds since 1970.
 
-It cuts the list of an array's tasks after 64 bytes unless the length is 0.
+A bitmap length of 0 keeps sacct from cutting off the list of an array's tasks.
 """
 
 _ROWS: Final = 5_000
-"""From how many rows on they are converted, whatever is still to come: some five megabytes."""
+"""Rows that are converted at once, about five megabytes."""
 
 _LONGEST_PART: Final = timedelta(days=32)
-"""So seven years without a job are some ninety calls, and no answer is that of a whole year."""
+"""The longest part of a period. Seven years without a job take some ninety calls."""
 
 _SHORTEST_PART: Final = timedelta(seconds=1)
 _FEW: Final = 1_000
 _MANY: Final = 20_000
 _AFTER_TIMEOUT: Final = 8
-"""Each attempt that runs into the time limit takes minutes, so there must not be many."""
+"""The divisor of the part after a timeout. Each timeout takes minutes, so there must be few."""
 
 _CAREFUL: Final = 30
-"""So many parts after a limit was met are no longer than the one that was not too long."""
+"""After an exceeded limit, this many parts are no longer than the last one that succeeded."""
 
 
 class TableReader:
-    """Cuts the output into rows while it arrives; its columns go from ``JobID`` to ``JobIDRaw``."""
+    """Cuts the output into rows while it arrives. Its columns go from ``JobID`` to ``JobIDRaw``."""
 
     def __init__(self, columns: Sequence[str], delimiter: str) -> None:
         self._columns = columns
         self._delimiter = delimiter
         self._decoder = getincrementaldecoder("utf-8")("replace")
-        self._begun: list[str] = []  # the cells of the row under way that are whole
-        self._rest = ""  # what follows the last delimiter
+        self._begun: list[str] = []  # the complete cells of the current row
+        self._rest = ""  # the text after the last delimiter
 
     def feed(self, printed: bytes) -> Table:
-        """Return the rows that are whole now; one whose end has just arrived may wait for the next piece.
+        """Return the rows that are complete. The last one may wait for the next piece.
 
         Raises:
-            CommandFailed: this is not what was asked for.
+            CommandFailed: the output has another form.
         """
         text = self._rest + self._decoder.decode(printed)
         *whole, self._rest = text.split(self._delimiter)
@@ -73,21 +72,21 @@ class TableReader:
         return self._cut(whole)
 
     def finish(self) -> Table:
-        """Return the last row, when everything has been fed.
+        """Return the last row, after all pieces.
 
         Raises:
-            CommandFailed: the output is cut off, or not what was asked for.
+            CommandFailed: the output is truncated, or has another form.
         """
         rest = self._rest + self._decoder.decode(b"", final=True)
         if not self._begun and not rest:
             return Table((), ())
         if len(self._begun) != len(self._columns) - 1 or not rest.endswith("\n"):
-            end = "|".join((*self._begun, rest))[-80:]  # the separator was never meant to be read
+            end = "|".join((*self._begun, rest))[-80:]  # do not show the separator to people
             raise CommandFailed(f"sacct: the output is cut off or is no table: it ends in {end!r}")
         return self._cut([rest])
 
     def _cut(self, cells: list[str]) -> Table:
-        """Cut whole cells into rows: with the last cell of each comes, behind a newline, the first of the next one."""
+        """Cut complete cells into rows. A row's last cell also has the next row's first cell, after a newline."""
         unreadable: list[str] = []
         if not self._begun and cells:  # the very first one
             *unreadable, cells[0] = cells[0].split("\n")
@@ -119,10 +118,10 @@ class Query:
 
     Args:
         window: the period; sacct takes whole seconds and includes both ends.
-        states: states by their short names, of jobs that got into them within the period; running jobs were in theirs
-            at some time within it. Empty: whatever was eligible before its end and not over before its start.
-        steps: whether the steps are printed, too.
-        jobs: ids of the only jobs to print, as ``7``, ``7_4`` or ``13+0``; empty: all.
+        states: short names of states. Prints jobs that entered one of them within the period, or were running within
+            it. Empty: all jobs that were eligible before its end and not over before its start.
+        steps: also print steps.
+        jobs: print only the jobs with these ids, such as ``7``, ``7_4`` or ``13+0``; empty: all.
     """
 
     window: Window
@@ -147,18 +146,20 @@ def build_argv(config: JobsConfig, query: Query, delimiter: str) -> list[str]:
 
 
 def _text(moment: datetime) -> str:
-    """In UTC and whole seconds; Slurm's times have no fractions, so cutting one off loses no job."""
+    """Return a time in UTC and whole seconds. Slurm's times have no fractions, so the cut loses no job."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 async def stream_query(config: JobsConfig, context: CollectorContext, query: Query) -> AsyncGenerator[Table, None]:
-    """Ask sacct; yields tables of some thousand rows, cut between runs.
+    """Call sacct, and yield tables of some thousand rows, cut between runs.
 
     Raises:
-        CommandFailed: it failed, took too long, or printed something else than was asked for; the message names the
-            option where the limit is one of ours.
+        CommandFailed: sacct failed, took too long, or its output has another form. The message names the option of an
+            exceeded limit.
     """
-    delimiter = secrets.token_urlsafe(9)  # unknown to all who write into jobs; short: it is printed once per column
+    delimiter = secrets.token_urlsafe(
+        9
+    )  # random, so that users cannot write it into jobs; short, since it is printed per column
     reader = TableReader(config.wanted_columns, delimiter)
     call = context.stream_command(
         build_argv(config, query, delimiter),
@@ -180,21 +181,23 @@ async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[
     printed = False
     async for piece in output:
         printed = True
-        # In a thread: a large piece takes a while, in which the daemon has requests to answer.
+        # In a thread, since a large piece takes long, and the daemon must answer requests meanwhile.
         table = await to_thread.run_sync(reader.feed, piece)
         rows += table.rows
         cut = whole_runs(rows) if len(rows) >= _ROWS else 0
         if cut or table.unreadable:
             yield Table(rows[:cut], table.unreadable)
             rows = rows[cut:]
-    if not printed and b"error" in output.stderr.lower():  # some versions fail to reach the database with exit code 0
+    if (
+        not printed and b"error" in output.stderr.lower()
+    ):  # some versions exit with 0 although they did not reach the database
         raise CommandFailed(f"sacct: {output.stderr.decode(errors='replace').strip()[-400:]}")
     last = reader.finish()
     yield Table([*rows, *last.rows], last.unreadable)
 
 
 def naming_option(error: CommandFailed, program: str) -> CommandFailed:
-    """Return the error, with the option that a limit is set by."""
+    """Return the error, with the option that sets the exceeded limit."""
     option = "timeout" if error.timed_out else "max_output" if error.printed_too_much else None
     if option is None:
         return error
@@ -204,7 +207,7 @@ def naming_option(error: CommandFailed, program: str) -> CommandFailed:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a period's accounting; ``until`` the period has been read with it, None in the middle of a part."""
+    """A piece of a period's accounting. After it, the period has been read up to ``until``; None within a part."""
 
     found: Found
     until: datetime | None
@@ -213,13 +216,13 @@ class Piece:
 async def read_period(
     config: JobsConfig, context: CollectorContext, period: Window, states: Sequence[str]
 ) -> AsyncGenerator[Piece, None]:
-    """Read what ended within a period, the oldest part first; where a limit is met, go on with shorter parts.
+    """Read the jobs that ended within a period, the oldest part first. After an exceeded limit, read shorter parts.
 
-    Memory holds one piece, whatever a part holds. Nothing is read of an empty or reversed period; without states, jobs
-    of all states are read, also of unknown ones.
+    Memory holds one piece at a time. An empty or reversed period yields nothing. Without states, jobs of all states are
+    read, also of unknown ones.
 
     Raises:
-        CommandFailed: sacct did not do what it should, and would not for a shorter part.
+        CommandFailed: sacct failed, and would fail for a shorter part.
     """
     pace, start = _Pace(config.slice), period.start
     while start < period.stop:
@@ -236,7 +239,7 @@ async def read_period(
             context.log.warning("%s; from %s on sacct is asked for %s at a time", error, start, pace.length)
         else:
             pace.went_well(rows)
-            yield Piece(last or Found({}), part.stop)  # only when the whole answer is there
+            yield Piece(last or Found({}), part.stop)  # only after the whole answer
             start = part.stop
 
 
@@ -258,13 +261,13 @@ class _Pace:
             self.length = max(self.length / 2, self._usual)
 
     def failed(self, part: Window, error: CommandFailed) -> None:
-        """Take a shorter part next, which begins where this one did.
+        """Retry with a shorter part, from the same beginning.
 
         Raises:
-            CommandFailed: a shorter one would not help.
+            CommandFailed: a shorter part would not help.
         """
         length, limited = part.stop - part.start, error.timed_out or error.printed_too_much
-        if length > self._usual:  # we made it that long, and a slurmdbd may refuse long periods (MaxQueryTimeRange)
+        if length > self._usual:  # slurmdbd may refuse long periods (MaxQueryTimeRange)
             self._longest = self._longest if limited else self._usual
             self.length = self._usual
         elif limited and length > _SHORTEST_PART:

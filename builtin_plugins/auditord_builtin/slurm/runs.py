@@ -1,6 +1,6 @@
-"""From rows to runs of jobs: which rows belong together, in which state a run is, when it ended, in whose period.
+"""Group the rows of jobs into runs, and find each run's state, end and period.
 
-The states are those of ``man sacct``, *Job State Codes*, as far as accounting cares for them.
+The states are those of ``man sacct``, *Job State Codes*, as far as they matter to accounting.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,22 +42,22 @@ RUNNING: Final = {"R": "RUNNING", "S": "SUSPENDED"}
 REQUEUED: Final = "REQUEUED"
 RESIZING: Final = "RESIZING"
 CONTINUED: Final = frozenset({REQUEUED, RESIZING})
-"""The run is over and the same job goes on with another row, another start and the same id."""
+"""States after which the same job continues in another row, with another start and the same id."""
 
 ELSEWHERE: Final = "REVOKED"
 """The job ran on another cluster of the federation, which accounts for it."""
 
 
 def parse_state(text: str) -> str:
-    """Return the state's name from what sacct prints: ``CANCELLED by 1000`` is ``CANCELLED``."""
+    """Return the name of a state in sacct's output: ``CANCELLED by 1000`` is ``CANCELLED``."""
     return text.split(" ", 1)[0].rstrip("+")
 
 
 def full_name(text: str) -> str:
-    """Return the long, upper-case name of a state that a configuration names long or short, in any case.
+    """Return the long name of a configured state, which may be long or short, in any case.
 
     Raises:
-        ValueError: there is no such state, or it is none in which a job is over.
+        ValueError: there is no such state, or jobs in it are not over.
     """
     name = ENDED.get(text.upper(), text.upper())
     if name not in OVER:
@@ -66,13 +66,13 @@ def full_name(text: str) -> str:
 
 
 def has_no_time(text: str) -> bool:
-    """Tell the text of a time that is not known; a time of 0 is none and never meant 1970."""
+    """Return True for the text of an unknown time. A time of 0 is unknown too, never 1970."""
     return text == "0" or is_missing(text)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Whole rows, as texts by column, and unreadable lines between them that belong to none."""
+    """Rows as texts by column, and unreadable lines."""
 
     rows: Sequence[Row]
     unreadable: Sequence[str]
@@ -91,7 +91,7 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Text that tells this run from every other, also of the same job; when it is over, it has another one."""
+        """A text that differs for every run, also of the same job, and that changes when the run ends."""
         row = self.allocation
         return f"{row['Cluster']}/{row[FIRST_COLUMN]}/{row[LAST_COLUMN]}@{row['Start']}-{row['End']}/{row['State']}"
 
@@ -102,29 +102,29 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def has_no_end(self) -> bool:
-        """True if sacct names no end; an unreadable one is no missing one."""
+        """True if sacct prints no end. An unreadable end does not count as missing."""
         return has_no_time(self.allocation["End"])
 
     @property
     def is_over(self) -> bool:
-        """True if nothing more will happen to the run."""
+        """True if the run has ended."""
         return not self.has_no_end or self.state in OVER
 
     @property
     def end(self) -> datetime | None:
-        """The end; None while the run goes on or waits, and where sacct does not say.
+        """The end; None for a run that has not ended, or without an end in sacct.
 
         Raises:
-            InvalidRecord: the end is no time.
+            InvalidRecord: the end cannot be read.
         """
         text = self.allocation["End"]
         return None if has_no_time(text) else parse_instant(text)
 
 
 def job_of_step(job_id: str) -> str | None:
-    """Return the id of the job that a step belongs to, or None for a job: ``7_4.batch`` is a step of ``7_4``.
+    """Return the id of a step's job, or None for a job: ``7_4.batch`` is a step of ``7_4``.
 
-    An array's waiting tasks are a job, also where sacct cuts off their list, as in ``7_[1,3,5...]``.
+    An array's waiting tasks are a job, even if sacct cuts off their list, as in ``7_[1,3,5...]``.
     """
     job, dot, _ = job_id.partition(".")
     return job if dot and "[" not in job else None
@@ -136,10 +136,10 @@ def source_id(row: Row) -> str:
 
 
 def group_runs(rows: Sequence[Row]) -> Iterator[Run | Row]:
-    """Put steps to their runs; a step that has none comes out alone.
+    """Assign steps to their runs. A step without a run is yielded alone.
 
-    A requeued job has several runs with one id; sacct prints each run's steps right after its row, so a step belongs to
-    the last allocation before it, if the id agrees (``7_4.batch``, ``13+0.0``, ``9.0+1``, ``5.interactive``).
+    A requeued job has several runs with one id. sacct prints each run's steps right after its row, so a step belongs to
+    the last allocation before it if the id agrees (``7_4.batch``, ``13+0.0``, ``9.0+1``, ``5.interactive``).
     """
     allocation: Row | None = None
     steps: list[Row] = []
@@ -158,7 +158,7 @@ def group_runs(rows: Sequence[Row]) -> Iterator[Run | Row]:
 
 
 def whole_runs(rows: Sequence[Row]) -> int:
-    """Return the number of rows that belong to runs of which nothing can follow: all before the last allocation."""
+    """Return the number of rows of complete runs: those before the last allocation, which can have more steps."""
     return next((index for index in range(len(rows) - 1, -1, -1) if job_of_step(rows[index][FIRST_COLUMN]) is None), 0)
 
 
@@ -169,7 +169,7 @@ class Found:
     Args:
         runs: the runs to account for, by key.
         unfinished: how many runs are not over.
-        quarantined: rows and lines that are no part of a run, by key.
+        quarantined: rows and lines that belong to no run, by key.
         endless: runs that are over by their state, but have no end (yet), by key.
     """
 
@@ -180,9 +180,9 @@ class Found:
 
 
 def find_runs(table: Table, window: Window | None) -> Found:
-    """Sort the rows: runs that ended within the window (without one: that are not over), and what is left.
+    """Sort rows into runs that ended within the window (without a window: that are running), and the rest.
 
-    sacct includes both ends of a window, and without states also prints jobs that ended later; these belong to other
+    sacct includes both ends of a window, and without states also prints jobs that ended later. These belong to other
     periods.
     """
     runs: dict[str, Run] = {}
@@ -208,7 +208,7 @@ def find_runs(table: Table, window: Window | None) -> Found:
 
 
 def _ended_within(run: Run, window: Window) -> bool:
-    """True also if the end is unreadable: the conversion says so."""
+    """Return True also for an unreadable end, which the conversion then reports."""
     try:
         end = run.end
     except InvalidRecord:

@@ -63,5 +63,5 @@ async def test_the_beginning_is_that_of_the_first_run(tmp_path: Path) -> None:
 
 def test_files_of_single_jobs_are_no_history(tmp_path: Path) -> None:
     chosen = config(schedd_names=[], per_job_history_dir=str(tmp_path))
-    with pytest.raises(AuditordError, match="no history"):
+    with pytest.raises(AuditordError, match="not a history"):
         list_jobs(chosen, context(Player(tmp_path)))

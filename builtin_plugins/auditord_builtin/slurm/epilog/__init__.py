@@ -1,7 +1,7 @@
 """Collects Slurm's jobs from the notes that ``auditord-epilog`` leaves at their ends.
 
-``script`` is that program; ``notes`` reads its folder; ``collecting`` settles what is noted: ``controller`` asks
-slurmctld (``scontrol`` and ``rows`` read its answers), ``asking`` decides whether they suffice and asks sacct.
+``script`` is that program, and ``notes`` reads its folder. ``collecting`` asks slurmctld about each noted job, whose
+answers ``rows`` reads, and sacct where they do not suffice.
 """
 
 from auditord_builtin.slurm.epilog.collecting import collect, convert

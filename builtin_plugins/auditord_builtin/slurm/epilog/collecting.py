@@ -44,7 +44,7 @@ from auditord_hookspecs.wording import counted
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """Slurmctld does not know all of a run; the reason is for the operator."""
+    """Slurmctld does not know all about a run. The reason is for the operator."""
 
     reason: str
 
@@ -53,27 +53,27 @@ Answer: TypeAlias = Run | Unclear | Literal["not over"]
 
 _SKEW: Final = timedelta(seconds=5)
 _NEAR: Final = timedelta(seconds=90)
-"""Slurm calls the program right after a run's end; a requeued job's next run takes longer than this to end."""
+"""Slurm calls the program right after a run's end. A requeued job's next run takes longer than this to end."""
 _REMEMBERED_BY_SLURMCTLD: Final = timedelta(minutes=10)
 _DAY: Final = timedelta(days=1)
 
 
 @dataclass
 class Settled:
-    """The names of notes that are dealt with, runs to account for and jobs that Slurm does not know, both by key."""
+    """The names of settled notes, the runs to account for, and the jobs that Slurm does not know, both by key."""
 
     names: list[str] = field(default_factory=list[str])
     runs: dict[str, Run] = field(default_factory=dict[str, Run])
     quarantined: dict[str, Quarantined] = field(default_factory=dict[str, Quarantined])
 
     def add(self, note: JobNote, *runs: Run) -> None:
-        """The note is dealt with by accounting for these runs."""
+        """Settle the note by these runs."""
         self.names.append(note.name)
         self.runs.update({run.key: run for run in runs})
 
 
 def classify_answer(config: SlurmEpilogConfig, note: JobNote, job: Row) -> Answer:
-    """Believe slurmctld only if it speaks of this very run; the job may have been requeued since."""
+    """Accept slurmctld's answer only if it is about the noted run. The job may have been requeued since."""
     cluster = note.hints.get("SLURM_CLUSTER_NAME", "")
     if not cluster and (CLUSTER in config.record_prefix or "Cluster" in config.columns):
         return Unclear("auditord-epilog was called without SLURM_CLUSTER_NAME")
@@ -100,12 +100,12 @@ def _ended_before(note: JobNote, job: Row) -> bool:
 async def ask_sacct(
     config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[JobNote], unclear: Mapping[str, str]
 ) -> Settled:
-    """Ask the accounting database about the jobs; notes about which it knows nothing yet are not settled.
+    """Ask the accounting database about the jobs. Notes of jobs that it does not know yet stay open.
 
-    ``unclear`` says why slurmctld was not enough, by the notes' names.
+    ``unclear`` says, by the notes' names, why slurmctld's answer did not suffice.
 
     Raises:
-        CommandFailed: it does not answer.
+        CommandFailed: sacct failed.
     """
     out_of_patience = context.now() - config.patience
     if not config.sacct:
@@ -133,16 +133,16 @@ def _settled(
             settled.add(note, *near, *_earlier_rows(note, near, of_job))
         elif note.noted <= out_of_patience:
             late = [run for run in of_job if _lacks_its_end(run, note) or _ended_within(run, note, _DAY)]
-            settled.add(note, *late)  # the database has had its time: this is all that there is
+            settled.add(note, *late)  # after the patience, the database will not learn more
             if not late:
                 settled.quarantined[note.name] = unknown(note, unclear.get(note.name, FORGOTTEN))
     return settled
 
 
 def _ended_within(run: Run, note: JobNote, period: timedelta) -> bool:
-    """Return True if the note may be about the run; also if its end is unreadable: its conversion says so.
+    """Return True if the note can be about the run; also if its end is unreadable, which the conversion reports.
 
-    The end of a run whose owner has requeued it since is later than the note.
+    If its owner has requeued the run since, its end lies after the note.
     """
     try:
         end = run.end
@@ -156,7 +156,7 @@ def _ended_within(run: Run, note: JobNote, period: timedelta) -> bool:
 
 
 def _lacks_its_end(run: Run, note: JobNote) -> bool:
-    """Return True if the run may be the noted one, and the database knows no end of it (yet)."""
+    """Return True if the run may be the noted one, and the database does not know its end yet."""
     return run.has_no_end and _began_before(run, note)
 
 
@@ -166,7 +166,7 @@ def _began_before(run: Run, note: JobNote) -> bool:
 
 
 def _earlier_rows(note: JobNote, near: Sequence[Run], of_job: Sequence[Run]) -> Sequence[Run]:
-    """Rows without a note of their own: those before a resizing, and runs that ended otherwise until a requeue."""
+    """Return rows that have no note of their own: before a resizing, and runs that ended in a requeue."""
     starts = {run.allocation["Start"] for run in near}
     return [
         run
@@ -180,7 +180,7 @@ def _earlier_rows(note: JobNote, near: Sequence[Run], of_job: Sequence[Run]) -> 
 
 
 def unknown(note: JobNote, unclear: str) -> Quarantined:
-    """Return a job that Slurm does not know; there is nothing to make a record of but its id."""
+    """Return a quarantined job that Slurm does not know. Only its id is known."""
     raw = {"note": note.name, "noted": note.noted.isoformat(), "hints": dict(note.hints)}
     ended = f"job {note.job_id}, which ended at {note.noted:%Y-%m-%d %H:%M:%S} UTC"
     reason = f"neither scontrol nor sacct knows {ended}"
@@ -201,13 +201,13 @@ _MAX_OUTPUT: Final = 64 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way to ask.
+    """One way to ask slurmctld.
 
     Args:
         argv: the command.
-        parse: reads what it prints about the job with a raw id; None if that is not surely there.
-        unclear: what it means that it is not.
-        begins: the text that every answer in this form begins with.
+        parse: reads its output about the job with a raw id; None if the output may be about another job.
+        unclear: the reason to give for None.
+        begins: the text with which every output in this form begins.
     """
 
     argv: Callable[[JobNote], Sequence[str]]
@@ -217,7 +217,7 @@ class Form:
 
 
 def forms(config: SlurmEpilogConfig) -> list[Form]:
-    """Return the ways to ask, the safest first."""
+    """Return the ways to ask, in order of safety."""
     scontrol, squeue = config.scontrol, config.squeue
     asked = [*squeue, "--noheader", "--states=all"]
     not_there = "slurmctld does not know all that is needed, such as the owner, or the size before a resizing"
@@ -237,7 +237,7 @@ def forms(config: SlurmEpilogConfig) -> list[Form]:
 
 
 class Controller:
-    """Asks slurmctld; the form that this Slurm has is found by the first question of a run."""
+    """Asks slurmctld. The first question of a run finds the form that this Slurm supports."""
 
     def __init__(self, config: SlurmEpilogConfig, context: CollectorContext) -> None:
         self._config = config
@@ -245,7 +245,7 @@ class Controller:
         self._forms = forms(config)
 
     async def ask(self, note: JobNote) -> Answer:
-        """Return the run that the note is about, as slurmctld remembers it.
+        """Return the run of a note as slurmctld knows it.
 
         Raises:
             CommandFailed: slurmctld does not answer.
@@ -273,24 +273,24 @@ class Controller:
                 return Unclear(FORGOTTEN)
             raise naming_option(error, "scontrol") if error.timed_out else error from error
         printed = result.stdout.decode(errors="replace")
-        if not printed.lstrip().startswith(form.begins):  # a program that does not look at the option
+        if not printed.lstrip().startswith(form.begins):  # the program ignores the option
             raise CommandFailed(f"{self._config.scontrol[0]}: unrecognized option --json")
         job = form.parse(printed, note.job_id)
         return Unclear(form.unclear) if job is None else classify_answer(self._config, note, job)
 
 
 _REMEMBERED: Final = timedelta(days=30)
-"""For how long a note is known that could not be removed."""
+"""How long a note that could not be removed is remembered."""
 
 _BY_SCONTROL: Final = 50
 _BY_SACCT: Final = 500
 
 
 async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> AsyncIterator[Batch]:
-    """Account for the jobs that are noted; or, where a period is collected again, for all that sacct knows of it.
+    """Collect the noted jobs; or, for a period to collect again, all jobs that sacct has.
 
     Raises:
-        AuditordError: the folder is missing, or Slurm does not answer; the notes stay where they are.
+        AuditordError: the folder is missing, or Slurm does not answer. The notes stay.
     """
     if context.window is not None or context.job is not None:
         if not config.sacct:
@@ -320,7 +320,7 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
 
 
 async def _look(config: SlurmEpilogConfig, context: CollectorContext) -> tuple[list[JobNote], list[Unreadable]]:
-    """Return the files of the folder that are not known; a known one was not removed because the daemon was killed."""
+    """Return the unknown notes. A known note was not removed because the daemon was killed."""
     folder = await to_thread.run_sync(read_folder, config.spool, context.now())
     if folder.others:
         context.log.warning(
@@ -348,7 +348,7 @@ def _seen(context: CollectorContext, names: Sequence[str]) -> Any:  # Any: as Ba
 async def _settle(
     config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[JobNote]
 ) -> AsyncIterator[Settled]:
-    """Ask about all notes, some at a time; what is not over, or not known yet, stays for the next run."""
+    """Ask about the notes, some at a time. Notes of jobs that are unknown or not over yet stay for the next run."""
     unclear = {} if config.scontrol_suffices else {note.name: "its columns are sacct's" for note in notes}
     controller = Controller(config, context)
     for start in range(0, len(notes) if config.scontrol_suffices else 0, _BY_SCONTROL):
@@ -374,7 +374,7 @@ def _log_waiting(config: SlurmEpilogConfig, context: CollectorContext, waiting: 
 
 
 async def _settle_by_controller(controller: Controller, notes: Sequence[JobNote], unclear: dict[str, str]) -> Settled:
-    """Settle what slurmctld knows all of; of the others the reason is noted."""
+    """Settle the notes that slurmctld knows enough about, and record the reason for each of the others."""
     settled = Settled()
     for note in notes:
         answer = await controller.ask(note)
@@ -386,10 +386,10 @@ async def _settle_by_controller(controller: Controller, notes: Sequence[JobNote]
 
 
 def convert(config: SlurmEpilogConfig, raw: Any) -> Record | Produced | None:  # Any: JSON from the quarantine
-    """Try a quarantined job again under today's configuration; None if it makes no record now.
+    """Convert a quarantined job again with the current configuration; None if it makes no record.
 
     Raises:
-        InvalidRecord: what is still wrong.
+        InvalidRecord: the job still cannot be converted.
     """
     if "note" in raw:
         raise InvalidRecord(f"all that is known is that the job ended; {ADVICE}")

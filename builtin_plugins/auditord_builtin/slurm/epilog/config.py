@@ -30,7 +30,7 @@ COLUMN_OF: Final[Mapping[str, str]] = {
     "StartTime": "Start",
     "EndTime": "End",
 }
-"""Columns of sacct by the names that scontrol, and so AUDITOR's epilog collector, has for them."""
+"""sacct's columns by their names in scontrol, which AUDITOR's epilog collector uses."""
 
 
 class SlurmEpilogConfig(JobsConfig):
@@ -70,18 +70,18 @@ class SlurmEpilogConfig(JobsConfig):
 
     @cached_property
     def all_steps(self) -> bool:
-        """Always: sacct is asked for few jobs at a time."""
+        """Always true: sacct is asked for few jobs at a time."""
         return True
 
     @cached_property
     def scontrol_suffices(self) -> bool:
-        """True if the rules need nothing that only sacct knows, such as the use of steps."""
+        """True if no rule needs data that only sacct has, such as the usage of steps."""
         return COLUMNS.issuperset((*self.columns, *self.merge))
 
     @model_validator(mode="before")
     @classmethod
     def _same_components(cls, given: Any) -> Any:  # Any: whatever stood in the file
-        """Beside the kind ``slurm`` both must say the same of each job, whichever is first."""
+        """Check that the kind ``slurm`` beside it would make the same record of each job."""
         if not isinstance(given, dict):
             return given
         options = cast("dict[str, Any]", given)
@@ -120,7 +120,7 @@ _CALL: Final = "EpilogSlurmctld calls auditord-epilog now; it only notes the job
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate the file, or None if it is not one of AUDITOR's Slurm epilog collector."""
+    """Translate a file of AUDITOR's Slurm epilog collector; None for any other file."""
     if not set(document) <= {*_TAKEN, *_DROPPED} or "site_id" not in document:
         return None
     rules = document.get("components")
@@ -135,7 +135,7 @@ def import_config(document: Document) -> ImportedConfig | None:
 
 
 def _rule(rule: Document) -> dict[str, Any]:  # Any: an operator's YAML
-    """Return the component with sacct's names for its columns."""
+    """Return the component with sacct's names of its columns."""
     translated = _with_column(rule)
     if rule.get("key") == "Mem":
         translated |= {"sub_key": "mem", "key_type": "IntegerMega"}

@@ -18,7 +18,7 @@ _NAME = re.compile(r"(?P<job_id>[1-9][0-9]{0,9})\.[0-9a-f]{16}\.job")
 _END = b"\0\0"
 _BEING_WRITTEN: Final = timedelta(seconds=10)
 _LONGEST: Final = 2**20
-"""Bytes; the environment of a process is smaller."""
+"""The size limit of a note in bytes. The environment of a process is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class JobNote:
     """A note that a run of a job has ended.
 
     Args:
-        name: the file's name, unlike that of any other note.
+        name: the file's name, which is unique.
         job_id: Slurm's raw id (an array's task has one of its own).
-        noted: the instant of the note; the run ended just before.
-        hints: the variables that Slurm set. They say which job to ask for, and are no source of amounts.
+        noted: the time of the note, just after the end of the run.
+        hints: the variables that Slurm set. They say which job to ask for. Amounts never come from them.
     """
 
     name: str
@@ -39,10 +39,7 @@ class JobNote:
 
     @property
     def question(self) -> str:
-        """The id to ask Slurm for, so that it answers about this job alone.
-
-        An array and its last task share a raw id, and so do a heterogeneous job and its first part.
-        """
+        """The id to ask Slurm for, so that the answer is about this job alone."""
         for first, second, between in (
             ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "_"),
             ("SLURM_HET_JOB_ID", "SLURM_HET_JOB_OFFSET", "+"),
@@ -63,7 +60,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The contents of the folder, the oldest first; ``others`` is the number of files that are none of ours."""
+    """The notes in the folder, the oldest first. ``others`` is the number of files that are not notes."""
 
     notes: Sequence[JobNote]
     unreadable: Sequence[Unreadable]
@@ -71,7 +68,7 @@ class Folder:
 
 
 def read_folder(path: Path, now: datetime) -> Folder:
-    """Read all notes; one that may still be written is left for the next time.
+    """Read all notes. A note that may still be incomplete is left for the next run.
 
     Raises:
         AuditordError: there is no such folder, or it cannot be read.
@@ -109,16 +106,16 @@ def _read(folder: SharedFolder, name: str, now: datetime) -> JobNote | Unreadabl
         return Unreadable(name, content.decode(errors="replace"))
     if not content.endswith(_END) and now - noted < _BEING_WRITTEN:
         return None
-    # The last variable of a file that was cut off is left out, since it may be cut off itself.
+    # Leave out the last variable of a truncated file, since it may be truncated itself.
     pairs = (entry.decode(errors="replace").partition("=") for entry in content.split(b"\0")[:-1])
     return JobNote(name, match["job_id"], noted, {variable: value for variable, equals, value in pairs if equals})
 
 
 def remove(path: Path, names: Iterable[str]) -> None:
-    """Remove notes that are dealt with; one that is gone already is no fault.
+    """Remove settled notes. A missing note is no error.
 
     Raises:
-        AuditordError: the daemon may not; the jobs are safe, and the notes are known.
+        AuditordError: the daemon may not remove them. The jobs are safe, and the notes are remembered.
     """
     try:
         with SharedFolder.opened(path) as folder:

@@ -17,10 +17,10 @@ COLUMNS: Final = frozenset(
         *("Start", "End", "Partition", "NodeList", "NNodes", "AllocNodes", "NCPUS", "AllocCPUS", "AllocTRES"),
     }
 )
-"""The columns of sacct that slurmctld knows just as well; sacct's text of a state says more."""
+"""The columns of sacct that slurmctld knows equally well. sacct's text of a state says more."""
 
 _NOBODY: Final = frozenset({"", "(null)", "nobody"})
-"""Owners whose names this host does not know; sacct may."""
+"""Owners whose names this host does not know, but sacct may."""
 
 _MEBIBYTE: Final = 1_024**2
 
@@ -57,7 +57,7 @@ _NOTHING: Final = frozenset({"", "N/A", "(null)"})
 
 
 def controller_row(raw_id: str, job_id: str, columns: Row) -> Row | None:
-    """Return a job of slurmctld as a row of sacct; None if an owner has no name here, which sacct may know.
+    """Return a job of slurmctld as a row of sacct; None if only sacct may know an owner's name.
 
     Args:
         raw_id: its ``JobIDRaw``.
@@ -79,7 +79,7 @@ def _resources(text: str) -> str:
     """Return the resources as ``sacct --noconvert`` prints them: in order, memory in MiB.
 
     Raises:
-        InvalidRecord: the memory is no size.
+        InvalidRecord: the memory cannot be read.
     """
     if is_missing(text):
         return ""
@@ -90,15 +90,15 @@ def _resources(text: str) -> str:
 
 
 SQUEUE_FORMAT: Final = f"--Format={','.join(f'{name}:{width}|' for name, width in _WIDTHS.items())}"
-"""The option that asks squeue for the fields."""
+"""squeue's option that selects the fields."""
 
 
 def parse_squeue(printed: str, raw_id: str) -> Row | None:
-    """The job with this raw id as a row of sacct (less its cluster, with ``Restarts``); None if it is not there."""
+    """Return the job with this raw id as a row of sacct (without cluster, with ``Restarts``); None if it is absent."""
     rows = (_fields(line) for line in printed.splitlines())
     job = next((row for row in rows if row.get("JobID") == raw_id), None)
     if job is None or job["ResizeTime"] not in _NEVER:
-        return None  # the row before a resizing is known to the database alone
+        return None  # only the database knows the row before a resizing
     shown = f"{job['ArrayJobID']}_{job['ArrayTaskID']}" if job["ArrayTaskID"] else raw_id
     part = f"{job['HetJobID']}+{job['HetJobOffset']}" if job["HetJobID"] else shown
     return controller_row(raw_id, part, {column: job[name] for column, name in _OF_SQUEUE.items()})
@@ -112,11 +112,11 @@ def _fields(line: str) -> Mapping[str, str]:
 
 
 def parse_json(printed: str, raw_id: str) -> Row | None:
-    """The job with this raw id as a row of sacct (less its cluster, with ``Restarts``); None if it is not there."""
+    """Return the job with this raw id as a row of sacct (without cluster, with ``Restarts``); None if it is absent."""
     try:
         jobs = json.loads(printed)["jobs"]
         job = next((each for each in jobs if str(each["job_id"]) == raw_id), None)
-        # The row before a resizing is known to the database alone.
+        # Only the database knows the row before a resizing.
         return None if job is None or _number(job.get("resize_time")) else _row_of_json(raw_id, job)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
@@ -148,7 +148,7 @@ def _shown_id(job: Json, raw_id: str) -> str:
 
 
 def _elapsed(job: Json, start: int, end: int) -> str:
-    """Return the time that it ran: what Slurm counts as run time after a suspension begins anew at its end."""
+    """Return how long the job ran. Slurm's own run time starts again after a suspension."""
     resumed = _number(job.get("suspend_time"))
     seconds = end - resumed + _number(job.get("pre_sus_time")) if resumed else end - start
     return f"00:00:{max(seconds, 0)}"
@@ -194,11 +194,11 @@ _OF_SCONTROL: Final[Mapping[str, str]] = {
     "Restarts": "Restarts",
     "Partition": "Partition",
 }
-"""Fields of scontrol by the columns of sacct, as far as they hold the same text."""
+"""Fields of scontrol by the columns of sacct that have the same text."""
 
 
 def parse_job(printed: str) -> Row | None:
-    """Return the job as a row of sacct (less its cluster, with ``Restarts``); None unless it is surely one job's."""
+    """Return the job as a row of sacct (without cluster, with ``Restarts``); None if it may be several jobs'."""
     head = _HEAD.match(printed)
     fields = _scontrol_fields(printed)
     if head is None or fields is None or not printed.endswith("\n"):
@@ -228,7 +228,7 @@ def _scontrol_fields(printed: str) -> Mapping[str, str] | None:
 
 
 def _value(name: str, text: str) -> str:
-    """Up to the next blank, behind which other fields follow; only the names of owners may hold some."""
+    """Return the text up to the next blank, behind which other fields follow. Only names of owners can have blanks."""
     return text.strip() if name in {"UserId", "GroupId"} else text.split(maxsplit=1)[0] if text[:1].strip() else ""
 
 
