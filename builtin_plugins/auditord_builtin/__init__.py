@@ -1,1 +1,1 @@
-"""The collectors, plugins and senders that auditord ships; each is a hook module like any third party's."""
+"""The collectors, plugins and senders that auditord ships. Each is a hook module like any third party's."""

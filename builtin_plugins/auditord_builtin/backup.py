@@ -11,10 +11,12 @@ from auditord_hookspecs.config import AbsolutePath
 
 
 class BackupConfig(PluginConfig):
-    """Backs up the record store and the spool while the daemon runs."""
+    """Backs up the record store and the spool while the daemon is running."""
 
     folder: AbsolutePath = Field(description="Each backup is a folder in it; on another disk, best on another host.")
-    keep: int = Field(default=14, ge=1, description="Once a new one is complete, all but so many of the newest go.")
+    keep: int = Field(
+        default=14, ge=1, description="After a new backup is complete, only this many of the newest are kept."
+    )
     rate: int | None = Field(
         default=None, ge=1, description="Bytes per second that are read of SQLite files at most; by default any number."
     )

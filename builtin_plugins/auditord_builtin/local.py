@@ -1,4 +1,4 @@
-"""Sender ``local``: forwards the send-queue to the daemon's own record store. It exists unless it is switched off."""
+"""Sender ``local``: forwards the send-queue to the daemon's own record store. It exists unless it is disabled."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -26,7 +26,7 @@ class StoreSender:
 
 @asynccontextmanager
 async def open_store(config: LocalConfig, context: SenderContext) -> AsyncGenerator[Sender, None]:
-    """Open the sender; the host opens and closes the store itself."""
+    """Open the sender. The host opens and closes the store itself."""
     del config
     yield StoreSender(context)
 

@@ -1,6 +1,6 @@
 """Plugin ``open_records``: finds records that have been open for too long.
 
-A drone whose last update was lost stays open for ever and is missing in every sum; it has to be looked for.
+If a drone's last update was lost, its record stays open for ever and is missing in every sum.
 """
 
 import json
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # the daemon alone has metrics
     from prometheus_client.registry import Collector
 
 LISTED: Final = 20
-"""Records that a run names in the log; a dry run prints all."""
+"""The number of records that a run names in the log. A dry run prints all."""
 
 
 @cache
@@ -52,7 +52,7 @@ class OpenRecordsConfig(PluginConfig):
     """Lists records that are open for too long, as a gauge and in the log."""
 
     older_than: Duration = Field(
-        default=timedelta(days=7), gt=timedelta(0), description="A record may be open for so long."
+        default=timedelta(days=7), gt=timedelta(0), description="How long a record may be open."
     )
 
 
@@ -62,7 +62,7 @@ def _query(config: OpenRecordsConfig, context: PluginContext) -> RecordQuery:
 
 
 async def report_open_records(config: OpenRecordsConfig, context: PluginContext) -> None:
-    """Look for them, the oldest first. A store that fails half-way leaves the gauge as it was."""
+    """Find them, the oldest first. If the store fails half-way, the gauge does not change."""
     count = 0
     async with context.records.stream(_query(config, context)) as records:
         async for record in records:
@@ -87,7 +87,7 @@ async def report_open_records(config: OpenRecordsConfig, context: PluginContext)
 @output_option
 @pass_context
 def open_records_command(context: CommandContext, instance: str | None, output: str) -> None:
-    """Print the records that are open for too long, as plugin INSTANCE is configured."""
+    """Print the records that are open for too long, by the options of plugin INSTANCE."""
     name = context.chosen("open_records", instance)
 
     async def look() -> None:

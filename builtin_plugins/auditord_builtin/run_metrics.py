@@ -32,7 +32,7 @@ class RunMetrics:
         self.skipped = counter("auditord_skipped_jobs", "Jobs that make no record, by the reason.", "reason")
 
     def count(self, report: RunReport) -> None:
-        """Count one run; a new instance shows its zeros at once, so that rates over its first failure work."""
+        """Count one run. A new instance shows zeros at once, so that rates over its first failure work."""
         labels = (report.task, report.kind)
         self.duration.labels(*labels).observe(report.duration.total_seconds())
         self.failures.labels(*labels).inc(report.error is not None)

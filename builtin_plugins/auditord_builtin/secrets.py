@@ -13,14 +13,14 @@ from auditord_hookspecs import hookimpl
 _log = logging.getLogger(__name__)
 
 MAX_BYTES = 64 * 1024
-"""More than that is no secret, but a mistake in the path."""
+"""The size limit of a secret. A larger file is a wrong path."""
 
 
 def resolve(reference: str, environ: Mapping[str, str]) -> SecretStr | None:
-    """Return the secret behind a reference, or None if the text is none.
+    """Return the secret behind a reference; None if the text is not a reference.
 
     Raises:
-        ValueError: it cannot be read; the text says why, never the secret.
+        ValueError: it cannot be read. The text gives the reason, never the secret.
     """
     scheme, colon, name = reference.partition(":")
     match scheme if colon else None:

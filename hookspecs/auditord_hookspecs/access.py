@@ -20,13 +20,13 @@ A = TypeVar("A", bound=InstanceConfig)
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The certificate that a client proved to own, by one of the authorities that the listener trusts.
+    """The certificate of a client, verified: the client owns it, and an authority of the listener signed it.
 
     Args:
-        common_names: of the subject, in the order of the certificate.
-        subject: the distinguished name as RFC 4514 writes it: ``CN=ce.example.org,O=Example,C=DE``.
-        grid_subject: the same as grid tools write it: ``/C=DE/O=Example/CN=ce.example.org``.
-        alternative_names: DNS names, mail addresses and URIs, as they are.
+        common_names: the common names of the subject, in the certificate's order.
+        subject: the distinguished name in the form of RFC 4514: ``CN=ce.example.org,O=Example,C=DE``.
+        grid_subject: the same in the form of grid tools: ``/C=DE/O=Example/CN=ce.example.org``.
+        alternative_names: DNS names, mail addresses and URIs.
     """
 
     common_names: tuple[str, ...]
@@ -54,15 +54,15 @@ class UnixPeer:
 class Credentials:
     """The credentials of a request.
 
-    A token is said on purpose and so counts alone: where there is one, neither certificate nor peer is shown, and who
-    sends a wrong token is refused whatever else would have let them in.
+    A token counts alone: if there is one, neither certificate nor peer is given. So a wrong token is refused, even if
+    the certificate or peer would have been accepted.
 
     Args:
-        address: the IP address of the other end of the connection; None on unix sockets. Headers say nothing here.
+        address: the IP address of the other end of the connection; None on unix sockets. Headers do not change it.
         certificate: of the client, on a TLS connection that asked for one.
         token: the bearer token, without the word ``Bearer``; never log it.
         peer: on a unix socket.
-        claims: that a :class:`Login` of this very authenticator has proved when the caller's session began; they count
+        claims: the claims that a :class:`Login` of this authenticator verified when the session began; they count
             alone.
     """
 
@@ -144,16 +144,16 @@ class Login(Protocol):
         ...
 
     async def finish(self, callback: str, kept: Mapping[str, str], answer: Mapping[str, str]) -> Mapping[str, object]:
-        """The claims to keep for the session (few: a cookie holds them), by the query that the browser comes back with.
+        """Return the few claims to keep in the session's cookie, from the query with which the browser comes back.
 
         Raises:
-            AccessRefused: they are not proved, or nobody with them is known.
+            AccessRefused: the claims cannot be verified, or no rule knows them.
             LoginUnavailable: the server does not answer.
         """
         ...
 
     async def logout(self, back: str) -> str | None:
-        """The URL at which the server ends its own session and sends the browser back; None if it has none."""
+        """Return the URL at which the server ends its own session and sends the browser back; None if it has none."""
         ...
 
 

@@ -35,7 +35,7 @@ class CalendarUnit(Enum):
     YEAR = "year"
 
     def first_day(self, day: date) -> date:
-        """The first day of the period that a day is in."""
+        """Return the first day of the period that a day is in."""
         match self:
             case CalendarUnit.DAY:
                 return day
@@ -82,7 +82,7 @@ class ComponentAmount:
 class ComponentPresent:
     """True for records that have a component of this name, else False.
 
-    It keeps apart what is known from what is not: the cores of jobs whose CPU time is known from those of the others.
+    It separates, for example, the cores of jobs with a known CPU time from those of the others.
 
     Args:
         component: its name.
@@ -303,14 +303,13 @@ class Aggregates:
     Args:
         groups: in the order of their keys, None before all others; none if no record counts.
         ticks_per_second: what one second is in the sums of runtimes: 1, or 1,000,000 for a query with a window.
-        snapshot: of the lake, where it was asked; None: the record store was, as it is now.
+        snapshot: the lake's snapshot, if the lake was asked; None if the record store was.
 
     Example::
 
-        answer = await context.records.aggregate(AggregateQuery(usage=(ComponentUsage("Cores"),)))
-        for group in answer.groups:
-            cores = group.usage[0].sums  # of the first of the query's usage
-            core_hours = cores.amount_runtime / answer.ticks_per_second / 3600
+    answer = await context.records.aggregate(AggregateQuery(usage=(ComponentUsage("Cores"),))) for group in
+    answer.groups: cores = group.usage[0].sums # of the first of the query's usage core_hours = cores.amount_runtime /
+    answer.ticks_per_second / 3600
     """
 
     groups: tuple[Group, ...]
@@ -324,7 +323,7 @@ def in_order(key: tuple[KeyValue, ...]) -> list[tuple[bool, KeyValue]]:
 
 
 def meta_value(record: Record, keys: Sequence[str]) -> str | None:
-    """The value of :class:`MetaValue` of a record."""
+    """Return the value of :class:`MetaValue` of a record."""
     for key in keys:
         if (values := (record.meta or {}).get(key)) is not None:
             return values[0] if values else None
@@ -332,13 +331,13 @@ def meta_value(record: Record, keys: Sequence[str]) -> str | None:
 
 
 def amount_of(record: Record, component: str) -> int | None:
-    """The value of :class:`ComponentAmount` of a record."""
+    """Return the value of :class:`ComponentAmount` of a record."""
     amounts = [each.amount for each in record.components if each.name == component]
     return sum(amounts) if amounts else None
 
 
 def exact_score(value: float) -> Decimal:
-    """A score as it is written: the shortest decimal that is read as this number."""
+    """Return a score as a decimal: the shortest one that is read as this number."""
     return Decimal(repr(value))
 
 

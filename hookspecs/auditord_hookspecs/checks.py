@@ -39,13 +39,13 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of a check.
 
     Args:
         severity: how bad it is.
-        subject: what was looked at, such as a program or a file.
-        text: how it is, in one line.
-        remedy: what to do, unless it is well.
+        subject: the checked thing, such as a program or a file.
+        text: the result, in one line.
+        remedy: what to do, unless all is well.
     """
 
     severity: Severity
@@ -67,7 +67,7 @@ async def check_program(
     environment: Mapping[str, str] | None = None,
     remedy: str = "install it, or name its path in the configuration",
 ) -> Finding:
-    """Run a program for its version, of which the first line is shown."""
+    """Run a program for its version, and show the first line of the output."""
     try:
         result = await context.run_command(
             [*argv, option], timeout=_PATIENCE, environment=environment, through=through, max_output=1 << 20
@@ -108,7 +108,7 @@ def _allowed(path: Path, mode: int, what: str, remedy: str) -> Finding:
 
 
 def certificate_end(path: Path) -> datetime:
-    """The first end of a certificate in a PEM file (aware).
+    """Return the first end of a certificate in a PEM file (aware).
 
     Raises:
         OSError: it cannot be read.

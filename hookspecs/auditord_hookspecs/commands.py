@@ -40,19 +40,19 @@ class CommandContext(Protocol):
         ...
 
     def roles(self) -> Collection[str]:
-        """The names of all roles (``access.roles`` and the ready-made ones)."""
+        """Return the names of all roles (``access.roles`` and the ready-made ones)."""
         ...
 
     def now(self) -> datetime:
-        """The present instant, aware."""
+        """Return the present instant, aware."""
         ...
 
     def instances(self, kind: str) -> Sequence[str]:
-        """The configured plugins of a kind by name, also those that are not enabled."""
+        """Return the configured plugins of a kind by name, also those that are not enabled."""
         ...
 
     def chosen(self, kind: str, name: str | None) -> str:
-        """The named plugin, or the only one of its kind.
+        """Return the named plugin, or the only one of its kind.
 
         Raises:
             click.UsageError: there is no such plugin of this kind, or no name and not exactly one; it lists them.
@@ -64,8 +64,8 @@ class CommandContext(Protocol):
     ) -> AbstractAsyncContextManager[tuple[Any, PluginContext]]:  # Any: the kind's own model
         """Open a plugin: its configuration, and a context with its records and its state.
 
-        The plugin is the caller's alone until the context is left: a run that is going on, here or in a daemon, is
-        waited for, and no other begins. Not so for a dry run, which saves no state.
+        Until the context is left, no other run of the plugin begins, here or in a daemon; a current run is awaited
+        first. A dry run, which saves no state, does neither.
         """
         ...
 

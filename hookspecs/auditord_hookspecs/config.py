@@ -27,7 +27,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 
-def parse_duration(value: Any) -> Any:  # Any: whatever stood in the file
+def parse_duration(value: Any) -> Any:  # Any: a value from the file
     """Read ``30s``, ``5m``, ``1h30m``, ``1d``; ISO 8601 (``PT5M``) is left to pydantic, a bare number is refused."""
     if isinstance(value, timedelta):
         return value
@@ -41,7 +41,7 @@ def parse_duration(value: Any) -> Any:  # Any: whatever stood in the file
 
 
 def format_duration(value: timedelta) -> str:
-    """The shortest text that :func:`parse_duration` reads back: ``5m``, ``1d``, ``90s``; ISO 8601 below 1 ms."""
+    """Return the shortest text that :func:`parse_duration` reads back: ``5m``, ``1d``, ``90s``; ISO 8601 below 1 ms."""
     micros = value // timedelta(microseconds=1)
     for unit, millis in reversed(_UNITS.items()):
         if micros > 0 and micros % (millis * 1_000) == 0:
@@ -77,7 +77,7 @@ AbsolutePath = Annotated[Path, AfterValidator(_refuse_relative)]
 """A path that does not depend on where the daemon is started."""
 
 
-def _listed(value: Any) -> Any:  # Any: whatever stood in the file
+def _listed(value: Any) -> Any:  # Any: a value from the file
     return (value,) if isinstance(value, str) else value
 
 
@@ -89,7 +89,7 @@ VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 VariableValue = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 
 
-def _resolve_secret(value: Any, info: ValidationInfo) -> Any:  # Any: whatever stood in the file
+def _resolve_secret(value: Any, info: ValidationInfo) -> Any:  # Any: a value from the file
     context: Any = info.context  # Any: the host passes {"resolve_secret": a function}, others what they like
     if not context or "resolve_secret" not in context or not isinstance(value, str):
         return value
@@ -100,7 +100,7 @@ def _resolve_secret(value: Any, info: ValidationInfo) -> Any:  # Any: whatever s
 Secret = Annotated[SecretStr, BeforeValidator(_resolve_secret)]
 """An option that holds a secret: the file has a reference (``file:/path``, ``env:NAME``, ``credential:name``) or, less
 well, the secret itself. The model gets the secret when the host loads the configuration (hook
-``auditord_resolve_secret``), and the text as it is when a test builds the model by hand. It is never printed."""
+``auditord_resolve_secret``), and the unchanged text when a test builds the model by hand. It is never printed."""
 
 
 class Section(BaseModel):

@@ -40,7 +40,7 @@ class ConfigImport:
         self.dropped: dict[str, str] = {}
 
     def section(self, name: str) -> Document:
-        """A section of the file; empty if it is not there."""
+        """Return a section of the file; empty if it is not there."""
         return self.document.get(name) or {}
 
     def put(self, option: str, value: Any, comment: str = "") -> None:  # Any: YAML
@@ -117,7 +117,7 @@ class ConfigImport:
 
 
 def instant(value: date | str) -> str:
-    """An instant of a YAML file as ISO 8601; in UTC where it names no zone, at midnight where it names no time.
+    """Return an instant of a YAML file as ISO 8601; in UTC where it names no zone, at midnight where it names no time.
 
     YAML takes a blank between date and time, and one before the zone.
     """

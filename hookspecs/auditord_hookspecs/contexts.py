@@ -32,7 +32,7 @@ class CommandOutput(Protocol):
     """The output of a child process, while it prints; iterating raises CommandFailed where it ended badly."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Pieces of standard output, some megabytes at most; it waits while nobody asks for more."""
+        """Yield pieces of standard output, some megabytes at most. The child waits while no piece is requested."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class Context(Protocol):
         ...
 
     def now(self) -> datetime:
-        """The present instant, aware and in UTC; tests stop it."""
+        """Return the present instant, aware and in UTC; tests stop it."""
         ...
 
     async def run_command(
@@ -114,14 +114,14 @@ class Context(Protocol):
         """Run a child process whose output may be larger than memory; it is killed when the block is left.
 
         Args:
-            argv: as for :meth:`run_command`, like ``environment`` and ``through``.
-            timeout: it is killed if it prints nothing, and does not end, for this long while it is waited for.
+            argv: as for :meth:`run_command`, likewise ``environment`` and ``through``.
+            timeout: it is killed if it neither prints nor ends for this long while a piece is awaited.
             environment: added to that of the daemon.
             through: how to run it elsewhere.
             max_output: bytes of standard output above which it is killed; None: any number.
 
         Raises:
-            CommandFailed: it could not start; whatever happens later is raised by the iteration.
+            CommandFailed: it could not start. Later errors are raised by the iteration.
         """
         ...
 
@@ -188,7 +188,7 @@ class CollectorContext(Context, Protocol):
         ...
 
     async def pending(self) -> Mapping[str, Any]:  # Any: the JSON that the collector itself stored
-        """The values that earlier batches of this instance have left (``Batch.pending``), by key.
+        """Return the values that earlier batches of this instance have left (``Batch.pending``), by key.
 
         Example::
 
@@ -230,7 +230,7 @@ class PluginContext(Context, Protocol):
     def show(self, text: str) -> None:
         """Show a text where this run was asked for: a command's standard output, the answer to a dry run over the API.
 
-        Nobody watches a run of the clock: then it goes to the log.
+        In a scheduled run, the text goes to the log.
         """
         ...
 

@@ -22,7 +22,7 @@ class Contract(NamedTuple):
 
     @classmethod
     def parsed(cls, text: object) -> "Contract":
-        """The version that a text such as ``1.0`` says.
+        """Return the version that a text such as ``1.0`` says.
 
         Raises:
             ValueError: it is none; nor is a number, since 1.10 would be 1.1.

@@ -15,7 +15,7 @@ class Provenance:
     received_at: datetime
     """The instant at which the daemon took it (aware)."""
     principal: str | None = None
-    """``task:<instance>`` for a collector, the authenticated name for a client, None if nobody was asked."""
+    """``task:<instance>`` for a collector, the authenticated name for a client, None without authentication."""
     agent: str | None = None
     """The client's User-Agent."""
 

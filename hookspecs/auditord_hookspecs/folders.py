@@ -1,8 +1,8 @@
-"""Folders that other users may write, and those that only the daemon may: work by descriptors, never by paths.
+"""Work in folders that other users can write to, and in private ones, by descriptors instead of paths.
 
-Between a look at a path and its use, another writer of the folder can put a link in its place. So a folder is opened
-once, its files are opened relative to it (``openat``), no link is followed, and what was opened is what is looked at.
-All calls block: call them in a worker thread.
+Between the check of a path and its use, another writer of the folder can replace it by a link. So a folder is opened
+once, its files are opened relative to it (``openat``), no link is followed, and checks apply to the opened file. All
+calls block: call them in a worker thread.
 """
 
 import os
@@ -41,9 +41,9 @@ def identity(status: os.stat_result) -> str:
 
 
 def replace_private(path: Path, content: bytes) -> None:
-    """Replace a file that nobody else may read; it is the old or the new one whatever happens.
+    """Replace a private file atomically.
 
-    A file that root writes belongs to the folder's owner, the daemon's user, who must read it.
+    If root writes the file, it belongs to the folder's owner, the daemon's user, who must read it.
     """
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
@@ -91,11 +91,11 @@ class Folder:
         self.descriptor: Final = descriptor
 
     def names(self) -> list[str]:
-        """The names of all that is in it."""
+        """Return the names of all that is in it."""
         return os.listdir(self.descriptor)  # noqa: PTH208 pathlib has no descriptors
 
     def status(self, name: str) -> os.stat_result:
-        """The status of what bears the name, also of a link itself."""
+        """Return the status of what bears the name, also of a link itself."""
         return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
 
     def is_file(self, name: str) -> bool:
@@ -195,10 +195,10 @@ class SharedFolder(Folder):
         return same
 
     def write_whole(self, name: str, content: bytes) -> None:
-        """Write a file under another name, durably, then give it its name; a link there is replaced, not followed.
+        """Write a file durably under another name, then rename it. A link with that name is replaced, not followed.
 
         Raises:
-            OSError: what was there before stays.
+            OSError: the previous file is unchanged.
         """
         part = f".{name}.part"
         with suppress(FileNotFoundError):
@@ -228,7 +228,7 @@ class SharedFolder(Folder):
 
 
 class PrivateFolder(Folder):
-    """A folder that nobody but this process's user can write to."""
+    """A folder that only this process's user can write to."""
 
     @classmethod
     @contextmanager
@@ -247,7 +247,7 @@ class PrivateFolder(Folder):
             os.close(descriptor)
 
     def create(self, name: str) -> BinaryIO:
-        """A new file for reading and writing.
+        """Return a new file for reading and writing.
 
         Raises:
             FileExistsError: there is one.
@@ -255,7 +255,7 @@ class PrivateFolder(Folder):
         return os.fdopen(os.open(name, _WRITE | os.O_EXCL, 0o640, dir_fd=self.descriptor), "w+b")
 
     def open_to_write(self, name: str) -> BinaryIO:
-        """A file for reading and writing, made if it is missing; what is in it stays."""
+        """Open a file for reading and writing, and create it if it is missing. Its content does not change."""
         return os.fdopen(os.open(name, _WRITE, 0o640, dir_fd=self.descriptor), "r+b")
 
     def exists(self, name: str) -> bool:
@@ -315,7 +315,7 @@ def _refuse_foreign(path: Path, status: os.stat_result, around: os.stat_result) 
 
 
 def user_name(uid: int) -> str:
-    """The name of a user, or the number where the system knows none."""
+    """Return the name of a user, or the number where the system knows none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -81,12 +81,12 @@ class HttpOptions:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """A whole answer, whatever its status.
+    """A complete answer, with any status.
 
     Args:
         request: method and URL, for messages.
         status: of HTTP.
-        headers: case makes no difference in their names.
+        headers: names ignore case.
         body: all of it.
         links: the URLs of the header ``Link`` by ``rel``, such as ``next``.
         attempts: how often the request was made.
@@ -202,11 +202,11 @@ class HttpClient(Protocol):
         idempotent: bool | None = None,
         retry_for: timedelta | None = None,
     ) -> HttpAnswer:
-        """Make a request until it has an answer that will not change by waiting.
+        """Make a request, with retries, and return the answer.
 
         Args:
             method: of HTTP.
-            url: percent-encoded; it is sent as it is.
+            url: percent-encoded; it is sent unchanged.
             params: added to its query; a name may be there several times.
             headers: of this request, besides those of the options.
             body: JSON, unless the headers say another ``Content-Type``.
@@ -216,7 +216,7 @@ class HttpClient(Protocol):
             retry_for: instead of that of the options.
 
         Raises:
-            HttpError: there is no such answer. A status is none, not even of a last attempt: look at it.
+            HttpError: no complete answer came. A status is no error, not even after the last attempt: check it.
         """
         ...
 

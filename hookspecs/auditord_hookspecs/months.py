@@ -38,7 +38,7 @@ class Month:
 
     @classmethod
     def of(cls, moment: datetime) -> "Month":
-        """The month that an aware instant is in, in UTC."""
+        """Return the month that an aware instant is in, in UTC."""
         if moment.tzinfo is None:
             raise ValueError("an instant needs a zone")
         utc = moment.astimezone(UTC)
@@ -81,26 +81,26 @@ class Month:
         return self.plus(-1)
 
     def plus(self, months: int) -> Self:
-        """The month so many months later."""
+        """Return the month ``months`` later."""
         year, month = divmod(self.year * _MONTHS + self.month - 1 + months, _MONTHS)
         return replace(self, year=year, month=month + 1)
 
 
 def months_from(first: M, last: M) -> Iterator[M]:
-    """The months from one to another, which is included."""
+    """Yield the months from one to another, which is included."""
     while first.first_day <= last.first_day:
         yield first
         first = first.next
 
 
 def first_month(since: datetime) -> Month:
-    """The first month that lies wholly behind an instant: reporting half a month would replace a whole one."""
+    """Return the first month that lies wholly behind an instant: reporting half a month would replace a whole one."""
     month = Month.of(since)
     return month if month.start == since else month.next
 
 
 def whole_months(start: datetime, stop: datetime) -> Sequence[Month]:
-    """The months that a period touches.
+    """Return the months that a period touches.
 
     Raises:
         AuditordError: the period is empty.

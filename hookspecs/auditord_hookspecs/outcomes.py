@@ -87,7 +87,7 @@ class Outcomes:
         checkpoint: Json | None = None,
         pending: Mapping[str, Json | None] | None = None,
     ) -> Batch:
-        """The batch of all outcomes, with what the collector remembers."""
+        """Return the batch of all outcomes, with what the collector remembers."""
         skipped = dict(+self.skipped)
         return Batch(self.records, self.quarantined, skipped, checkpoint, seen or {}, pending or {}, self.left_out)
 

@@ -64,7 +64,7 @@ class Chart:
         labels: of the axis, 400 at most.
         series: 8 at most; stacked bars, unless they are lines.
         unit: of all values.
-        lines: lines with dots, for what cannot be added up.
+        lines: lines with dots, for values that cannot be added up.
     """
 
     title: str
@@ -92,7 +92,7 @@ class PanelContext(Protocol):
         ...
 
     def now(self) -> datetime:
-        """The present instant, aware and in UTC."""
+        """Return the present instant, aware and in UTC."""
         ...
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
@@ -108,7 +108,7 @@ class PanelContext(Protocol):
         ...
 
     async def pending(self) -> Mapping[str, Any]:  # Any: the JSON that the collector itself stored
-        """The values that a collector keeps between runs (``Batch.pending``), by key.
+        """Return the values that a collector keeps between runs (``Batch.pending``), by key.
 
         Raises:
             AuditordError: as for :meth:`state`.
@@ -116,7 +116,7 @@ class PanelContext(Protocol):
         ...
 
     async def last_runs(self) -> Sequence[RunReport]:
-        """The reports of the instance's last runs, the newest first.
+        """Return the reports of the instance's last runs, the newest first.
 
         Raises:
             AuditordError: as for :meth:`state`.
@@ -131,11 +131,11 @@ class Panel:
     Args:
         name: letters, digits and ``_``; no other panel of the module has it.
         title: above it.
-        show: makes it, each time that somebody looks at it, within five seconds.
-        kind: of collectors or plugins; the panel is there once for each of its enabled instances. None: there is one.
-        whole: shows what is not limited to the records that a visitor may see. Those whose roles limit them do not see
-            it; to all others :meth:`PanelContext.state` and its like answer.
-        permission: that it takes besides ``read``.
+        show: makes the panel's content for each visit, within five seconds.
+        kind: of collectors or plugins; one panel for each enabled instance of this kind. None: a single panel.
+        whole: the content is not limited to the records that a visitor may see. Visitors with limited roles do not see
+            the panel; for the others, :meth:`PanelContext.state` and similar methods work.
+        permission: the permission that it needs besides ``read``.
     """
 
     name: str
@@ -147,7 +147,7 @@ class Panel:
 
 
 def table_of_runs(reports: Sequence[RunReport]) -> Table:
-    """The last runs of an instance, as :meth:`PanelContext.last_runs` has them."""
+    """Return the last runs of an instance, as :meth:`PanelContext.last_runs` has them."""
     columns = ("Started", "Took", "Records", "Quarantined", "Made no record", "Error")
     units = {"Took": "s"}
     rows = [

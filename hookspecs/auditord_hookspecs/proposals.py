@@ -36,12 +36,12 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to whoever sets a host up.
+    """A question of ``auditord init``.
 
     Args:
-        name: of the answer, also in a file of answers: small letters, digits and _.
-        text: what is asked.
-        default: the answer that nobody needs to give.
+        name: the answer's name, also in a file of answers: lower-case letters, digits and _.
+        text: the question.
+        default: the answer if none is given.
     """
 
     name: str
@@ -51,10 +51,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class NewSecret:
-    """The value of an option that is a secret: ``auditord init`` makes one up, in a file that it writes.
+    """The value of an option that is a secret: ``auditord init`` writes a random one into a file.
 
     Args:
-        name: of the file, beside that of the configuration; one that is there already is taken as it is.
+        name: the file's name, beside the configuration's; an existing file does not change.
     """
 
     name: str
@@ -62,17 +62,18 @@ class NewSecret:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A discovery on a host, and the section of a configuration that fits it.
+    """A source that was found on a host, and the section of a configuration for it.
 
     Args:
-        found: what was found, for the user: ``Slurm cluster hpc, with slurmdbd``; it stands above the section as well.
-        options: the instance's options for the answers, without ``kind``; raises ValueError for an answer that makes no
-            sense. A value may be a :class:`NewSecret`. None where no section can be made yet: ``imports`` says of what
-            it can.
+        found: a text for the user, such as ``Slurm cluster hpc, with slurmdbd``; it stands above the section as well.
+        options: a function from the answers to the instance's options, without ``kind``; raises ValueError for a wrong
+            answer. A value may be a :class:`NewSecret`. None if no section can be made: ``imports`` says from which
+                files.
         questions: of this kind, after those for every kind.
         comments: lines above options of the instance, by the option.
-        gateway: its jobs run in a batch system behind it: beside that one they would count twice, so it is left out
-            where another source was found, unless the user chooses it.
+        gateway: its jobs run in a batch system behind it, so both would count them twice. It is left out if another
+            source
+            was found, unless the user chooses it.
         imports: configuration files of a program that this kind replaces, for ``auditord config import``.
     """
 

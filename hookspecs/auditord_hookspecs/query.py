@@ -143,9 +143,9 @@ class ImplausibleCpuTime:
 
 @dataclass(frozen=True, slots=True)
 class PlaceCompares:
-    """The place of the record in the order of start times, ``record_id`` breaking ties: what goes on from a cursor.
+    """A record's place in the order of start times, with ``record_id`` breaking ties: the condition behind a cursor.
 
-    A start time stays between two pages, a stop time may change. Ids compare by their bytes in UTF-8.
+    A start time does not change between two pages, but a stop time can. Ids compare by their bytes in UTF-8.
     """
 
     comparison: Comparison
@@ -209,7 +209,7 @@ def fold(
 
 
 def stopped_within(window: Window) -> AllOf:
-    """The condition on records that stopped in a window; months that follow each other share none."""
+    """Return the condition on records that stopped in a window; months that follow each other share none."""
     begun = TimeCompares(TimeField.STOP, Comparison.GTE, window.start)
     return AllOf((begun, TimeCompares(TimeField.STOP, Comparison.LT, window.stop)))
 
@@ -224,13 +224,13 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class RecordQuery:
-    """A choice of records, their order, and a limit (0 gives none).
+    """A selection of records, their order, and a limit (0 gives none).
 
     Args:
-        where: what is true of them.
-        order: of the answer.
-        limit: how many at most.
-        archived: whether those of the archive are chosen, too.
+        where: the condition.
+        order: the order of the answer.
+        limit: the largest number of records.
+        archived: also select archived records.
     """
 
     where: Condition = field(default_factory=AllOf)

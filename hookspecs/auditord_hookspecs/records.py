@@ -196,13 +196,13 @@ def _check_size(text: str) -> None:
 
 
 def _graphemes(text: str) -> int:
-    import regex  # noqa: PLC0415 hardly a name is so long
+    import regex  # noqa: PLC0415 only for very long names
 
     return len(regex.findall(r"\X", text))
 
 
 def in_utc(moment: datetime) -> datetime:
-    """The same instant in UTC.
+    """Return the same instant in UTC.
 
     Raises:
         InvalidRecord: the time has no zone, or lies outside the years 1 to 9999 once in UTC.

@@ -12,7 +12,7 @@ SITE_KEYS: Final = ("site_id", "site")
 """The meta keys that name a record's site; what may be written is classified by all of them that a record has."""
 
 SELF: Final = "self"
-"""Among the values of a role's rows, the user name of whoever has the role."""
+"""Stands for the caller's user name in the values of a role's rows."""
 
 
 class Permission(Enum):
@@ -41,14 +41,14 @@ class Role:
     """The rights of a caller. Limits apply to the permissions of this role alone.
 
     Args:
-        permissions: what for.
-        rows: the records that are seen: under each key, one of the values at least. None for every record. The value
+        permissions: the permissions.
+        rows: the visible records: those with at least one of the values under each key. None: every record. The value
             ``self`` stands for the caller's user name; see :meth:`of_user`.
-        sites: the only sites whose records are written and updated. None for every site.
-        prefixes: what the ids of those records begin with. None for every id.
+        sites: the sites whose records may be written and updated. None: every site.
+        prefixes: the prefixes of ids of those records. None: every id.
 
     Raises:
-        ValueError: it is limited to some records and yet may do what is about the whole daemon.
+        ValueError: it is limited to some records, but has a permission for the whole daemon.
     """
 
     permissions: frozenset[Permission]
@@ -74,7 +74,7 @@ class Role:
         return any(SELF in values for values in (self.rows or {}).values())
 
     def of_user(self, user: str | None) -> "Role":
-        """The role of one caller; ``self`` stands for no record where there is no user name."""
+        """Return the role of one caller; ``self`` stands for no record where there is no user name."""
         if not self.is_personal:
             return self
         own = () if user is None else (user,)
@@ -88,7 +88,7 @@ class Role:
         )
 
     def visible(self) -> Condition:
-        """The condition on the records that it shows."""
+        """Return the condition on the records that it shows."""
         return AllOf(tuple(MetaContainsAny(key, values) for key, values in (self.rows or {}).items()))
 
     def shows(self, record: Record) -> bool:
@@ -106,7 +106,7 @@ class Role:
 
 
 def _sites(record: Record) -> set[str | None]:
-    """Every site that a record names, under whatever key; None stands for no site at all."""
+    """Return every site that a record names, under any key; None stands for no site."""
     named = {site for key in SITE_KEYS for site in (record.meta or {}).get(key, ())}
     return {*named} or {None}
 
@@ -126,7 +126,7 @@ class Principal:
     user: str | None = None
 
     def having(self, permission: Permission) -> tuple[Role, ...]:
-        """The roles that have a permission."""
+        """Return the roles that have a permission."""
         return tuple(role for role in self.roles if permission in role.permissions)
 
     def may(self, permission: Permission) -> bool:
@@ -134,7 +134,7 @@ class Principal:
         return bool(self.having(permission))
 
     def visible(self) -> Condition | None:
-        """The condition on the records that may be read; None if all of them may."""
+        """Return the condition on the records that may be read; None if all of them may."""
         reading = self.having(Permission.READ)
         if any(role.rows is None for role in reading):
             return None

@@ -27,7 +27,7 @@ class _Field:
     names: tuple[str, ...] = ()
 
     def values(self, text: str) -> set[int]:
-        """The numbers that the field's text stands for.
+        """Return the numbers that the field's text stands for.
 
         Raises:
             ValueError: the text breaks the grammar or leaves the range.
@@ -47,7 +47,7 @@ class _Field:
         return range(first, last + 1, step)
 
     def _last(self, text: str, first: int) -> int:
-        """The end of a range; a week that ends on Sunday (``mon-sun``) ends on day 7."""
+        """Return the end of a range; a week that ends on Sunday (``mon-sun``) ends on day 7."""
         last = self._number(text)
         return 7 if first and last == 0 and self.names == _DAYS else last
 
@@ -69,7 +69,7 @@ _FIELDS = (
 
 
 def parse_schedule(text: str) -> str:
-    """A cron line in UTC, lower case, with names for the days of the week.
+    """Return a cron line in UTC, lower case, with names for the days of the week.
 
     Raises:
         ValueError: the line has no five fields, one of them is no such field, or no date ever fits.

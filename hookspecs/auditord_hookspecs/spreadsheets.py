@@ -9,7 +9,7 @@ _BEGINNINGS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", 
 
 
 def no_formula(value: T) -> T | str:
-    """The value of a cell; text that would be a formula gets an apostrophe, which spreadsheets do not show.
+    """Return the value of a cell; text that would be a formula gets an apostrophe, which spreadsheets do not show.
 
     Numbers stay: -5 is no formula. Not for files that programs read: they would have to take the apostrophe away.
     """

@@ -1,11 +1,11 @@
-"""Text from outside on a terminal: nothing in an id, a name or a message may act on it, or look like another line.
+"""Print text from outside safely: no id, name or message can act on the terminal, or look like another line.
 
-Control characters (also C1), those that change the direction of writing or are invisible, and line breaks are shown as
-escapes, in the notation of JSON. Commands print by these functions and by no others:
+Control characters (also C1), invisible ones, those that change the direction of writing, and line breaks become
+escapes, in JSON's notation. Commands print only with these functions:
 
 - :func:`say` one line for people;
 - :func:`say_lines` text of several lines, whose parts from outside have been through :func:`escaped`;
-- :func:`write` formats for programs: as they are, but for a terminal, which is no program;
+- :func:`write` output for programs: unchanged, unless standard output is a terminal;
 - :func:`write_json` one of these, of commands that have :data:`output_option`.
 """
 
@@ -66,12 +66,12 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def escaped(text: str) -> str:
-    """The text on one line, with every character that is not printable as an escape."""
+    """Return the text on one line, with every character that is not printable as an escape."""
     return text if text.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in text)
 
 
 def escaped_lines(text: str) -> str:
-    """The text with all escaped but line breaks and tabs."""
+    """Return the text with all escaped but line breaks and tabs."""
     return "\n".join("\t".join(map(escaped, line.split("\t"))) for line in text.split("\n"))
 
 
@@ -137,7 +137,7 @@ class _Screen(TextIOBase):
 
 
 def _escape(character: str) -> str:
-    # As JSON has it, with surrogates for what is beyond 16 bits: so JSON that is shown stays the same JSON.
+    # In JSON's form, with surrogates beyond 16 bits, so that escaped JSON is the same JSON.
     encoded = character.encode("utf-16-be", "surrogatepass")
     units = (encoded[at : at + 2].hex() for at in range(0, len(encoded), 2))
     return _SHORT.get(character) or "".join(f"\\u{unit}" for unit in units)

@@ -1,4 +1,4 @@
-"""Changing records on their way in: pseudonyms for users, names of sites as they are today."""
+"""Changes of records before they are kept: pseudonyms for users, current names of sites."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

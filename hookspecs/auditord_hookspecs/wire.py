@@ -24,7 +24,7 @@ MAX_CLIENT_OBJECT_BYTES: Final = 10_000
 
 
 class _Offered(msgspec.Struct, gc=False):
-    """A record of an array, of which components and meta are texts yet."""
+    """A record of an array, with components and meta as texts."""
 
     record_id: Name
     start_time: datetime
@@ -54,7 +54,7 @@ _relaxed_time = re.compile(
 
 
 def decode_record(body: bytes) -> Record:
-    """A record from one JSON object.
+    """Return a record from one JSON object.
 
     Raises:
         InvalidRecord: with the reason and the JSON path of the member.
@@ -72,7 +72,7 @@ _kept_meta = lru_cache(KEPT_META)(_meta_decoder.decode)
 
 
 def decode_meta(text: bytes) -> Meta | None:
-    """The meta of a record from its text; a dictionary that nobody else has."""
+    """Decode the meta of a record into a new dictionary."""
     if len(text) > LONGEST_KEPT:
         return _meta_decoder.decode(text)
     meta = _kept_meta(text)
@@ -80,7 +80,7 @@ def decode_meta(text: bytes) -> Meta | None:
 
 
 class _ByText(dict[bytes, T]):
-    """Values by their texts, each of which is decoded once."""
+    """Values by their texts. Each text is decoded once."""
 
     def __init__(self, decode: Callable[[bytes], T]) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class _ByText(dict[bytes, T]):
 class SharedParts:
     """The components and the meta of many records, by their texts.
 
-    Jobs of one user have the same meta and those of one shape the same components: records share what has one text.
+    Jobs of one user have the same meta, and jobs of one shape the same components. Equal texts share one value.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class SharedParts:
         return max(map(len, self._components), default=0) + max(map(len, self._meta), default=0)
 
     def decode(self, body: bytes) -> list[Record]:
-        """The records of an array; what it raises does not say where in the array."""
+        """Return the records of an array; what it raises does not say where in the array."""
         components, meta = self._components, self._meta
         return [
             Record(
@@ -138,7 +138,7 @@ def decode_records(body: bytes, shared: SharedParts | None = None) -> list[Recor
 
 
 def decode_update(body: bytes) -> RecordUpdate:
-    """An update from one JSON object of a record's shape.
+    """Return an update from one JSON object of a record's shape.
 
     Raises:
         InvalidRecord: also when ``components`` or ``stop_time`` is missing or null.
@@ -177,7 +177,7 @@ def _replace_times(record: Any) -> None:  # Any: JSON that no type has been chec
 
 
 def parse_time(text: str) -> datetime:
-    """An instant from relaxed RFC 3339, in UTC and truncated to microseconds.
+    """Return an instant from relaxed RFC 3339, in UTC and truncated to microseconds.
 
     ``T``, ``t`` or blanks between date and time, unpadded fields, ``Z``, ``UTC``, ``+HH:MM`` or ``+HHMM``. A leap
     second (of any minute) is the first second of the next one, as AUDITOR's database keeps it.
@@ -222,7 +222,7 @@ class _WireRecord(msgspec.Struct, gc=False):
 
 
 def encode_record(record: Record) -> bytes:
-    r"""A record as clients read it: one compact JSON object, raw UTF-8, backslashes as ``\u005c``.
+    r"""Return a record as clients read it: one compact JSON object, raw UTF-8, backslashes as ``\u005c``.
 
     AUDITOR's asynchronous client loses track of a string that ends in an escaped backslash; ``\u005c`` is safe.
     """
@@ -232,7 +232,7 @@ def encode_record(record: Record) -> bytes:
 def encode_records(
     records: Iterable[Record], meta: Iterable[msgspec.Raw], components: Iterable[msgspec.Raw]
 ) -> list[str]:
-    """The wire texts of many records, which costs a third for each.
+    """Return the wire texts of many records, which costs a third for each.
 
     Args:
         records: of any number.
@@ -244,7 +244,7 @@ def encode_records(
 
 
 def encode_part(part: Meta | Sequence[Component] | None) -> msgspec.Raw:
-    """The meta or the components of a record."""
+    """Return the meta or the components of a record."""
     return msgspec.Raw(_encoder.encode(part))
 
 

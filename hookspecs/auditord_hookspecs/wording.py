@@ -1,6 +1,6 @@
 """Numbers, lists and lengths of time in sentences for people: ``1 record``, ``2 entries are``, ``5 min``.
 
-A message never says ``1 records``: whatever is counted in one goes through :func:`counted`, which a test holds.
+A message never says ``1 records``: a test checks that all numbers go through :func:`counted`.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _UNITS: Final[tuple[tuple[int, str], ...]] = ((86_400, "d"), (3_600, "h"), (60, 
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:
-    """A number and the words that go with it.
+    """Return a number and the words that go with it.
 
     Args:
         number: with separators of thousands.
@@ -24,13 +24,13 @@ def counted(number: int, one: str, several: str | None = None) -> str:
 
 
 def listed(texts: Sequence[str], most: int, separator: str = ", ") -> str:
-    """The first of some texts, at most so many, and the number of the others."""
+    """Return up to ``most`` of the texts, and the number of the others."""
     rest = [f"and {len(texts) - most:,} more"] if len(texts) > most else []
     return separator.join([*texts[:most], *rest])
 
 
 def span(length: timedelta) -> str:
-    """A length of time in whole ones of its largest unit, such as ``5 min``; without its sign."""
+    """Return a length of time in whole ones of its largest unit, such as ``5 min``; without its sign."""
     seconds = abs(length.total_seconds())
     size, unit = next(each for each in _UNITS if seconds >= each[0] or each[0] == 1)
     return f"{seconds // size:.0f} {unit}"

@@ -36,7 +36,7 @@ class ClockChange:
 
 
 def zone_named(name: str) -> tzinfo:
-    """The zone of a name.
+    """Return the zone of a name.
 
     Raises:
         ValueError: this host knows none.
@@ -51,7 +51,7 @@ def zone_named(name: str) -> tzinfo:
 
 
 def zone_name(moment: datetime) -> str:
-    """The name of the zone that an instant is written in; that of UTC if it has none."""
+    """Return the name of the zone that an instant is written in; that of UTC if it has none."""
     return str(getattr(moment.tzinfo, "key", UTC_NAME))
 
 
@@ -66,7 +66,7 @@ def clock_changes(name: str) -> Sequence[ClockChange]:
 
 
 def day_of(moment: datetime, name: str) -> date:
-    """The calendar day of an instant in a zone."""
+    """Return the calendar day of an instant in a zone."""
     changes = clock_changes(name)
     at = bisect_right(changes, moment, key=lambda change: change.moment)
     return (moment.astimezone(UTC) + (changes[at - 1].ahead if at else _NOTHING)).date()

@@ -17,12 +17,14 @@ from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.wording import counted
 
 Pattern = Annotated[str, Field(min_length=1)]
-"""A literal text in which ``*`` stands for anything. No regular expression: in ``ce.example.org`` each dot would let
-another host in."""
+"""A literal text in which ``*`` stands for anything.
+
+It is no regular expression: in ``ce.example.org`` each dot would match other hosts.
+"""
 
 
 class Rule(Section):
-    """The roles of those who fit; every rule that fits counts."""
+    """The roles of callers who match. All matching rules count."""
 
     roles: tuple[str, ...] = Field(min_length=1, description="Roles, as access.roles names them.")
 
@@ -33,22 +35,22 @@ def named_roles(rules: Iterable[Rule]) -> Iterable[str]:
 
 
 def identified(name: str, fitting: Sequence[Rule], user: str | None = None) -> Identity | None:
-    """Return the identity with the roles of all rules that fit; None if none does."""
+    """Return the identity with the roles of all matching rules; None if no rule matches."""
     return Identity(name, tuple(dict.fromkeys(named_roles(fitting))), user) if fitting else None
 
 
 def fits(pattern: str | None, *texts: str) -> bool:
-    """Return True if one of the texts fits as a whole, or there is no pattern; capitals count."""
+    """Return True if a text matches the whole pattern, or there is no pattern. Case matters."""
     return pattern is None or any(_compiled(pattern).fullmatch(text) for text in texts)
 
 
-@lru_cache(maxsize=4_096)  # as many as are configured; texts of callers are never compiled
+@lru_cache(maxsize=4_096)  # one per configured pattern; callers' texts are never compiled
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, re.split(r"\*+", pattern))), re.DOTALL)
 
 
 class CertificateRule(Rule):
-    """Certificates that fit everything that is said; ``*`` stands for anything."""
+    """Certificates that match all given patterns; ``*`` stands for anything."""
 
     common_name: Pattern | None = Field(default=None, description="A common name (CN) of the subject.")
     subject: Pattern | None = Field(
@@ -65,7 +67,7 @@ class CertificateRule(Rule):
         return self
 
     def fits(self, certificate: access.Certificate) -> bool:
-        """Return True if it is about this certificate."""
+        """Return True if the rule matches this certificate."""
         return (
             fits(self.common_name, *certificate.common_names)
             and fits(self.subject, certificate.subject, certificate.grid_subject)
@@ -74,7 +76,7 @@ class CertificateRule(Rule):
 
 
 class CertificatesConfig(InstanceConfig):
-    """Client certificates, which a listener with TLS must ask for."""
+    """Client certificates, which a TLS listener must request."""
 
     rules: tuple[CertificateRule, ...] = Field(min_length=1, description="Whose certificate gets which roles.")
     user: Literal["common_name", "subject", "grid_subject"] | None = Field(
@@ -84,7 +86,7 @@ class CertificatesConfig(InstanceConfig):
     )
 
     def user_of(self, certificate: access.Certificate) -> str | None:
-        """Return the user's name in the records; of several common names, none can be told from the others."""
+        """Return the user's name in the records; None if the certificate has several common names."""
         match self.user:
             case None:
                 return None
@@ -99,7 +101,7 @@ class CertificatesConfig(InstanceConfig):
 def open_certificates(
     config: CertificatesConfig, context: access.AuthenticatorContext
 ) -> AbstractAsyncContextManager[access.Authenticate]:
-    """Nothing is opened: TLS has proved that the certificate is the client's and which authority signed it."""
+    """Open the authenticator. TLS has verified that the client owns the certificate, and who signed it."""
     del context
 
     async def authenticate(credentials: access.Credentials) -> access.Identity | None:
@@ -122,13 +124,13 @@ CERTIFICATES = access.AuthenticatorKind(
 
 
 class NetworkRule(Rule):
-    """Everybody at some addresses."""
+    """All callers from some addresses."""
 
     network: IPv4Network | IPv6Network = Field(description="Such as 127.0.0.0/8, ::1/128 or 192.0.2.7.")
 
 
 class NetworksConfig(InstanceConfig):
-    """Addresses that are trusted: any user of such a host is let in, and so is who can pretend to be there."""
+    """Trusted addresses. Any user of such a host is accepted, and so is anybody who can use its address."""
 
     rules: tuple[NetworkRule, ...] = Field(min_length=1, description="Which network gets which roles.")
 
@@ -136,7 +138,7 @@ class NetworksConfig(InstanceConfig):
 def open_networks(
     config: NetworksConfig, context: access.AuthenticatorContext
 ) -> AbstractAsyncContextManager[access.Authenticate]:
-    """Nothing is opened. The address is that of the connection or, behind a proxy of ``api.proxies``, of its client."""
+    """Open the authenticator. Behind a proxy of ``api.proxies``, the address is that of the proxy's client."""
     del context
 
     async def authenticate(credentials: access.Credentials) -> access.Identity | None:
@@ -149,12 +151,12 @@ def open_networks(
 
 
 async def check_networks(config: NetworksConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """See whether a rule lets everybody in."""
+    """Check whether a rule accepts every address."""
     del context
     for rule in config.rules:
         roles = ", ".join(rule.roles)
         if rule.network.prefixlen == 0:
-            text = f"whoever reaches this daemon, from anywhere, has the roles {roles}"
+            text = f"any client that reaches this daemon has the roles {roles}"
             yield Finding(Severity.WARNING, str(rule.network), text, "name the networks of the hosts that are meant")
         else:
             text = f"{counted(rule.network.num_addresses, 'address', 'addresses')} with the roles {roles}"
@@ -171,7 +173,7 @@ NETWORKS = access.AuthenticatorKind(
 
 
 class UnixRule(Rule):
-    """A user, or everybody in a group."""
+    """A user, or all members of a group."""
 
     user: Pattern | None = Field(default=None, description="A user's name or number.")
     group: Pattern | None = Field(default=None, description="A group's name or number.")
@@ -196,7 +198,7 @@ def _is_meant(rule: UnixRule, peer: access.UnixPeer, users: dict[str, int], grou
 
 
 def _number(name: str, look_up: Callable[[str], int], kind: str) -> int:
-    """Return the number of a user or group.
+    """Return the id of a user or group.
 
     Raises:
         ValueError: the system does not know the name.
@@ -210,7 +212,7 @@ def _number(name: str, look_up: Callable[[str], int], kind: str) -> int:
 def open_unix_users(
     config: UnixUsersConfig, context: access.AuthenticatorContext
 ) -> AbstractAsyncContextManager[access.Authenticate]:
-    """Look the names up once; asking the system for each request could take seconds where names come over the network.
+    """Look up the names once. A lookup per request could take seconds if names come over the network.
 
     Raises:
         ValueError: the system does not know a user or a group.
@@ -243,7 +245,7 @@ def open_unix_users(
 
 
 def _user_name(uid: int) -> str | None:
-    """The name that the system has for a user, now: numbers are given to others, who must not see what was before."""
+    """Return the current name of a user id. Ids are reused, and a new owner must not see the rows of the old one."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -251,7 +253,7 @@ def _user_name(uid: int) -> str | None:
 
 
 async def check_unix_users(config: UnixUsersConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Look up every user and group that is named."""
+    """Look up every configured user and group."""
     del context
     for rule in config.rules:
         subject = f"user {rule.user}" if rule.user else f"group {rule.group}"

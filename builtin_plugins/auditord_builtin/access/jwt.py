@@ -24,8 +24,10 @@ from auditord_hookspecs.checks import Finding, Severity, check_certificate, chec
 from auditord_hookspecs.config import NonNegativeDuration, Secret
 
 Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Signatures with a key pair. There is no ``none``, and nothing with a shared key: an issuer's public key, taken for a
-shared one, would open everything to everybody."""
+"""Signatures with a key pair, without ``none`` and shared keys.
+
+With an issuer's public key taken for a shared one, anybody could sign.
+"""
 
 GROUP_CLAIMS = ("eduperson_entitlement", "entitlements", "groups", "wlcg.groups")
 """The claims in which EGI Check-in (the first two) and INDIGO IAM list the groups of a user."""
@@ -34,7 +36,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class JwtRule(Rule):
-    """Tokens that fit everything that is said; ``*`` stands for anything."""
+    """Tokens that match all given patterns; ``*`` stands for anything."""
 
     group: Pattern | None = Field(
         default=None, description="A group, as it stands in the token: /cms, urn:mace:egi.eu:group:vo.example.org:*."
@@ -49,7 +51,7 @@ class JwtRule(Rule):
 
 
 class LoginSection(Section):
-    """Login of people to the page, at the issuer."""
+    """Login of people to the page by the issuer."""
 
     client_id: str = Field(min_length=1, description="As which the issuer knows this server.")
     client_secret: Secret | None = Field(
@@ -114,10 +116,10 @@ class JwtConfig(InstanceConfig):
 
 
 def checked_url(url: str) -> str:
-    """Return the URL, if what is fetched there cannot be changed on its way.
+    """Return the URL.
 
     Raises:
-        ValueError: it is neither https nor this host's own.
+        ValueError: it is neither https nor on this host, so that its content could be changed in transit.
     """
     parts = urlsplit(url)
     if parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):
@@ -127,7 +129,7 @@ def checked_url(url: str) -> str:
 
 @asynccontextmanager
 async def open_jwt(config: JwtConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
-    """Open the issuer; it is asked when the first token or person comes, so that the daemon starts without it.
+    """Open the issuer. It is asked when the first token or person comes, so that the daemon starts without it.
 
     Raises:
         ValueError: PyJWT is not installed, or the file with the authorities cannot be read.
@@ -146,7 +148,7 @@ async def open_jwt(config: JwtConfig, context: AuthenticatorContext) -> AsyncGen
 
 
 async def check(config: JwtConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Fetch the issuer's keys, and look at the authorities of its server."""
+    """Fetch the issuer's keys, and check the authorities of its server."""
     found = [check_extra("jwt", "jwt")]
     if config.ca is not None:
         found.append(check_certificate(config.ca, context.now()))

@@ -19,10 +19,10 @@ from auditord_hookspecs.http import HttpClient, HttpError, HttpOptions
 from auditord_hookspecs.sources import TlsFiles
 
 BETWEEN_FETCHES: Final = timedelta(minutes=1)
-"""Tokens with unknown keys cost the issuer a request at most so often."""
+"""The shortest time between two fetches because of unknown keys."""
 
 KEPT: Final = timedelta(days=1)
-"""While an issuer is away its keys are trusted for so long; a key that it has taken back no longer."""
+"""How long keys stay trusted while the issuer is unreachable, which delays a revocation by as much."""
 
 _PUBLIC: Final = frozenset({"RSA", "EC", "OKP"})
 
@@ -32,7 +32,7 @@ Described: TypeAlias = Mapping[str, Any]
 
 
 class Discovery(msgspec.Struct, frozen=True):
-    """An issuer's description of itself (OpenID Connect Discovery 1.0, section 3), as far as it is needed."""
+    """The needed part of an issuer's description (OpenID Connect Discovery 1.0, section 3)."""
 
     issuer: str
     jwks_uri: str
@@ -48,11 +48,11 @@ class _KeySet(msgspec.Struct, frozen=True):
 
 
 class KeysUnavailable(Exception):
-    """The issuer's keys cannot be had; the text says why."""
+    """The issuer's keys cannot be fetched; the text says why."""
 
 
 class KeyRing:
-    """The keys of one issuer, fetched again once they are as old as ``refresh``."""
+    """The keys of one issuer, fetched again after ``refresh``."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class KeyRing:
         self._fetching = asyncio.Lock()
 
     async def key(self, key_id: str | None, algorithm: str) -> jwt.PyJWK:
-        """Return the key of this id for signatures of this algorithm; without an id, the only one.
+        """Return the key with this id for signatures of this algorithm; without an id, the only one.
 
         Raises:
-            AccessRefused: there is none, or it is for something else.
+            AccessRefused: there is no such key, or it is for another use.
         """
         if self._is_old(self._refresh) or (key_id is not None and key_id not in self._keys):
             await self._renew()
@@ -83,7 +83,7 @@ class KeyRing:
         described = self._keys.get(key_id) if key_id is not None else self._only()
         if described is None or described.get("alg", algorithm) != algorithm:
             raise AccessRefused("signed with a key that is none of the issuer's for this algorithm")
-        return jwt.PyJWK(dict(described), algorithm)  # refuses a key of another kind than the algorithm's
+        return jwt.PyJWK(dict(described), algorithm)  # refuses a key that does not fit the algorithm
 
     def _only(self) -> Described | None:
         return next(iter(self._keys.values())) if len(self._keys) == 1 else None
@@ -92,7 +92,7 @@ class KeyRing:
         return self._fetched is None or self._now() - self._fetched >= age
 
     async def _renew(self) -> None:
-        """Fetch the keys, unless that was tried just now; where keys are known no request waits for a slow issuer."""
+        """Fetch the keys, unless that was tried just now. If keys are known, requests do not wait for a slow issuer."""
         if self._keys and self._fetching.locked():
             return
         async with self._fetching:
@@ -108,7 +108,7 @@ class KeyRing:
 
 
 def public_keys(document: Any) -> Mapping[str | None, Described]:  # Any: JSON
-    """Return the keys of a key set that verify signatures, by id; shared keys are left out.
+    """Return the keys of a key set that verify signatures, by id, without shared keys.
 
     Raises:
         KeysUnavailable: it is no key set.
@@ -116,13 +116,13 @@ def public_keys(document: Any) -> Mapping[str | None, Described]:  # Any: JSON
     try:
         listed = msgspec.convert(document, type=_KeySet).keys
     except msgspec.ValidationError as error:
-        raise KeysUnavailable(f"what was fetched is no key set: {error}") from error
+        raise KeysUnavailable(f"the answer is no key set: {error}") from error
     usable = [each for each in listed if each.get("kty") in _PUBLIC and each.get("use", "sig") == "sig"]
     return {each.get("kid"): each for each in usable if isinstance(each.get("kid"), str | None)}
 
 
 def http_options(config: JwtConfig) -> HttpOptions:
-    """The options of connections to the issuer's server: a request waits for the answer, so there is one attempt."""
+    """Return the options of connections to the issuer: one attempt only, since a request waits for the answer."""
     return HttpOptions(tls=TlsFiles(ca=config.ca), timeout=timedelta(seconds=10), max_answer=1 << 20, attempts=1)
 
 
@@ -130,7 +130,7 @@ async def key_set(config: JwtConfig, http: HttpClient) -> Any:  # Any: JSON
     """Fetch the key set of an issuer.
 
     Raises:
-        KeysUnavailable: it cannot be had.
+        KeysUnavailable: it cannot be fetched.
     """
     if config.jwks is not None and config.jwks.startswith("file:"):
         return _read(Path(config.jwks.removeprefix("file:")))
@@ -141,7 +141,7 @@ async def discovered(http: HttpClient, issuer: str) -> Discovery:
     """Fetch the issuer's own description.
 
     Raises:
-        KeysUnavailable: it cannot be had, is another issuer's, or names no address of keys that can be trusted.
+        KeysUnavailable: it cannot be fetched, belongs to another issuer, or names no trusted address of keys.
     """
     found = await _get(http, issuer.rstrip("/") + "/.well-known/openid-configuration")
     try:
@@ -181,7 +181,7 @@ Claims = Mapping[str, Any]  # Any: JSON
 
 _NEEDED: Final = ("exp", "iss", "aud", "sub")
 _UNREADABLE: Final = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
-"""PyJWT's own, and those of what it calls: a deep nest of brackets, a time beyond all numbers."""
+"""PyJWT's errors, and those of its callees: deeply nested brackets, a time out of range."""
 
 _UNCHECKED: Final[dict[str, Any]] = {"verify_signature": False}
 
@@ -190,7 +190,7 @@ _UNCHECKED: Final[dict[str, Any]] = {"verify_signature": False}
 async def opened_issuer(
     config: JwtConfig, context: AuthenticatorContext
 ) -> AsyncGenerator[tuple["Issuer", HttpClient], None]:
-    """Recognise the tokens of an issuer; yields the client to ask it with as well.
+    """Open an authenticator for an issuer's tokens, and the HTTP client for it.
 
     Raises:
         ValueError: the file with the authorities cannot be read.
@@ -205,13 +205,13 @@ async def opened_issuer(
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """An issuer whose tokens are recognised."""
+    """Authenticates the tokens of one issuer."""
 
     config: JwtConfig
     keys: KeyRing
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """Return the identity behind a token, or behind claims that were proved when a session began."""
+        """Return the identity behind a token, or behind claims that were verified when a session began."""
         if credentials.claims is not None:
             return identity_of(self.config, credentials.claims)
         if credentials.token is None or not _is_from(self.config.issuer, credentials.token):
@@ -219,10 +219,10 @@ class Issuer:
         return identity_of(self.config, await self.checked(credentials.token, self.config.audience))
 
     async def checked(self, token: str, audience: Sequence[str]) -> Claims:
-        """Return the claims of a token, verified.
+        """Return the verified claims of a token.
 
         Raises:
-            AccessRefused: it is not to be believed.
+            AccessRefused: the token is not valid.
         """
         config = self.config
         try:
@@ -246,7 +246,7 @@ class Issuer:
 
 
 def _is_from(issuer: str, token: str) -> bool:
-    """Return True if a token says of itself that it is from this issuer; nothing is proved yet."""
+    """Return True if a token names this issuer. This verifies nothing yet."""
     try:
         return bool(jwt.decode(token, options=_UNCHECKED).get("iss") == issuer)  # type: ignore[arg-type]
     except _UNREADABLE:
@@ -254,7 +254,7 @@ def _is_from(issuer: str, token: str) -> bool:
 
 
 def identity_of(config: JwtConfig, claims: Claims) -> Identity | None:
-    """Return the identity that the rules give to claims that are proved; None if none is about them."""
+    """Return the identity that the rules give to verified claims; None if no rule matches."""
     subject, groups = str(claims["sub"]), groups_of(config, claims)
     fitting = [rule for rule in config.rules if fits(rule.subject, subject) and fits(rule.group, *groups)]
     user = claims.get(config.user_claim) if config.user_claim is not None else None
@@ -262,7 +262,7 @@ def identity_of(config: JwtConfig, claims: Claims) -> Identity | None:
 
 
 def groups_of(config: JwtConfig, claims: Claims) -> Sequence[str]:
-    """Return every group that the token lists, or names alone; claims of any other form name none."""
+    """Return the groups in a claim: a list, or one text. Other forms name no group."""
     found: list[str] = []
     for claim in config.group_claims:
         value = claims.get(claim)
@@ -272,6 +272,6 @@ def groups_of(config: JwtConfig, claims: Claims) -> Sequence[str]:
 
 
 def is_lacking(config: JwtConfig, claims: Claims) -> bool:
-    """Tell if claims say neither groups, nor the user's name, that rules or roles may need."""
+    """Return True if the claims lack groups or the user's name, and rules or roles may need them."""
     no_groups = not any(claim in claims for claim in config.group_claims)
     return no_groups or (config.user_claim is not None and config.user_claim not in claims)

@@ -1,7 +1,7 @@
 """Login of people at an OpenID Connect issuer: authorization code with PKCE (RFC 7636), state, nonce and logout.
 
-OpenID Connect Core 1.0, section 3.1; RP-Initiated Logout 1.0. The ID token is checked as access tokens are, and roles
-come from its claims by the same rules.
+OpenID Connect Core 1.0, section 3.1; RP-Initiated Logout 1.0. The ID token is verified like access tokens, and its
+claims get roles by the same rules.
 """
 
 import secrets
@@ -43,7 +43,7 @@ class _Tokens(msgspec.Struct, frozen=True):
 
 
 class Description:
-    """An issuer's own description, fetched again once it is as old as ``refresh``."""
+    """An issuer's description, fetched again after ``refresh``."""
 
     def __init__(self, config: JwtConfig, http: HttpClient, now: Callable[[], datetime]) -> None:
         self._config = config
@@ -53,10 +53,10 @@ class Description:
         self._failed: tuple[datetime, KeysUnavailable] | None = None
 
     async def get(self) -> Discovery:
-        """Return the description. Requests of anybody cost a server that is away one request a minute.
+        """Return the description. If the issuer is down, it is asked once a minute at most, however many requests come.
 
         Raises:
-            LoginUnavailable: it cannot be had.
+            LoginUnavailable: it cannot be fetched.
         """
         if self._known is not None and not self._is_past(self._known[0], self._config.refresh):
             return self._known[1]
@@ -75,7 +75,7 @@ class Description:
 
 
 class IssuerLogin:
-    """An issuer whose tokens are recognised, and at which people log in."""
+    """An issuer whose tokens are accepted, and at which people log in."""
 
     def __init__(self, issuer: Issuer, login: LoginSection, http: HttpClient, description: Description) -> None:
         self._issuer = issuer
@@ -89,7 +89,7 @@ class IssuerLogin:
         return self._login.title or urlsplit(self._issuer.config.issuer).hostname or self._issuer.config.issuer
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """Return the identity behind a token, or behind the claims of a session."""
+        """Return the identity behind a token, or behind a session's claims."""
         return await self._issuer(credentials)
 
     async def start(self, callback: str) -> LoginStart:
@@ -110,7 +110,7 @@ class IssuerLogin:
         return LoginStart(f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}", kept)
 
     async def finish(self, callback: str, kept: Mapping[str, str], answer: Mapping[str, str]) -> Mapping[str, object]:
-        """Return the claims that rules are about, once the issuer has proved them."""
+        """Return the claims that the rules use, verified with the issuer."""
         issuer = self._issuer.config.issuer
         if not compare_digest(kept["state"].encode(), answer.get("state", "").encode(errors="replace")):
             raise AccessRefused(f"the answer of {issuer} is to another login (state)")
@@ -130,7 +130,7 @@ class IssuerLogin:
         return reduced
 
     async def logout(self, back: str) -> str | None:
-        """Return the URL at which the issuer ends its own session; None if it has none."""
+        """Return the URL at which the issuer ends its session; None if there is none."""
         try:
             endpoint = (await self._description.get()).end_session_endpoint
         except LoginUnavailable:
@@ -152,7 +152,7 @@ class IssuerLogin:
         return _read(answer, _Tokens)
 
     async def _completed(self, claims: Claims, access_token: str | None) -> Claims:
-        """The claims with those that the issuer tells at its UserInfo endpoint alone; what is signed counts first."""
+        """Return the claims, completed by the UserInfo endpoint. Signed claims take precedence."""
         config, found = self._issuer.config, await self._description.get()
         if found.userinfo_endpoint is None or access_token is None or not is_lacking(config, claims):
             return claims
@@ -183,8 +183,8 @@ def _read(answer: HttpAnswer, shape: type[T]) -> T:
     """Return the content of an answer.
 
     Raises:
-        AccessRefused: it is a refusal, or of another shape; what it holds is not quoted.
-        LoginUnavailable: the server cannot answer at the moment.
+        AccessRefused: it is a refusal, or malformed. The error does not quote it.
+        LoginUnavailable: the server cannot answer now.
     """
     if answer.status >= 500:  # noqa: PLR2004 the classes of HTTP
         raise LoginUnavailable(f"{answer.request} was answered {answer.status}")
@@ -206,7 +206,7 @@ def _error_of(answer: HttpAnswer) -> str:
 
 
 def _reduced(config: JwtConfig, claims: Claims) -> Mapping[str, object]:
-    """Return the claims that rules are about, as little as a cookie must hold."""
+    """Return the claims that the rules use: a cookie should hold as little as possible."""
     patterns = [rule.group for rule in config.rules if rule.group is not None]
     groups = [group for group in groups_of(config, claims) if any(fits(pattern, group) for pattern in patterns)]
     kept: dict[str, object] = {"sub": claims["sub"]}

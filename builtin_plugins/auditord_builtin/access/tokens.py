@@ -25,19 +25,19 @@ from auditord_hookspecs.wording import counted
 
 FILE: Final = "tokens.json"
 PREFIX: Final = "auditord_"
-"""The beginning of every token, by which scanners for leaked secrets find it."""
+"""The prefix of every token, by which scanners find leaked ones."""
 
 
 class StoredToken(msgspec.Struct, frozen=True):
     """A token without its secret.
 
     Args:
-        token_id: public; stands in the token itself.
-        name: of its owner; several may have one name, so that an old token can be followed by a new one.
+        token_id: public; part of the token.
+        name: the owner's name. Several tokens can have the same one, so that a new token can replace an old one.
         digest: SHA-256 of the secret part, in hexadecimal digits.
         roles: of its owner.
         created: the instant when it was made.
-        expires: the instant from which on it is refused; None for never.
+        expires: the time from which on it is refused; None for never.
     """
 
     token_id: str
@@ -48,7 +48,7 @@ class StoredToken(msgspec.Struct, frozen=True):
     expires: datetime | None = None
 
     def opens_with(self, secret: str) -> bool:
-        """Return True if the secret part is right; takes equally long whatever it is."""
+        """Return True if the secret part is right, in constant time."""
         return hmac.compare_digest(self.digest, _digest(secret))
 
 
@@ -58,21 +58,21 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 class TokenFileUnusable(AuditordError):
-    """The file with the tokens cannot be read or written; no token is accepted until it can.
+    """The file with the tokens cannot be read or written. Until then no token is accepted.
 
     Remedy:
-        give tokens.json in state_dir to the service's user, or put it back from a backup.
+        give tokens.json in state_dir to the service's user, or restore it from a backup.
     """
 
 
 def new_token(name: str, roles: Sequence[str], created: datetime, expires: datetime | None) -> tuple[StoredToken, str]:
-    """Return a new token, and its text, which is shown once."""
+    """Return a new token, and its text, which is shown only once."""
     token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     return StoredToken(token_id, name, _digest(secret), tuple(roles), created, expires), f"{PREFIX}{token_id}_{secret}"
 
 
 def take_apart(token: str) -> tuple[str, str] | None:
-    """Return the public and the secret part of a token; None if it is another kind of token."""
+    """Split a token into its public and secret part; None if it is another kind of token."""
     if not token.startswith(PREFIX):
         return None
     token_id, _, secret = token.removeprefix(PREFIX).partition("_")
@@ -92,10 +92,10 @@ class TokenFile:
         self._tokens: Mapping[str, StoredToken] = {}
 
     def tokens(self) -> Mapping[str, StoredToken]:
-        """Return every token by its id, as the file is now.
+        """Return every token by its id, as currently stored.
 
         Raises:
-            TokenFileUnusable: it cannot be read.
+            TokenFileUnusable: the file cannot be read.
         """
         try:
             status = self._path.stat()
@@ -110,14 +110,16 @@ class TokenFile:
         return self._tokens
 
     def change(self, change: Callable[[Mapping[str, StoredToken]], Sequence[StoredToken]]) -> None:
-        """Replace the tokens by what ``change`` makes of them; others who do so at the same time wait.
+        """Replace the tokens by the result of ``change``, under a lock.
 
         Raises:
-            TokenFileUnusable: the file cannot be read or written; it is as it was.
+            TokenFileUnusable: the file cannot be read or written; it did not change.
         """
         folder = self._path.parent
         try:
-            folder.mkdir(mode=0o750, parents=True, exist_ok=True)  # the daemon may never have been started
+            folder.mkdir(
+                mode=0o750, parents=True, exist_ok=True
+            )  # the folder is missing before the daemon's first start
             with _alone(self._path.with_suffix(".lock")):
                 replace_private(self._path, msgspec.json.encode(_Content(tuple(change(self.tokens())))))
         except OSError as error:
@@ -139,13 +141,13 @@ _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class TokensConfig(InstanceConfig):
-    """Tokens of ``auditord token create``; each says itself which roles it has."""
+    """Tokens of ``auditord token create``. Each token has its own roles."""
 
 
 def open_tokens(
     config: TokensConfig, context: access.AuthenticatorContext
 ) -> AbstractAsyncContextManager[access.Authenticate]:
-    """Return the file is looked at for every request, so that a revoked token is refused at once."""
+    """Open the authenticator. It reads the file for every request, so that a revoked token is refused at once."""
     del config
     file = TokenFile(context.state_dir)
 
@@ -165,7 +167,7 @@ def open_tokens(
 
 
 async def check(config: TokensConfig, context: access.AuthenticatorContext) -> AsyncGenerator[Finding, None]:
-    """Look for owners whose last token ends soon, or has ended."""
+    """Check for owners whose last token has expired or expires soon."""
     del config
     last: dict[str, StoredToken] = {}
     for each in sorted(TokenFile(context.state_dir).tokens().values(), key=_end):
@@ -176,8 +178,10 @@ async def check(config: TokensConfig, context: access.AuthenticatorContext) -> A
         if left is None:
             yield Finding(Severity.OK, subject, f"{token.token_id} does not end")
         elif left <= timedelta(0):
-            text = f"{token.token_id} ended at {token.expires:%Y-%m-%d %H:%M} UTC: whoever still uses it is refused"
-            yield Finding(Severity.WARNING, subject, text, f"{remedy}; revoke it alone if nobody needs it any more")
+            text = (
+                f"{token.token_id} ended at {token.expires:%Y-%m-%d %H:%M} UTC: clients that still use it are refused"
+            )
+            yield Finding(Severity.WARNING, subject, text, f"{remedy}; revoke it if it is no longer used")
         else:
             severity = Severity.WARNING if left < ENDS_SOON else Severity.OK
             text = (
@@ -220,7 +224,7 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
 def token_command() -> None:
     """Make, list and revoke bearer tokens for the API.
 
-    They open it where the configuration has an authenticator of kind tokens.
+    The API accepts them if the configuration has an authenticator of kind tokens.
     """
 
 
@@ -233,7 +237,7 @@ def token_command() -> None:
 def create_command(
     context: CommandContext, *, name: str, roles: Sequence[str], valid: timedelta | None, output: str
 ) -> None:
-    """Make a token for NAME and print it, this once: only its hash is kept."""
+    """Make a token for NAME and print it. It cannot be printed again: only its hash is kept."""
     if unknown := [role for role in roles if role not in context.roles()]:
         raise click.BadParameter(f"there is no role '{unknown[0]}' (there are: {', '.join(sorted(context.roles()))})")
     now = context.now()
@@ -250,7 +254,7 @@ def create_command(
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @pass_context
 def list_command(context: CommandContext, output: str) -> None:
-    """List the tokens; what they say is not known."""
+    """List the tokens, without their secrets."""
     tokens = sorted(TokenFile(context.state_dir).tokens().values(), key=lambda each: (each.name, each.created))
     if output == "json":
         write_json([_shown(each) for each in tokens])
@@ -265,7 +269,7 @@ def list_command(context: CommandContext, output: str) -> None:
 @output_option
 @pass_context
 def revoke_command(context: CommandContext, token_ids: Sequence[str], output: str) -> None:
-    """Revoke tokens by their ids; from the next request on they open nothing."""
+    """Revoke tokens by their ids; from the next request on they are refused."""
     file = TokenFile(context.state_dir)
     if unknown := [each for each in token_ids if each not in file.tokens()]:
         raise click.BadParameter(f"there is no token {', '.join(unknown)}: see auditord token list")

@@ -129,8 +129,6 @@ ACCELERATORS: Final = (
 """The mandatory members of the draft of the accelerator message."""
 
 
-Values = Mapping[str, str]
-
 _NULL: Final = frozenset({"none", "null", ""})
 _PLAIN_TEXT: Final = frozenset({"VO", "VOGroup", "VORole"})
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -151,7 +149,7 @@ class _Validation:
     """One record of a message."""
 
     rules: Rules
-    values: Values
+    values: Mapping[str, str]
     now: datetime | None
 
     def faults(self) -> Sequence[str]:

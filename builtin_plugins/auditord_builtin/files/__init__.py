@@ -1,4 +1,4 @@
-"""Takes in records that anything else has written to files: NDJSON or CSV, dropped into a folder."""
+"""Collects records from files that any other program writes: NDJSON or CSV, dropped into a folder."""
 
 from collections.abc import Iterable
 from functools import partial

@@ -34,10 +34,10 @@ from auditord_hookspecs.wording import counted
 
 
 async def collect(config: FilesConfig, context: CollectorContext) -> AsyncIterator[Batch]:
-    """Take in the files that are complete; for a period that is collected again, look for its records in ``done``.
+    """Collect the complete files; or, for a period to collect again, its records from ``done``.
 
     Raises:
-        AuditordError: the folder is missing or cannot be written to, or files in it cannot be used and stay there.
+        AuditordError: the folder is missing or not writable, or some files cannot be used and stay there.
     """
     try:
         with SharedFolder.opened(config.folder) as folder:
@@ -56,7 +56,7 @@ async def collect(config: FilesConfig, context: CollectorContext) -> AsyncIterat
 
 @dataclass
 class _Run:
-    """One run over the files; ``refused`` has the reasons why files stay where they are."""
+    """One run over the files. ``refused`` has the reasons why files stay in the folder."""
 
     config: FilesConfig
     context: CollectorContext
@@ -65,10 +65,10 @@ class _Run:
     refused: list[str] = field(default_factory=list[str])
 
     async def collect_new(self) -> AsyncIterator[Batch]:
-        """Take in all complete files.
+        """Collect all complete files.
 
         Raises:
-            AuditordError: some cannot be used and stay.
+            AuditordError: some files cannot be used and stay.
         """
         if not self.context.dry_run:
             await to_thread.run_sync(self.folder.give_back)
@@ -86,7 +86,7 @@ class _Run:
             )
 
     async def collect_again(self, window: Window) -> AsyncIterator[Batch]:
-        """Yield the records of the period in files that were taken in."""
+        """Yield the period's records in files that were collected before."""
         done = self.results.done
         for name in sorted(name for name in done.names() if not name.startswith(".")):
             position = Position(identity(done.status(name)))
@@ -98,7 +98,7 @@ class _Run:
                 yield Batch([record for record, end in ends if window.start <= end < window.stop])
 
     async def _take_in(self, file: Dropped, position: Position) -> AsyncIterator[Batch]:
-        """Yield the batches of a file; one that cannot be used keeps no other from being taken in."""
+        """Yield the batches of a file. A file that cannot be used does not stop the others."""
         path = self.folder.path / file.name
         try:
             require_usable_name(self.folder, file.name)
@@ -134,11 +134,11 @@ class _Run:
         if not self.context.dry_run:
             rejected.finish(position.rejected)
             await to_thread.run_sync(put_away, self.folder, file, self.results.done)
-            yield Batch(pending={file.name: None})  # the next file of this name may get the same inode
+            yield Batch(pending={file.name: None})  # the next file may get the same name and inode
 
 
 async def check(config: FilesConfig, _: Context) -> AsyncGenerator[Finding, None]:
-    """Look at the folder that files are dropped into."""
+    """Check the drop folder."""
     yield check_folder(config.folder, "make it, and let this daemon write to it")
 
 
@@ -152,7 +152,4 @@ FILES: Final = CollectorKind(
     inventory=collect,
     check=check,
 )
-"""The folder is looked at every minute.
-
-Its inventory reads it by the same function.
-"""
+"""Runs every minute. The inventory uses the same function as a run."""

@@ -1,9 +1,9 @@
-"""The dropped files that are complete, and the folders of their results.
+"""The complete files of the drop folder, and the folders for their results.
 
-Those who drop files may change the drop folder at any moment, so it is worked in through
-:mod:`auditord_hookspecs.folders`. Results are the daemon's own copies, in folders that only it can write: ``done`` has
-files that were read to their end, ``failed`` those that cannot be read at all, with the reason beside them,
-``quarantine`` the lines of a file that are no records, under the file's name.
+Programs that drop files can change the drop folder at any moment, so all access goes through
+:mod:`auditord_hookspecs.folders`. Results are the daemon's own copies, in folders that only it can write: ``done`` for
+files that were read completely, ``failed`` for those that cannot be read, with the reason beside them, and
+``quarantine`` for the invalid lines of a file, under the file's name.
 """
 
 import os
@@ -21,23 +21,23 @@ from auditord_hookspecs.folders import Folder, PrivateFolder, SharedFolder, Unsa
 
 _UNFINISHED: Final = (".tmp", ".part", ".swp", "~")
 _LONGEST_NAME: Final = 200
-"""Bytes; what is added to a name must still fit the file system's 255."""
+"""The size limit of a name in bytes. With additions, it must fit into the file system's 255."""
 
 _RESERVE: Final = 256 << 20
-"""Bytes that copies leave free: the queue of records may be on the same file system."""
+"""Bytes that copies leave free, since the spool may be on the same file system."""
 
 
 class FileChanged(AuditordError):
-    """A file was written to, or replaced, while it was read.
+    """A file was changed or replaced while it was read.
 
     Remedy:
-        none: it is read again once it has settled. Programs should write elsewhere and rename into the folder.
+        none: it is read again when it no longer changes. Programs should write elsewhere and rename into the folder.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A file that is complete; another one of its name, or a later state of it, has another identity."""
+    """A complete file. Another file of its name, or a later state, has another identity."""
 
     name: str
     identity: str
@@ -46,14 +46,14 @@ class Dropped:
 
 
 def complete_files(folder: SharedFolder, now: datetime, settle: timedelta) -> list[Dropped]:
-    """Return the complete files, the oldest first; links, folders and the like are none."""
+    """Return the complete regular files, the oldest first."""
     found = [dropped for name in folder.names() if (dropped := _look(folder, name)) is not None]
     complete = [dropped for dropped in found if now - dropped.changed >= settle]
     return sorted(complete, key=lambda dropped: (dropped.changed, dropped.name))
 
 
 def _look(folder: SharedFolder, name: str) -> Dropped | None:
-    """Return the file, unless its name says that it is not finished; or it has gone in this moment."""
+    """Return the file; None if its name marks it as incomplete, or it is gone."""
     if name.startswith(".") or name.endswith(_UNFINISHED):
         return None
     try:
@@ -66,10 +66,10 @@ def _look(folder: SharedFolder, name: str) -> Dropped | None:
 
 
 def require_usable_name(folder: Folder, name: str) -> None:
-    """Refuse a name that cannot be kept.
+    """Check the name of a file.
 
     Raises:
-        UnsafePath: it is too long or no text.
+        UnsafePath: it is too long, or not text.
     """
     encoded = os.fsencode(name)
     if len(encoded) > _LONGEST_NAME:
@@ -80,10 +80,10 @@ def require_usable_name(folder: Folder, name: str) -> None:
 
 @contextmanager
 def open_unchanged(folder: Folder, name: str, known: str) -> Generator[BinaryIO, None, None]:
-    """Open a file that must stay as it is.
+    """Open a file that must not change meanwhile.
 
     Raises:
-        FileChanged: it is another file than the known one, or was written to until the end of the context.
+        FileChanged: it is not the known file, or changed before the end of the context.
     """
 
     def refuse_other(file: BinaryIO) -> None:
@@ -98,7 +98,7 @@ def open_unchanged(folder: Folder, name: str, known: str) -> Generator[BinaryIO,
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The folders for files that were read, for those that cannot be used, and for lines that are no records."""
+    """The folders for collected files, for unusable ones, and for invalid lines."""
 
     done: PrivateFolder
     failed: PrivateFolder
@@ -107,10 +107,10 @@ class Results:
     @classmethod
     @contextmanager
     def opened(cls, root: Path) -> Generator["Results", None, None]:
-        """Open the folders below a folder, and make those that are missing.
+        """Open the folders below a folder, and create missing ones.
 
         Raises:
-            UnsafePath: one of them is not this daemon's alone.
+            UnsafePath: one of them is not only the daemon's own.
         """
         with ExitStack() as stack:
             done, failed, quarantine = (
@@ -119,10 +119,10 @@ class Results:
             yield cls(done, failed, quarantine)
 
     def require_room(self, size: int) -> None:
-        """Refuse a file whose copy would not fit.
+        """Check that a copy of the file fits on the disk.
 
         Raises:
-            AuditordError: there is no room for it.
+            AuditordError: there is not enough room.
         """
         if self.done.room() < size + _RESERVE:
             raise AuditordError(
@@ -132,10 +132,10 @@ class Results:
 
 
 def put_away(folder: SharedFolder, file: Dropped, target: PrivateFolder) -> str:
-    """Copy a file that is dealt with into a folder, then remove it; returns the copy's name, durable by then.
+    """Copy a handled file into a folder durably, remove the original, and return the copy's name.
 
     Raises:
-        FileChanged: it is not the same any more; it stays, and no copy does.
+        FileChanged: it has changed; it stays, and no copy is kept.
     """
     part = f".{file.name}.copy"
     with open_unchanged(folder, file.name, file.identity) as source, _replaced(target, part) as copy:
@@ -149,23 +149,23 @@ def put_away(folder: SharedFolder, file: Dropped, target: PrivateFolder) -> str:
 
 
 def _replaced(target: PrivateFolder, name: str) -> BinaryIO:
-    if target.exists(name):  # a killed daemon's
+    if target.exists(name):  # left by a killed daemon
         target.remove(name)
     return target.create(name)
 
 
 def fail(folder: SharedFolder, file: Dropped, target: PrivateFolder, reason: str) -> None:
-    """Set a file aside that cannot be used, and say why."""
+    """Move an unusable file into ``failed``, with the reason."""
     name = put_away(folder, file, target)
     with _replaced(target, f"{name}.reason") as text:
         text.write(f"{reason}\n".encode())
 
 
 class RejectedLines:
-    """The lines of a file that are no records, as they are found.
+    """The invalid lines of a file.
 
-    They grow in ``.<file>.part``, whose length is remembered with the position in the file, so that what a killed
-    daemon had written and not remembered is cut off again.
+    They are appended to ``.<file>.part``. Its length is saved with the position in the file, so that lines that a
+    killed daemon wrote after its last save are cut off again.
     """
 
     def __init__(self, folder: PrivateFolder, name: str) -> None:
@@ -174,7 +174,7 @@ class RejectedLines:
         self._part = f".{name}.part"
 
     def keep(self, length: int, lines: bytes) -> int:
-        """Put lines behind the first ``length`` bytes; returns the new length, durably."""
+        """Write lines after the first ``length`` bytes durably, and return the new length."""
         if not length and not lines:
             return 0
         with self._folder.open_to_write(self._part) as part:
@@ -187,7 +187,7 @@ class RejectedLines:
         return kept + len(lines)
 
     def finish(self, length: int) -> None:
-        """Give the lines the name of their file; does nothing if that is done, or there are none."""
+        """Rename the part to the name of the file. Does nothing without a part."""
         if not self._folder.exists(self._part):
             return
         if length:

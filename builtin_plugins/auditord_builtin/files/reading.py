@@ -29,7 +29,7 @@ from auditord_hookspecs.wire import decode_record, parse_time
 
 
 class FilesConfig(RunConfig):
-    """Records in files, one per line, that something else writes."""
+    """Records in files, one per line, that another program writes."""
 
     folder: Path = Field(description="Files named *.ndjson, *.jsonl or *.csv are taken from here.")
     results: Path | None = Field(
@@ -38,10 +38,10 @@ class FilesConfig(RunConfig):
         "instances/<name>, where nobody who drops files can write.",
     )
     settle: NonNegativeDuration = Field(
-        default=timedelta(seconds=10), description="A file is complete when nobody has written to it for this long."
+        default=timedelta(seconds=10), description="A file is complete when it has not changed for this long."
     )
     record_prefix: str = Field(
-        default="", description="Put before each record's id, with a - between; empty: ids are taken as they are."
+        default="", description="Put before each record's id, with a - between; empty: ids do not change."
     )
     sites: tuple[SiteRule, ...] = Field(default=(), description="CSV: names the site by columns; empty: meta.site_id.")
     meta: tuple[MetaRule, ...] = Field(default=(), description="CSV: labels from other columns than meta.<name>.")
@@ -51,7 +51,7 @@ class FilesConfig(RunConfig):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that the rules look at."""
+        """The columns that the rules use."""
         return frozenset(columns(self.sites, self.meta, self.components))
 
 
@@ -68,7 +68,7 @@ def read_header(config: FilesConfig, line: bytes) -> Sequence[str]:
     """Return the columns of a CSV file.
 
     Raises:
-        InvalidRecord: a column is missing, stands twice or is not known; the file cannot be used.
+        InvalidRecord: a column is missing, unknown, or there twice; the file cannot be used.
     """
     header = _split(line.removeprefix(b"\xef\xbb\xbf"))
     if missing := [name for name in _NEEDED if name not in header]:
@@ -77,7 +77,7 @@ def read_header(config: FilesConfig, line: bytes) -> Sequence[str]:
         raise InvalidRecord("the first line names a column twice")
     if unknown := [name for name in header if not _is_known(config, name, header)]:
         raise InvalidRecord(
-            f"nobody knows the columns {', '.join(map(repr, unknown))}: allowed are {', '.join(sorted(_PLAIN))}, "
+            f"unknown columns: {', '.join(map(repr, unknown))}: allowed are {', '.join(sorted(_PLAIN))}, "
             "meta.<name>, amount.<component>, score.<component>.<score> beside that component's amount, and what the "
             "collector's sites, meta and components name"
         )
@@ -91,7 +91,7 @@ def _is_known(config: FilesConfig, name: str, header: Sequence[str]) -> bool:
 
 
 def _scored(name: str, header: Sequence[str]) -> tuple[str, str] | None:
-    """Return the component that a column is a score of, and the score: both may have dots in their names."""
+    """Split a column into a component and the name of its score: both can have dots."""
     parts = name.removeprefix(_SCORE).split(".")
     for length in range(len(parts) - 1, 0, -1):
         if _AMOUNT + ".".join(parts[:length]) in header:
@@ -108,10 +108,10 @@ def _split(line: bytes) -> list[str]:
 
 
 def read_line(config: FilesConfig, header: Sequence[str] | None, line: bytes) -> Converted:
-    """Return the record of a line, and what it lacks of the optional components and labels of the configuration.
+    """Return the record of a line, and its missing optional components and labels.
 
     Raises:
-        InvalidRecord: what is wrong with it.
+        InvalidRecord: the line is not valid.
     """
     left_out: list[LeftOut] = []
     record = decode_record(line) if header is None else _from_row(config, header, _split(line), left_out)
@@ -160,17 +160,17 @@ def _meta(config: FilesConfig, row: Mapping[str, str], left_out: list[LeftOut]) 
 
 
 def convert(config: FilesConfig, raw: Any) -> Record:  # Any: JSON from the quarantine
-    """Try a quarantined line again under today's configuration.
+    """Convert a quarantined line again with the current configuration.
 
     Raises:
-        InvalidRecord: what is still wrong.
+        InvalidRecord: the line is still not valid.
     """
     return read_line(config, raw["header"], raw["text"].encode()).record
 
 
 _LINES: Final = 1_000
 _LONGEST: Final = 1_024**2
-"""Bytes of a line; a record of the wire has 10 kB."""
+"""The size limit of a line in bytes. A record of the wire contract has 10 kB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +178,11 @@ class Position:
     """The position in a file; JSON in the spool.
 
     Args:
-        identity: of the file, in its present state.
-        offset: bytes that are dealt with.
-        line: lines that are dealt with.
-        rejected: bytes of lines that are no records.
-        whole: nothing is left but to move the file.
+        identity: of the file, in its current state.
+        offset: the number of handled bytes.
+        line: the number of handled lines.
+        rejected: the size of the invalid lines, in bytes.
+        whole: the file is complete, and only has to be moved.
     """
 
     identity: str
@@ -193,13 +193,13 @@ class Position:
 
     @classmethod
     def restored(cls, identity: str, stored: Any) -> "Position":  # Any: JSON of the spool, or None
-        """Return the stored position, if the file is the same still; else the beginning."""
+        """Return the stored position if the file has not changed, else the beginning."""
         return cls(**stored) if stored is not None and stored["identity"] == identity else cls(identity)
 
 
 @dataclass
 class Part:
-    """Some lines: their outcomes, and those that are no records; the position is behind the last of them."""
+    """Some lines: their outcomes, and the invalid ones. The position is after the last of them."""
 
     position: Position
     outcomes: Outcomes = field(default_factory=Outcomes)
@@ -207,12 +207,12 @@ class Part:
 
 
 def read_part(config: FilesConfig, folder: Folder, name: str, position: Position) -> Part:
-    """Return the lines from a position on, up to a thousand.
+    """Read up to a thousand lines from a position on.
 
     Raises:
-        InvalidRecord: it is no file that can be read at all.
-        FileChanged: it is another one than that of the position, or is being written to.
-        UnsafePath: it is no regular file, or has other names.
+        InvalidRecord: the whole file cannot be read.
+        FileChanged: the file is not that of the position, or changes.
+        UnsafePath: it is not a regular file, or has other hard links.
         OSError: the disk failed.
     """
     suffix = PurePath(name).suffix
@@ -233,7 +233,7 @@ def _read_lines(config: FilesConfig, file: BinaryIO, name: str, header: Sequence
     while number < last and text:
         text = file.readline(_LONGEST)
         whole = text
-        while len(whole) == _LONGEST and not whole.endswith(b"\n"):  # poison: keep its beginning, skip the rest of it
+        while len(whole) == _LONGEST and not whole.endswith(b"\n"):  # too long: keep its beginning, skip the rest
             whole = file.readline(_LONGEST)
         number += bool(text)
         try:

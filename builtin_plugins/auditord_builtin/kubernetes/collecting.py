@@ -23,10 +23,10 @@ _PER_BATCH = 500
 
 
 async def collect(config: KubernetesConfig, context: CollectorContext) -> AsyncIterator[Batch]:
-    """Go on from the checkpoint; for a period that is collected again, look at the pods that are still there.
+    """Continue from the checkpoint; or, for a period to collect again, list the existing pods.
 
     Raises:
-        AuditordError: the cluster, or a namespace of it, could not be read; the others were.
+        AuditordError: the cluster, or a namespace, could not be read; the others were.
     """
     batches = _onwards(config, context) if context.window is None else _again(config, context, context.window)
     async for batch in batches:
@@ -40,7 +40,7 @@ async def _onwards(config: KubernetesConfig, context: CollectorContext) -> Async
         async with opened(config) as cluster:
             async for batch in Run(config, context, cluster, tracked).batches():
                 yield batch
-    except AuditordError as error:  # pods that only wait for metrics need no API server
+    except AuditordError as error:  # pods that wait for metrics need no API server
         fault = error
     async for batch in _settle(config, context, tracked, at_once=context.dry_run):
         yield batch
@@ -49,7 +49,7 @@ async def _onwards(config: KubernetesConfig, context: CollectorContext) -> Async
 
 
 async def _again(config: KubernetesConfig, context: CollectorContext, window: Window) -> AsyncIterator[Batch]:
-    """Yield the pods of a period, without any memory: those that Kubernetes has removed are not to be had again."""
+    """Yield the pods of a period, without saved state. Pods that Kubernetes has removed cannot be collected again."""
     async with opened(config) as cluster:
         for number, scope in enumerate(config.scopes, start=1):
             async for page in pages(cluster, scope, config.page_size):
@@ -74,9 +74,9 @@ async def _page_again(
 async def _settle(
     config: KubernetesConfig, context: CollectorContext, tracked: TrackedPods, *, at_once: bool
 ) -> AsyncIterator[Batch]:
-    """Yield the records of pods whose waiting is over. Whatever Prometheus does, this ends soon and raises nothing.
+    """Yield the records of pods that have waited for metrics. Errors of Prometheus neither raise nor block.
 
-    ``at_once``: each pod is asked about once, and none waits any longer.
+    ``at_once``: ask about each pod once, and wait no longer.
     """
     now, options = context.now(), config.prometheus
     if options is not None:
@@ -109,7 +109,7 @@ def _asked(options: Prometheus, waiting: WaitingPod, answer: Metrics, now: datet
 
 
 def _enough(options: Prometheus | None, waiting: WaitingPod, now: datetime) -> bool:
-    """Return True if the record goes out: it has its metrics, or Prometheus was asked for long enough."""
+    """Return True if the record is final: it has its metrics, or Prometheus was asked for long enough."""
     if options is None or {CPU, MEMORY} <= set(waiting.finished.metrics):
         return True
     return waiting.attempts >= options.attempts or now - waiting.since >= options.patience
@@ -126,14 +126,14 @@ def _batch(
 
 
 async def reach(config: KubernetesConfig, context: CollectorContext) -> Reach:
-    """Tell since when the collector was to read pods; Kubernetes remembers none for long, so none is ever extra."""
+    """Return since when the collector was to read pods. Kubernetes keeps none for long, so none is ever extra."""
     if context.checkpoint is None:
         return Reach(context.now(), config.earliest_datetime or context.now())
     return Reach(context.now(), restore(context.checkpoint, Checkpoint).since)
 
 
 async def check(config: KubernetesConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Look at the library, the way to the cluster, and whether pods of each namespace may be listed."""
+    """Check the library, the connection to the cluster, and the permission to list each namespace's pods."""
     library = check_extra("kubernetes_asyncio", "kubernetes")
     yield library
     if config.kubeconfig is not None:
@@ -173,4 +173,4 @@ KUBERNETES: Final = CollectorKind(
     check=check,
     detect=detect,
 )
-"""Its inventory is what is collected again for a period: the pods that are still there."""
+"""The inventory of a period is what would be collected again: the existing pods."""

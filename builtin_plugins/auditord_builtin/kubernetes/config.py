@@ -1,4 +1,4 @@
-"""The options of a Kubernetes collector, named as AUDITOR names them wherever they mean the same."""
+"""The options of a Kubernetes collector. They have AUDITOR's names where they mean the same."""
 
 import re
 from datetime import timedelta
@@ -28,7 +28,7 @@ _DEFAULT_COMPONENTS: Final = (
 )
 
 _SERIES: Final = 'namespace="{namespace}",pod="{podname}"'
-# A pod's counter begins with the pod: its highest value is what the pod used. (AUDITOR asks for the increase over the
+# A pod's counter begins with the pod, so its highest value is the pod's usage. (AUDITOR asks for the increase over the
 # whole time at every instant of it.)
 _CPU_QUERY: Final = f"sum(max_over_time(pod_cpu_usage_seconds_total{{{_SERIES}}}[{{seconds}}s]))"
 _MEMORY_QUERY: Final = f"sum(max_over_time(pod_memory_working_set_bytes{{{_SERIES}}}[{{seconds}}s]))"
@@ -40,7 +40,7 @@ PodEnd = Literal["Succeeded", "Failed", "Deleted"]
 
 
 class JobFilter(Section):
-    """The pods that make records."""
+    """Selects the pods that become records."""
 
     namespace: tuple[NamespaceName, ...] = Field(
         default=(), description="The namespaces to collect; none: all (needs a ClusterRole)."
@@ -57,16 +57,19 @@ class JobFilter(Section):
 
 
 class Prometheus(Section):
-    """A Prometheus with the CPU time and the peak memory of pods; records wait for them for a while."""
+    """A Prometheus with the CPU time and the peak memory of pods. Records wait for them for a while."""
 
     url: ServerUrl = Field(description="Where it is, with its path prefix if it has one: https://host:9090/prefix.")
     tls: TlsFiles = Field(default_factory=TlsFiles, description="For https.")
     token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
     timeout: Duration = Field(default=timedelta(seconds=10), gt=timedelta(0), description="For each question.")
-    attempts: int = Field(default=3, ge=1, description="After so many answers without a figure a record goes without.")
+    attempts: int = Field(
+        default=3, ge=1, description="After this many answers without a value, the record is sent without it."
+    )
     pause: Duration = Field(default=timedelta(minutes=5), description="Time between two attempts for one pod.")
     patience: Duration = Field(
-        default=timedelta(hours=6), description="After so long a record goes without, also if nobody ever answered."
+        default=timedelta(hours=6),
+        description="After this long the record is sent without the values, even if Prometheus never answered.",
     )
     time_per_run: Duration = Field(
         default=timedelta(seconds=20), gt=timedelta(0), description="A run spends at most this on questions."
@@ -119,17 +122,17 @@ class KubernetesConfig(RunConfig):
 
     @cached_property
     def never_zero(self) -> frozenset[str]:
-        """The components whose zero means that Prometheus has not seen the pod at work."""
+        """The components for which zero means that Prometheus has not seen the pod running."""
         return frozenset(rule.name for rule in self.components if (rule.key or "").startswith("prometheus."))
 
     @property
     def selector(self) -> str:
-        """The label selectors as the API server wants them."""
+        """The label selectors in the API server's form."""
         return ",".join(self.job_filter.labels)
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The namespaces to list and watch; ``*`` is all of them at once."""
+        """The namespaces to list and watch; ``*`` stands for all of them in one request."""
         return self.job_filter.namespace or ("*",)
 
     @model_validator(mode="after")

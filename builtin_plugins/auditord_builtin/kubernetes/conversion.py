@@ -1,4 +1,4 @@
-"""From a pod that is over to a record, or to the reason why there is none."""
+"""Turn a pod that has ended into a record, or into the reason why there is none."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -26,7 +26,7 @@ from auditord_hookspecs.outcomes import Converted, Skipped, retried
 from auditord_hookspecs.records import MAX_NAME_GRAPHEMES
 
 DELETED: Final = "Deleted"
-"""The ``status`` of a pod that was removed before its end; the others are Kubernetes' phases."""
+"""The ``status`` of a pod that was removed before its end. Other statuses are Kubernetes' phases."""
 
 _OWN_LABELS: Final = ("podname", "namespace", "status", "site_id")
 _GPU: Final = "gpu"
@@ -34,14 +34,14 @@ _FILTERED: Final = "filtered out"
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """A pod as it was at its end.
+    """A pod at its end.
 
     Args:
-        pod: the last that was seen of it.
-        runs: of its containers.
-        stop: when it was over; None for one that still runs.
-        status: its phase, or that it was deleted.
-        metrics: what Prometheus knows of it, by column; its name in JSON is that of the first versions.
+        pod: the last known version.
+        runs: the runs of its containers.
+        stop: its end; None if it is still running.
+        status: its phase, or ``Deleted``.
+        metrics: the values from Prometheus, by column; the JSON name is that of the first versions.
     """
 
     pod: Pod
@@ -52,7 +52,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 def conclude(config: KubernetesConfig, pod: Pod, runs: Runs, seen: datetime) -> Finished | Skipped:
-    """Return a pod that is over or was deleted as it was at its end, which was seen at an instant."""
+    """Return a pod that has ended or was deleted, as a finished one. ``seen`` is when its end was noticed."""
     start = known(pod.status.start_time)
     if start is None:
         return Skipped("never started")
@@ -63,7 +63,7 @@ def conclude(config: KubernetesConfig, pod: Pod, runs: Runs, seen: datetime) -> 
 
 
 def convert_finished(config: KubernetesConfig, finished: Finished) -> Converted | Quarantined:
-    """Make the record; never raises for what the pod holds."""
+    """Make the record. It raises for no content of the pod."""
     try:
         return _converted(config, finished)
     except InvalidRecord as error:
@@ -90,21 +90,21 @@ def _converted(config: KubernetesConfig, finished: Finished) -> Converted:
         components=build_components(config.components, row, left_out, config.never_zero),
         meta={**labels.meta, **{name: (text,) for name, text in zip(_OWN_LABELS, own, strict=True)}},
     )
-    # The id holds the pod's uid: with another start time it is a contradiction to look at, and no other run.
+    # The id holds the pod's uid. The same id with another start is a contradiction to report, not another run.
     return Converted(record, left_out)
 
 
 def record_id(prefix: str, pod: Pod) -> str:
-    """AUDITOR's id. A name may have 253 characters, an id 256: what is too much is cut from the pod's name."""
+    """Return AUDITOR's id. A name can have 253 characters, an id 256; the rest is cut from the pod's name."""
     before, after = f"{prefix}-{pod.metadata.namespace}-", f"-{pod.uid}"
     return f"{before}{pod.metadata.name[: max(0, MAX_NAME_GRAPHEMES - len(before) - len(after))]}{after}"
 
 
 def convert(config: KubernetesConfig, raw: Any) -> Record | Produced | None:  # Any: JSON from the quarantine
-    """Try a quarantined pod again under today's configuration; None if it makes no record now.
+    """Convert a quarantined pod again with the current configuration; None if it makes no record.
 
     Raises:
-        InvalidRecord: what is still wrong.
+        InvalidRecord: the pod still cannot be converted.
     """
     finished = _finished(raw) if "finished" in raw else _as_it_was(config, raw)
     if finished is None or (config.job_filter.status and finished.status not in config.job_filter.status):
@@ -120,7 +120,7 @@ def _finished(raw: Mapping[str, Any]) -> Finished:  # Any: JSON from the quarant
 
 
 def _as_it_was(config: KubernetesConfig, raw: Mapping[str, Any]) -> Finished | None:  # Any: JSON from the quarantine
-    """Return a pod that could not even be read. One that was still running comes back by itself when it ends."""
+    """Return a pod that could not be decoded. A pod that was still running is read again when it ends."""
     pod = restore_pod(raw.get("pod"))
     if not pod.terminal and not raw.get("gone"):
         return None
@@ -129,9 +129,9 @@ def _as_it_was(config: KubernetesConfig, raw: Mapping[str, Any]) -> Finished | N
 
 
 def _row_of(config: KubernetesConfig, finished: Finished, start: datetime) -> Row:
-    """Return everything that is known of a pod, as texts: names, labels and amounts; times only if it has ended.
+    """Return all columns of a pod, as texts: names, labels and amounts; times only if it has ended.
 
-    Of limits or requests that hold what is no quantity, no column can be read.
+    If a limit or request is not a quantity, no column of limits or requests can be read.
     """
     pod, amounts, faults = finished.pod, dict[str, str](), dict[str, str]()
     try:
@@ -176,7 +176,7 @@ def _amounts(config: KubernetesConfig, pod: Pod) -> Iterable[tuple[str, Decimal]
     both = {side: granted(pod, side) for side in SIDES}
     for side, amounts in both.items():
         yield from ((f"{side}.{name}", amount) for name, amount in amounts.items())
-    # Limits and requests of such resources are equal; the cluster fills in whichever is not there.
+    # Limits and requests of such resources are equal; the cluster fills in the missing one.
     largest = {name: max(each.get(name, Decimal(0)) for each in both.values()) for side in SIDES for name in both[side]}
     gpus = sum((amount for name, amount in largest.items() if config.gpu_resources.search(name)), Decimal(0))
     if gpus:

@@ -26,9 +26,10 @@ class Position(msgspec.Struct, frozen=True):
     """The position in one scope.
 
     Args:
-        at: all that had happened until then is known.
-        version: the resource version from which a watch goes on; None: it is too old, and the scope must be listed.
-        selector: the label selectors of the reading; with others the scope must be listed as well.
+        at: all events before this time are known.
+        version: the resource version from which a watch continues; None if it is too old, so that the scope must be
+            listed.
+        selector: the label selectors at the last reading. If they change, the scope must be listed.
     """
 
     at: datetime
@@ -37,30 +38,30 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """The positions by namespace (``*`` for all); pods that ended before ``since`` make no record."""
+    """The positions by namespace (``*`` for all). Pods that ended before ``since`` make no record."""
 
     since: datetime
     scopes: dict[str, Position] = {}
 
     def version(self, scope: str, selector: str) -> str | None:
-        """Return the version from which a watch of a scope goes on; None if it must be listed."""
+        """Return the version from which a watch of a scope continues; None if the scope must be listed."""
         position = self.scopes.get(scope)
         return position.version if position is not None and position.selector == selector else None
 
     def known_until(self, *scopes: str) -> datetime:
-        """Return the last instant at which everything in one of these scopes was known."""
+        """Return the latest time up to which one of these scopes is known."""
         return max((self.scopes[scope].at for scope in scopes if scope in self.scopes), default=self.since)
 
     def moved(self, scope: str, position: Position, kept: Collection[str]) -> "Checkpoint":
-        """With a scope read so far, and without scopes that are not among the kept ones."""
+        """Return the checkpoint with a new position of a scope, and without scopes that are not in ``kept``."""
         others = {name: place for name, place in self.scopes.items() if name in kept}
         return Checkpoint(self.since, {**others, scope: position})
 
 
 class RunningPod(msgspec.Struct, frozen=True):
-    """A pod that has started and is not over, with all runs of its containers that were seen.
+    """A pod that has started and not ended, with all observed runs of its containers.
 
-    ``opened``: it has an open record; ``sighted``: it was there then, None in the state of older versions.
+    ``opened``: it has an open record. ``sighted``: when it last existed; None in the state of older versions.
     """
 
     pod: Pod
@@ -70,7 +71,7 @@ class RunningPod(msgspec.Struct, frozen=True):
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
-    """A pod that is over and waits for its metrics; it is asked about again when it is due."""
+    """A pod that has ended and waits for its metrics. It is asked about again when it is due."""
 
     finished: Finished
     since: datetime
@@ -79,7 +80,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
 
 
 class TrackedPods:
-    """The pods of the state (``context.pending``), and the changes to it that are not durable yet."""
+    """The pods in the state (``context.pending``), and the changes that are not saved yet."""
 
     def __init__(self, pending: Mapping[str, Json]) -> None:
         self.running: Final = _restored(pending, _RUNNING, RunningPod)
@@ -87,12 +88,12 @@ class TrackedPods:
         self._changes: dict[str, Json | None] = {}
 
     def changes(self) -> Mapping[str, Json | None]:
-        """Return the changes since the last call, for a batch."""
+        """Return the changes since the last call, to be saved with a batch."""
         changes, self._changes = self._changes, {}
         return changes
 
     def see(self, pod: Pod, at: datetime) -> RunningPod:
-        """Return a pod, there at an instant, with its earlier runs, and with its start if its status was wiped."""
+        """Merge a pod, seen at a time, with its earlier runs, and with its start if its status was wiped."""
         before = self.running.get(pod.uid)
         if before is None:
             return RunningPod(pod, runs_of(pod, {}), sighted=at)
@@ -102,19 +103,19 @@ class TrackedPods:
         return RunningPod(pod, runs_of(pod, before.runs), before.opened, max(at, before.sighted or at))
 
     def remember(self, running: RunningPod) -> None:
-        """Keep a pod that runs; one that has not changed costs nothing."""
+        """Keep a running pod. An unchanged one causes no write."""
         before = self.running.get(running.pod.uid)
         self.running[running.pod.uid] = running
         if before is None or _lasting(before) != _lasting(running):
             self.keep_sightings([running.pod.uid])
 
     def keep_sightings(self, uids: Collection[str]) -> None:
-        """Write down when pods were last there, also of those that have not changed."""
+        """Save when pods were last seen, also of unchanged ones."""
         for uid in self.running.keys() & uids:
             self._changes[_RUNNING + uid] = msgspec.to_builtins(self.running[uid])
 
     def forget(self, uid: str) -> None:
-        """Forget a pod that runs no more."""
+        """Forget a pod that no longer runs."""
         if self.running.pop(uid, None) is not None:
             self._changes[_RUNNING + uid] = None
 
@@ -125,13 +126,13 @@ class TrackedPods:
         self._changes[_WAITING + uid] = msgspec.to_builtins(waiting)
 
     def settle(self, uid: str) -> None:
-        """Forget a pod whose waiting is over."""
+        """Forget a pod that no longer waits."""
         if self.waiting.pop(uid, None) is not None:
             self._changes[_WAITING + uid] = None
 
 
 def _lasting(running: RunningPod) -> RunningPod:
-    """Return a pod without versions and the times at which the kubelet wrote, which change all the time."""
+    """Return a pod without the versions and times that change all the time."""
     metadata = msgspec.structs.replace(running.pod.metadata, resource_version="", managed_fields=None)
     status = msgspec.structs.replace(running.pod.status, conditions=None)
     pod = msgspec.structs.replace(running.pod, metadata=metadata, status=status)
@@ -147,18 +148,18 @@ def _restored(pending: Mapping[str, Json], prefix: str, shape: Any) -> dict[str,
 
 
 REMEMBERED: Final = timedelta(days=30)
-"""The memory of a pod that has been dealt with; after that it may be sent again, which changes nothing."""
+"""How long a handled pod is remembered. After that it may be sent again, which changes nothing."""
 
 
 class Draft:
-    """A batch in the making.
+    """A batch that is being built.
 
     Args:
-        config: how pods become records.
-        tracked: the pods known from before.
-        done: the pods that have been dealt with.
-        now: the present instant.
-        period: pods that ended before or after make no record, unless they were seen running.
+        config: the rules for records.
+        tracked: the pods that are known from earlier runs.
+        done: the pods that have been handled.
+        now: the present time.
+        period: pods that ended outside it make no record, unless they were seen running.
     """
 
     def __init__(
@@ -166,9 +167,10 @@ class Draft:
     ) -> None:
         self.outcomes: Final = Outcomes()
         self.sighted = period.start
-        """Everything that happened before is known, as far as this batch knows."""
+        """All events before this time are known, according to this batch."""
         self.complaints: Final = list[str]()
-        """Faults of running pods, which have no open record; the same at their ends goes to quarantine."""
+        """Problems of running pods, which get no open record. At a pod's end the same problem sends it to quarantine.
+        """
         self._config = config
         self._tracked = tracked
         self._done = set(done)
@@ -177,19 +179,19 @@ class Draft:
         self._seen = dict[str, datetime]()
 
     def batch(self, checkpoint: Json = None) -> Batch:
-        """Return the batch of all, with the changes of the tracked pods."""
+        """Return the batch, with the changes of the tracked pods."""
         return self.outcomes.batch(self._seen, checkpoint, self._tracked.changes())
 
     def take(self, events: Iterable[tuple[Happening, Pod | InvalidRecord]], listed: datetime | None = None) -> None:
-        """Take in what happened, in order.
+        """Apply events in order.
 
         Args:
-            events: each with its pod, or why it cannot be read.
-            listed: when they were all there, if this comes from a list. Events may be old: then a pod was there when it
-                was last written to, and so was every pod whose end comes later.
+            events: each with its pod, or the reason why it cannot be read.
+            listed: the time of the list, if they come from one, when all pods existed. Events can be old: then a pod
+                existed when it was last written to, and so did every pod whose end comes later.
         """
         for event, pod in events:
-            if isinstance(pod, InvalidRecord):  # one that is still running comes again when it changes
+            if isinstance(pod, InvalidRecord):  # a running pod is read again when it changes
                 raw = {"pod": msgspec.json.decode(event.raw), "gone": event.gone, "seen": self._now.isoformat()}
                 self.outcomes.add(Quarantined(_name(raw["pod"]), raw, str(pod)))
                 continue
@@ -199,7 +201,7 @@ class Draft:
                 self._classify(pod, at, gone=event.gone)
 
     def close(self, running: RunningPod, known_until: datetime) -> None:
-        """Take in that a pod has vanished: it was there when it was last seen, or when all were known to be."""
+        """Close a pod that has vanished, at the last time when it, or all pods, were seen."""
         if running.pod.uid not in self._done:
             self._finish(running, max(known_until, running.sighted or known_until))
 
@@ -245,7 +247,7 @@ class Draft:
 
 
 def read_pods(happenings: Sequence[Happening]) -> Sequence[tuple[Happening, Pod | InvalidRecord]]:
-    """Return the pods, each as it is or with the reason why it cannot be read."""
+    """Decode the pods; a pod that cannot be read comes with the reason."""
     return [(happening, _read(happening)) for happening in happenings]
 
 
@@ -267,7 +269,7 @@ def _name(pod: Json) -> str:
 _NO_END: Final = datetime.max.replace(tzinfo=UTC)
 
 _LISTS: Final = 3
-"""The most lists of a namespace in a run: one whose watch expires again and again is left to the next run."""
+"""The largest number of lists of a namespace per run. If its watch expires again, the next run continues."""
 
 
 class Run:
@@ -287,7 +289,7 @@ class Run:
         self._faults: dict[str, AuditordError] = {}
 
     async def batches(self) -> AsyncIterator[Batch]:
-        """Yield all that happens until nothing happens any more, or the time is over.
+        """Yield batches until no more events come, or the time is over.
 
         Raises:
             AuditordError: a scope could not be read; the others were.
@@ -310,7 +312,7 @@ class Run:
             raise AuditordError("; ".join(str(error) for error in self._faults.values()))
 
     def _forget_others(self) -> int:
-        """Forget the pods of namespaces that are not collected any more."""
+        """Forget the pods of namespaces that are no longer collected."""
         running = self._tracked.running.items()
         others = [uid for uid, one in running if not any(_within(one, scope) for scope in self._config.scopes)]
         for uid in others:
@@ -320,8 +322,8 @@ class Run:
     async def _draft(
         self, happenings: Sequence[Happening], listed: datetime | None = None
     ) -> tuple[Draft, Collection[str]]:
-        """Return a batch of what happened, or of what there was when it was listed, and the uids that it is about."""
-        # In a thread: hundreds of pods take a while, in which the daemon has requests to answer.
+        """Return a batch of events, or of listed pods, and the uids of its pods."""
+        # In a thread, since hundreds of pods take long, and the daemon must answer requests meanwhile.
         read = await to_thread.run_sync(read_pods, happenings)
         uids = {pod.uid for _, pod in read if isinstance(pod, Pod)}
         done = await self._context.seen(uids)
@@ -351,37 +353,37 @@ class Run:
             self._faults[scope] = error
 
     async def _page(self, scope: str, page: Page, present: set[str], listed: datetime) -> Batch:
-        """Return a page of a list, which shows all pages as of the instant at which it was begun."""
+        """Return a batch of a page. All pages of a list show the instant at which the list began."""
         draft, uids = await self._draft(page.pods, listed)
         if page.first:
             present.clear()
         present.update(uids)
-        if not page.last:  # the rest may never come, and so no checkpoint that says that these were there
+        if not page.last:  # the rest may never come, and then no checkpoint says that these existed
             self._tracked.keep_sightings(uids)
             return self._kept(draft, scope, None)
         await self._close_vanished(scope, draft, present)
         return self._kept(draft, scope, Position(listed, page.version, self._config.selector))
 
     async def _close_vanished(self, scope: str, draft: Draft, present: Collection[str]) -> None:
-        """Pods that ran when they were last seen and are not there now: nobody saw their end."""
+        """Close the pods that were running and are missing in the list: their end was not observed."""
         gone = [one for uid, one in self._tracked.running.items() if uid not in present and _within(one, scope)]
         position, closed = self._before.scopes.get(scope), 0
         reselected = position is not None and position.selector != self._config.selector
         for running in gone:
             metadata = running.pod.metadata
             if reselected and await self._cluster.uid_of(metadata.namespace, metadata.name) == metadata.uid:
-                self._tracked.forget(metadata.uid)  # it is only not selected any more
+                self._tracked.forget(metadata.uid)  # it exists, but is no longer selected
                 continue
-            # Also if the scope is new, and the namespace was a part of another one.
+            # Also for a new scope whose namespace belonged to another one before.
             known = (each.known_until(metadata.namespace, ALL) for each in (self._before, self._checkpoint))
             draft.close(running, max(known))
             closed += 1
         if closed:
-            text = "%d pods vanished while nobody watched; they count until they were last known to be there"
+            text = "%d pods vanished between two runs; their records end when they were last seen"
             self._context.log.warning(text, closed)
 
     async def _stretches(self, scopes: Sequence[str]) -> Mapping[str, Stretch]:
-        """Return a stretch of each watch, all at the same time; one that fails does not disturb the others."""
+        """Read a stretch of each watch at the same time. A failing watch does not disturb the others."""
         found = dict[str, Stretch]()
         config, now = self._config, self._context.now
         limits = Limits(config.page_size, config.quiet, config.watch_for, pause=config.quiet / 10)

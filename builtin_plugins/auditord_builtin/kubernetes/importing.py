@@ -39,14 +39,14 @@ _PROMETHEUS: Final = (
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate the file, or None if it is not one of AUDITOR's Kubernetes collector."""
+    """Translate a file of AUDITOR's Kubernetes collector; None for any other file."""
     if not set(document) & _SPECIFIC or "sacct_frequency" in document:
         return None
     result = ConfigImport(document, "collectors.kubernetes")
     result.put("kind", "kubernetes")
     result.put("record_prefix", document.get("record_prefix", ""), "ids are AUDITOR's, so nothing is counted twice")
     frequency = f"{document.get('collect_interval', 60)}s"
-    result.put("interval", frequency, "a run asks only for what has happened since the last one: 30s costs little")
+    result.put("interval", frequency, "a run asks only for events since the last one, so 30s costs little")
     result.put_earliest("pods that end", "only in the first run of this instance; later ones go on from there")
     _import_filter(result)
     # AUDITOR's components and labels, which its file does not name.
@@ -89,7 +89,7 @@ _COMMENTS: Final = {
 
 
 def detect(host: Host) -> Proposal | None:
-    """Return a cluster by the service account of this pod, or by a kubeconfig."""
+    """Propose the cluster of this pod's service account, or of a kubeconfig."""
     if "KUBERNETES_SERVICE_HOST" in host.environ:
         return _proposal("the Kubernetes cluster of this pod", None)
     for file in host.find(*_named(host.environ), *_FILES):
@@ -98,7 +98,7 @@ def detect(host: Host) -> Proposal | None:
 
 
 def _named(environ: Mapping[str, str]) -> Sequence[str]:
-    """Return the files that kubectl would read; of several, the first that is there."""
+    """Return the first existing file of those that kubectl would read."""
     home = f"{environ['HOME']}/.kube/config" if "HOME" in environ else ""
     return [name for name in environ.get("KUBECONFIG", home).split(":") if name.startswith("/")]
 

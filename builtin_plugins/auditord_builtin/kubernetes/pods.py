@@ -14,7 +14,7 @@ LEFT_BEHIND: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuratio
 """Annotations that hold a copy of the pod."""
 
 KUBELET: Final = "kubelet"
-"""The program that starts containers, and writes how they fare."""
+"""The program that starts containers and writes their status."""
 
 _Texts = dict[str, str] | None
 
@@ -107,7 +107,7 @@ class ContainerStatus(_Member, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """True if it is to run, or to run again; Kubernetes' default where nothing is said."""
+        """True if the container is to run, or to run again, which is Kubernetes' default."""
         return self.state is None or (self.state.running is None and self.state.terminated is None)
 
 
@@ -140,19 +140,19 @@ class Pod(_Member, frozen=True):
 
     @property
     def uid(self) -> str:
-        """Text that tells it from every other pod, also from later ones of its name."""
+        """An id that differs for every pod, also for later ones with the same name."""
         return self.metadata.uid
 
     @property
     def noted_at(self) -> datetime | None:
-        """The last time at which a program wrote to it, as far as the API server noted it: then it was there."""
+        """The last time at which a program wrote to the pod, according to the API server: it existed then."""
         metadata = self.metadata
         times = [metadata.creation_timestamp, *(each.time for each in metadata.managed_fields or ())]
         return max((moment for moment in times if moment is not None), default=None)
 
     @property
     def terminal(self) -> bool:
-        """True if it is over for good."""
+        """True if the pod has ended for good."""
         return self.status.phase in {"Succeeded", "Failed"}
 
     @property
@@ -168,7 +168,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     """Return a pod from its JSON.
 
     Raises:
-        InvalidRecord: it is none; the text says where.
+        InvalidRecord: the JSON is no pod; the text says where.
     """
     try:
         return _slim(_decoder.decode(raw))
@@ -177,10 +177,10 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
 
 
 def restore_pod(value: Any) -> Pod:  # Any: JSON of our own, or of the quarantine
-    """Return a pod from JSON that was decoded already.
+    """Return a pod from decoded JSON.
 
     Raises:
-        InvalidRecord: it is none.
+        InvalidRecord: the JSON is no pod.
     """
     try:
         return _slim(msgspec.convert(value, Pod))
@@ -189,7 +189,7 @@ def restore_pod(value: Any) -> Pod:  # Any: JSON of our own, or of the quarantin
 
 
 def _slim(pod: Pod) -> Pod:
-    """Return the pod without copies of itself, and of its writers with the kubelet and the last one alone."""
+    """Return the pod without copies of itself; of its writers keep only the kubelet and the last one."""
     metadata, writers = pod.metadata, pod.metadata.managed_fields or ()
     kept = {name: text for name, text in (metadata.annotations or {}).items() if name not in LEFT_BEHIND}
     latest = max((each.time for each in writers if each.time is not None), default=None)
@@ -199,24 +199,25 @@ def _slim(pod: Pod) -> Pod:
 
 
 _NEVER: Final = 1971
-"""Kubernetes writes the years 1 and 1970 where it does not know a time."""
+"""Kubernetes writes the years 1 and 1970 for unknown times."""
 
 _STOPPING: Final = {"Ready": "False", "ContainersReady": "False", "DisruptionTarget": "True"}
 """Conditions that change when containers stop."""
 
 Runs: TypeAlias = dict[str, dict[str, str | None]]
-"""By container the start of each of its runs and its end, None while it goes on; ISO 8601, since it is kept as JSON."""
+"""The start and end of each run, by container; the end is None for a current run. ISO 8601, since it is kept as JSON.
+"""
 
 
 def known(moment: datetime | None) -> datetime | None:
-    """Return the instant, unless it is one that Kubernetes writes for none."""
+    """Return the instant, or None if Kubernetes wrote it for an unknown time."""
     return moment if moment is not None and moment.year >= _NEVER else None
 
 
 def runs_of(pod: Pod, earlier: Runs) -> Runs:
-    """Return all runs of the containers that are known: what the status says now, and what it said before.
+    """Return all known runs of the containers: of this status, and of earlier ones.
 
-    A status names the present run of a container and the one before it; those before are known by watching alone.
+    A status names the current run of a container and the one before it. Earlier runs are known only from watching.
     """
     found: Runs = {name: dict(spans) for name, spans in earlier.items()}
     for status in pod.statuses:
@@ -230,14 +231,14 @@ def runs_of(pod: Pod, earlier: Runs) -> Runs:
 
 
 def seconds_by_container(runs: Runs, stop: datetime) -> Mapping[str, int]:
-    """Return the time of each container in whole seconds, all its runs together."""
+    """Return the time of each container in whole seconds, summed over its runs."""
     return {name: sum(_seconds(start, end) for start, end in _bounded(spans, stop)) for name, spans in runs.items()}
 
 
 def _bounded(spans: Mapping[str, str | None], stop: datetime) -> Iterable[tuple[datetime, datetime]]:
-    """Yield the runs of one container: each ends at the latest when the next one starts, and the last one with the pod.
+    """Yield the runs of one container. Each ends at the latest when the next one starts, or with the pod.
 
-    Ends are lost: a kubelet's status names two runs, and nobody may have looked at the ones before.
+    Ends can be missing: a status names only two runs, and earlier ones may not have been observed.
     """
     known_ends = {datetime.fromisoformat(start): _instant(end) for start, end in spans.items()}
     starts = sorted(known_ends)
@@ -259,7 +260,7 @@ def ended_at(pod: Pod, runs: Runs, seen: datetime) -> datetime:
     The last end of its containers, as with AUDITOR, if all of them have ended. Otherwise a deletion ended it, whose
     time Kubernetes notes as a latest one. In a terminal phase the statuses of containers may be lost (an eviction), or
     say that they still run or wait for their image: then its conditions changed, or the kubelet last wrote its status.
-    If nothing says anything, it ended when it was seen to be over.
+    Without any of these, it ended when its end was noticed.
     """
     ends = [end for end in _last_ends(runs) if end is not None]
     if _all_ended(pod, runs):
@@ -273,7 +274,7 @@ def ended_at(pod: Pod, runs: Runs, seen: datetime) -> datetime:
 
 
 def _last_ends(runs: Runs) -> Sequence[datetime | None]:
-    """By container the end of its last run; ends of earlier ones say nothing of the pod's."""
+    """Return the end of each container's last run. Earlier ends say nothing about the pod's end."""
     return [_instant(spans[max(spans, key=datetime.fromisoformat)]) for spans in runs.values()]
 
 
@@ -286,7 +287,7 @@ def _all_ended(pod: Pod, runs: Runs) -> bool:
 
 
 def _says_its_end(status: ContainerStatus) -> bool:
-    """Return True if it ended and waits for no other try; one that was lost with its node has no times."""
+    """Return True if the container has ended and will not restart. One that was lost with its node has no times."""
     ended = status.state.terminated if status.state is not None else None
     return ended is not None and known(ended.finished_at) is not None
 
@@ -316,10 +317,10 @@ _SUFFIXES: Final = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return the number that a quantity stands for.
+    """Return the value of a quantity.
 
     Raises:
-        InvalidRecord: the text is no quantity.
+        InvalidRecord: the text is not a quantity.
     """
     match = _QUANTITY.fullmatch(text.strip())
     if match is None:
@@ -333,8 +334,8 @@ def granted(pod: Pod, side: Side) -> Amounts:
 
     Containers run side by side and add up; init containers run one after the other before them, so the largest counts
     where it is larger; init containers that restart always (sidecars) run with all that follow them. A runtime's
-    overhead belongs to the requests. Limits hold for a pod if every container has one: without it there is none. What
-    is said of the pod as a whole (``spec.resources``) wins.
+    overhead belongs to the requests. Limits hold for a pod if every container has one: without it there is none.
+    Resources of the pod as a whole (``spec.resources``) take precedence.
 
     Raises:
         InvalidRecord: a quantity cannot be read; the text names container and resource.

@@ -1,4 +1,4 @@
-"""CPU time and peak memory from a Prometheus. It may be away, slow or wrong: a record waits for a while, then goes."""
+"""CPU time and peak memory from Prometheus. If it is down, slow or wrong, a record waits for a limited time."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,21 +25,21 @@ _MAX_BODY: Final = 1024 * 1024
 
 
 class Away(AuditordError):
-    """Prometheus does not answer for the moment.
+    """Prometheus does not answer now.
 
     Remedy:
         see whether the server of the collector's option `prometheus` runs and can be reached from here; pods wait for
-        their figures, as long as its `patience` says.
+            their values, for as long as its `patience` says.
     """
 
 
 class _Refused(AuditordError):
-    """Prometheus does not like the question, and will not later."""
+    """Prometheus refuses the query, and will refuse it later as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The metrics of a pod, texts by column; and why something is missing, if Prometheus gave a reason."""
+    """The metrics of a pod, as texts by column, and why some are missing, if Prometheus gave a reason."""
 
     found: Mapping[str, str]
     complaint: str | None = None
@@ -64,9 +64,9 @@ class _Answer(msgspec.Struct, rename="camel"):
 async def ask_all(
     context: CollectorContext, options: Prometheus, wanted: Sequence[Finished]
 ) -> tuple[Mapping[str, Metrics], str | None]:
-    """The metrics of pods, by uid, as far as time allows; and why the rest was not asked about, if there is a reason.
+    """Return the metrics of pods by uid, as far as time allows, and why the rest is missing, if there is a reason.
 
-    Never raises for what Prometheus does.
+    Never raises for an answer of Prometheus.
     """
     answers, trouble = dict[str, Metrics](), list[str]()
     waiting = list(reversed(wanted))
@@ -90,7 +90,7 @@ async def ask_all(
 
 
 def _http(options: Prometheus) -> HttpOptions:
-    """Return one attempt for each question: the next run asks again."""
+    """Open HTTP with one attempt per query: the next run asks again."""
     token = options.token.get_secret_value() if options.token else None
     return HttpOptions(
         tls=options.tls,
@@ -116,7 +116,7 @@ async def _ask(client: HttpClient, options: Prometheus, finished: Finished) -> M
 
 
 async def _value(client: HttpClient, options: Prometheus, query: str, finished: Finished) -> str | None:
-    """Return the one value that a query gives; None if there is none, or it is no amount."""
+    """Return the value of a query; None if there is none, or it is not an amount."""
     asked = [("query", fill_in(query, finished)), ("time", f"{_stop(finished).timestamp():.3f}")]
     try:
         data = _answer(await client.request("GET", f"{options.url}/api/v1/query", params=asked))
@@ -150,7 +150,7 @@ def _answer(answer: HttpAnswer) -> _Data:
 
 
 def fill_in(query: str, finished: Finished) -> str:
-    """A query about a pod: ``{namespace}``, ``{podname}``, ``{uid}``, ``{node}``, and ``{seconds}`` for its time."""
+    """Fill in a pod's query: ``{namespace}``, ``{podname}``, ``{uid}``, ``{node}``, and ``{seconds}`` for its time."""
     pod = finished.pod
     start = known(pod.status.start_time) or _stop(finished)
     texts = {

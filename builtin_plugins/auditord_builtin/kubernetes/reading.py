@@ -24,11 +24,11 @@ _FAULTS: Final = (aiohttp.ClientError, OSError, TimeoutError)
 
 
 class Unreachable(AuditordError):
-    """The API server did not answer, or an answer was cut.
+    """The API server did not answer, or its answer was cut off.
 
     Remedy:
-        `auditord doctor` tries the way to the cluster, and what the service account may list; the collector goes on
-        from where it was.
+        `auditord doctor` tries the way to the cluster, and what the service account may list; the collector continues
+            from its position.
     """
 
 
@@ -51,7 +51,7 @@ class Cluster:
     async def page(self, scope: str, limit: int, token: str) -> bytes:
         """Return a page of the list of pods of a namespace, or of all (``*``), as JSON.
 
-        ``limit`` pods at most (0: all), from the end of the page before (``token``; empty: the first page).
+        ``limit`` pods at most (0: all), from the end of the previous page (``token``; empty: the first page).
 
         Raises:
             Expired: the token is too old.
@@ -68,7 +68,7 @@ class Cluster:
 
     @asynccontextmanager
     async def watched(self, scope: str, version: str, patience: timedelta) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """Open the events from a version on, as lines of JSON; they end when the server has had enough.
+        """Open the events since a version, as lines of JSON, until the server ends them.
 
         Raises:
             Expired: the version is too old.
@@ -106,7 +106,7 @@ class Cluster:
             asked = self._api.list_pod_for_all_namespaces
         else:
             asked, options = self._api.list_namespaced_pod, {"namespace": scope, **options}
-        timeout = (self._timeout.total_seconds(), None)  # for the connection; a silent watch is no fault
+        timeout = (self._timeout.total_seconds(), None)  # of the connection; a silent watch is no error
         answer: aiohttp.ClientResponse = await asked(
             **self._selector, **options, _preload_content=False, _request_timeout=timeout
         )
@@ -128,7 +128,7 @@ async def _check(scope: str, answer: aiohttp.ClientResponse) -> None:
 
 
 async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Whole lines; what is left when the connection ends was cut."""
+    """Yield complete lines. The rest at the end of a connection was cut off."""
     rest = b""
     async for chunk in answer.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
@@ -144,16 +144,16 @@ def _named(scope: str) -> str:
 
 
 def _describe(error: BaseException) -> str:
-    """Return a fault of a connection in a few words; some have no text."""
+    """Describe a connection's error in a few words; some errors have no text."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 @asynccontextmanager
 async def opened(config: KubernetesConfig) -> AsyncGenerator[Cluster]:
-    """Open the cluster that the configuration means.
+    """Open the configured cluster.
 
     Raises:
-        AuditordError: the library is not installed, or there is no way to reach a cluster.
+        AuditordError: the library is not installed, or no cluster is configured.
     """
     try:
         library = importlib.import_module("kubernetes_asyncio")
@@ -163,7 +163,7 @@ async def opened(config: KubernetesConfig) -> AsyncGenerator[Cluster]:
     settings = library.client.Configuration()
     try:
         await _load(library, settings, config)
-        settings.connection_pool_maxsize = 0  # no limit: every namespace is watched at the same time
+        settings.connection_pool_maxsize = 0  # no limit, since all namespaces are watched at the same time
         client = library.client.ApiClient(configuration=settings)
     except (library.config.ConfigException, OSError) as error:
         raise AuditordError(f"no way to reach a cluster: {error}; set kubeconfig?") from error
@@ -183,7 +183,7 @@ async def _load(library: Any, settings: Any, config: KubernetesConfig) -> None: 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """A pod's JSON; ``gone``: it was removed, or does not match the selector any more."""
+    """A pod's JSON. ``gone``: it was removed, or no longer matches the selector."""
 
     raw: msgspec.Raw
     gone: bool = False
@@ -191,9 +191,9 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of the present pods; a watch goes on from the version.
+    """Some of the current pods. A watch continues from the version.
 
-    ``first``: the list begins here (once more, if its rest had become too old); ``last``: it is complete.
+    ``first``: the list begins here, again if its rest had become too old. ``last``: the list is complete.
     """
 
     pods: Sequence[Happening]
@@ -213,10 +213,10 @@ class After(Enum):
 
 @dataclass
 class Stretch:
-    """A part of a watch; the rest is to be read from the version.
+    """A part of a watch, which continues from the version.
 
-    ``after``: there is more now, nothing at the moment, the server has watched for long enough, or nothing is to be had
-    from this version. ``known_until``: all that happened until then is known; None if that cannot be said.
+    ``after``: more events are waiting, none came lately, the server ended the watch, or the version is too old.
+    ``known_until``: all events before this time are known; None if that is unknown.
     """
 
     version: str
@@ -230,10 +230,10 @@ class Limits:
     """The limits of a stretch.
 
     Args:
-        events: after so many there is more.
-        quiet: nothing happens if nothing comes for so long.
-        patience: the time to watch, and to try again to.
-        pause: an event that comes so long after another one has just happened; others may be old.
+        events: the largest number of events.
+        quiet: the stretch ends if no event comes for this long.
+        patience: the time limit, also for reconnecting.
+        pause: an event after a pause of this length has just happened; others may be old.
     """
 
     events: int
@@ -262,7 +262,7 @@ class _ObjectMetadata(msgspec.Struct, rename="camel"):
 
 
 class _Object(msgspec.Struct):
-    """As much of an event's object as every one has: a pod, a bookmark or a status."""
+    """The common fields of an event's object: a pod, a bookmark or a status."""
 
     metadata: _ObjectMetadata | None = None
     code: int | None = None
@@ -275,13 +275,13 @@ _object: Final = msgspec.json.Decoder(_Object)
 
 
 async def pages(cluster: Cluster, scope: str, size: int) -> AsyncIterator[Page]:
-    """Yield all pods that there are, as they were at one instant.
+    """Yield all pods, as of one instant.
 
-    A list whose rest has become too old begins once more, in one piece.
+    A list whose rest has become too old begins again, in one piece.
 
     Raises:
         Unreachable: no complete answer came.
-        AuditordError: it is refused.
+        AuditordError: the server refused the request.
     """
     token, limit = "", size
     while True:
@@ -307,14 +307,14 @@ def _decoded(body: bytes, scope: str) -> _List:
 
 
 async def follow(cluster: Cluster, scope: str, version: str, limits: Limits, now: Callable[[], datetime]) -> Stretch:
-    """Read on from a version, until so much has happened, nothing happens, or patience ends.
+    """Read events since a version, until one of the limits is met.
 
-    The connection is closed before this returns. One that is cut before anything came is opened again, with
+    The connection is closed before this returns. A connection that is cut before the first event is opened again, with
     growing pauses.
 
     Raises:
-        Unreachable: it was cut again and again, and nothing was read.
-        AuditordError: it is refused.
+        Unreachable: every connection was cut, and no event was read.
+        AuditordError: the server refused the request.
     """
     stretch = Stretch(version)
     async for attempt in stamina.retry_context(on=Unreachable, attempts=None, timeout=limits.patience):
@@ -332,7 +332,7 @@ async def _read(cluster: Cluster, scope: str, stretch: Stretch, limits: Limits, 
         stretch.after = After.EXPIRED
     except Unreachable:
         if stretch.version == version:
-            raise  # what was read is kept first, and then there is more
+            raise  # return the events so far; the next stretch reads more
 
 
 async def _read_lines(

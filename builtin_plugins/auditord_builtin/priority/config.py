@@ -1,4 +1,4 @@
-"""The options of the plugin; names and defaults are AUDITOR's wherever they mean the same."""
+"""The options of the plugin ``priority``. They have AUDITOR's names and defaults where they mean the same."""
 
 import shlex
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ SCONTROL: Final = "/usr/bin/scontrol update PartitionName={1} PriorityJobFactor=
 
 
 class PriorityConfig(PluginConfig):
-    """Turns what groups provided or used into priorities, and sets these with commands."""
+    """Computes priorities from what groups provided or used, and sets them with commands."""
 
     components: Mapping[str, str | None] = Field(
         default={},

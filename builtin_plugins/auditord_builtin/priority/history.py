@@ -43,7 +43,7 @@ class PriorityState(msgspec.Struct):
 
 
 def read_state(saved: Any) -> PriorityState:  # Any: the JSON that a run has saved
-    """Return the state; up to version 0.1.0 it was the last priorities alone."""
+    """Return the saved state. Up to version 0.1.0 it was only the last priorities."""
     if saved is None:
         return PriorityState()
     if isinstance(saved.get("last"), Mapping):
@@ -52,13 +52,13 @@ def read_state(saved: Any) -> PriorityState:  # Any: the JSON that a run has sav
 
 
 async def show_priorities(context: PanelContext) -> Sequence[PanelPart]:
-    """Return the groups with their priorities, the highest first, and how these came about."""
+    """Return the panel: the groups with their priorities, the highest first, and their history."""
     state = read_state(await context.state())
     if not state.last:
         return ["No priority was set yet."]
     ordered = sorted(state.last, key=lambda group: (-state.last[group], group))
     rows = [(group, rounded(Fraction(state.last[group]))) for group in ordered]
-    table = Table([Column("Group"), Column("Priority")], rows, "As they were set last")
+    table = Table([Column("Group"), Column("Priority")], rows, "Priorities of the last run")
     by_run = [(f"{moment:%-d %b %H:%M}", priorities) for moment, priorities in state.runs]
     parts: list[PanelPart] = [table]
     if len(by_run) > 1:

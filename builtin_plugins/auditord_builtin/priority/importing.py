@@ -1,4 +1,4 @@
-"""From a configuration file of AUDITOR's priority plugin (0.11) to ours; what changes its meaning gets a remark."""
+"""Import a configuration file of AUDITOR's priority plugin (0.11)."""
 
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ _TLS: Final = {"ca_cert_path": "ca", "client_cert_path": "certificate", "client_
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate the file, or None if it is not one of AUDITOR's priority plugin."""
+    """Translate a file of AUDITOR's priority plugin; None for any other file."""
     if "group_mapping" not in document or "kind" in document:
         return None
     result = ConfigImport(document, "plugins.priority")
@@ -30,7 +30,7 @@ def import_config(document: Document) -> ImportedConfig | None:
 
 
 def _translated(name: str, value: Any) -> Any:  # Any: YAML
-    """AUDITOR takes numbers for texts, too."""
+    """Return numbers as texts, as AUDITOR does."""
     if name != "group_mapping":
         return value
     return {str(group): [str(parameter) for parameter in parameters] for group, parameters in value.items()}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:  # its models take memory, which few daemons need
+if TYPE_CHECKING:  # its models need memory, and only daemons with this plugin need them
     from auditord_builtin.priority.config import Metric
     from auditord_builtin.priority.usage import Usage
 
@@ -29,7 +29,7 @@ INSTRUMENTS: Final[Iterable[Collector]] = (_USAGE, _APPLIED, FAILURES, _AUDITOR_
 
 
 def show_usage(task: str, metrics: "Iterable[Metric]", usage: "Usage") -> None:
-    """Set the gauges of usage, if they are configured; AUDITOR's is cut to a whole number."""
+    """Set the gauges of usage, if configured. AUDITOR's own is truncated to a whole number."""
     if "ResourceUsage" in metrics:
         for group, value in usage.items():
             _USAGE.labels(task, group).set(float(value))
@@ -37,7 +37,7 @@ def show_usage(task: str, metrics: "Iterable[Metric]", usage: "Usage") -> None:
 
 
 def show_applied(task: str, metrics: "Iterable[Metric]", priorities: Mapping[str, int]) -> None:
-    """Set the gauges of priorities that have taken effect, if they are configured."""
+    """Set the gauges of the priorities that were set, if configured."""
     if "Priority" in metrics:
         for group, priority in priorities.items():
             _APPLIED.labels(task, group).set(priority)

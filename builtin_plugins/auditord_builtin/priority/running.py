@@ -24,26 +24,26 @@ MAX_OUTPUT: Final = 1024 * 1024
 
 
 class PrioritiesNotSet(AuditordError):
-    """Some commands failed; all others were run.
+    """Some commands failed. All others were run.
 
     Remedy:
-        run the command of the text as the service's user; the next run sets all of them again.
+        run the command in the text as the service's user; the next run sets all priorities again.
     """
 
 
 async def set_priorities(config: PriorityConfig, context: PluginContext) -> None:
-    """Set the priority of each group; without any usage all stay as they are.
+    """Set the priority of each group. Without any usage, nothing changes.
 
     Raises:
         PrioritiesNotSet: commands failed.
-        AuditordError: the records cannot be had, or are stale; then nothing was done.
+        AuditordError: the records cannot be read, or are stale; no command was run.
     """
     usage = await look_up_usage(config, context)
     wanted = targets(usage, config.computation_mode, config.min_priority, config.max_priority)
     if not context.dry_run:
         metrics.show_usage(context.instance, config.metrics, usage)
     if wanted is None:
-        context.log.warning("no group has used anything: no command is run, priorities stay as they are")
+        context.log.warning("no group has any usage: no command is run, and priorities do not change")
         return
     wanted = smoothed(wanted, _last(config, context.state), config.smoothing)
     failed = await _run_commands(config, context, usage, {group: rounded(each) for group, each in wanted.items()})
@@ -54,7 +54,7 @@ async def set_priorities(config: PriorityConfig, context: PluginContext) -> None
 async def _run_commands(
     config: PriorityConfig, context: PluginContext, usage: Usage, priorities: dict[str, int]
 ) -> Mapping[str, CommandFailed]:
-    """Run or, in a dry run, show every command; the failures, the last of each group."""
+    """Run every command, or show it in a dry run. Return the failures, the last one of each group."""
     failed: dict[str, CommandFailed] = {}
     for group, argv in all_commands(config, usage, priorities):
         if context.dry_run:
@@ -72,7 +72,7 @@ async def _run_commands(
 async def _conclude(
     config: PriorityConfig, context: PluginContext, wanted: Targets, failed: Mapping[str, CommandFailed]
 ) -> None:
-    """Keep and show what has taken effect, which is not what a failed command was to set."""
+    """Save and show the priorities that were set, without those of failed commands."""
     applied = {group: each for group, each in wanted.items() if group not in failed}
     kept = {group: each for group, each in _last(config, context.state).items() if group in failed}
     state = read_state(context.state).followed_by(kept | applied, context.now())
@@ -86,13 +86,13 @@ async def _conclude(
 
 
 def _last(config: PriorityConfig, state: Any) -> Mapping[str, Fraction]:  # Any: the JSON that a run before has kept
-    """Return the priorities that were set last, before rounding; within today's bounds."""
+    """Return the last unrounded priorities, within the current bounds."""
     low, high = config.min_priority, config.max_priority
     return {group: Fraction(min(max(each, low), high)) for group, each in read_state(state).last.items()}
 
 
 def all_commands(config: PriorityConfig, usage: Usage, priorities: dict[str, int]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each group and the argument vector of a command for it, command by command as with AUDITOR."""
+    """Yield each group with a command line, command by command, in AUDITOR's order."""
     for template in config.commands:
         words = shlex.split(template)
         for group, parameters in config.group_mapping.items():
@@ -107,18 +107,18 @@ def all_commands(config: PriorityConfig, usage: Usage, priorities: dict[str, int
 
 
 def _filled(word: str, values: dict[str, str]) -> str:
-    """In one pass: braces in a group's name or a parameter are text. A number that stands for nothing stays."""
+    """Fill in all placeholders in one pass, so that braces in a name stay text. An unknown number stays as well."""
     return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), word)
 
 
 def printed(usage: Fraction) -> str:
-    """As AUDITOR prints it: the shortest decimal that is read as the same 64-bit float, without exponent."""
+    """Return AUDITOR's form of a number: the shortest decimal of the 64-bit float, without exponent."""
     text = format(Decimal(repr(float(usage))), "f")
     return text.removesuffix(".0")
 
 
 async def check(config: PriorityConfig, _: Context) -> AsyncGenerator[Finding, None]:
-    """Look for the programs that set priorities; none is run, since only its author knows what it does then."""
+    """Check that the programs that set priorities exist. None is run, since the effect is unknown."""
     for program in dict.fromkeys(shlex.split(command)[0] for command in config.commands):
         if shutil.which(program) is None:
             yield Finding(Severity.FAILURE, program, "there is no such program", "install it, or name its path")

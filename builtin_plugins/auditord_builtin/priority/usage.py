@@ -16,14 +16,14 @@ from auditord_hookspecs.query import AllOf, Comparison, Condition, TimeCompares,
 Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 Usage: TypeAlias = Mapping[str, Fraction]
-"""Amount x score x seconds for each configured group, in its order; zero for a group without records."""
+"""Amount x score x seconds for each configured group, in order; zero for a group without records."""
 
 
 class StaleRecords(AuditordError):
-    """The records are not up to date: what is not known may have happened all the same.
+    """The records are not up to date, so usage may be missing.
 
     Remedy:
-        see why no records come (`auditord status`); priorities stay as they are until they do.
+        find out why no records arrive (`auditord status`); until then priorities do not change.
     """
 
 
@@ -32,7 +32,7 @@ async def look_up_usage(config: PriorityConfig, context: PluginContext) -> Usage
 
     Raises:
         StaleRecords: the records are too old.
-        AuditordError: they cannot be had.
+        AuditordError: they cannot be read.
     """
     now = context.now()
     await _refuse_stale(config, context, now)
@@ -51,7 +51,7 @@ async def _refuse_stale(config: PriorityConfig, context: PluginContext, now: dat
 
 
 def question(config: PriorityConfig, now: datetime) -> aggregates.AggregateQuery:
-    """Return the sums to ask for."""
+    """Return the query for the sums."""
     product = config.component_combination == "product"
     overlap = config.window == "overlap"
     return aggregates.AggregateQuery(
@@ -72,7 +72,7 @@ def _condition(config: PriorityConfig, now: datetime) -> Condition:
 
 
 def _stopped_between(since: datetime, now: datetime) -> Condition:
-    """Without an end, a record from a clock gone wrong would count in every run for years."""
+    """Return the condition. The end excludes a wrong clock's record, which would count in every run for years."""
     return AllOf(
         (TimeCompares(TimeField.STOP, Comparison.GTE, since), TimeCompares(TimeField.STOP, Comparison.LTE, now))
     )
@@ -94,7 +94,7 @@ def _factors(components: Mapping[str, str | None]) -> Sequence[aggregates.Dimens
 
 
 def usage_in(config: PriorityConfig, answer: aggregates.Aggregates, log: Log) -> Usage:
-    """The usage that the sums of :func:`question` mean; components without their score count with 1, with a warning."""
+    """Return the usage from the sums of :func:`question`. Components without a score count with 1, with a warning."""
     usage: defaultdict[str | None, Fraction] = defaultdict(Fraction)
     for group in answer.groups:
         name = group.key[0]
@@ -147,10 +147,10 @@ _HALF: Final = Fraction(1, 2)
 
 
 def targets(usage: Usage, mode: Mode, low: int, high: int) -> Targets | None:
-    """Return the priorities between the bounds, both included; None if no group used anything, which says nothing.
+    """Return the priorities between the bounds, both included; None if no group has any usage.
 
-    FullSpread: ``(v - least) / (most - least) * (high - low) + low``; all get ``high`` if they are equal.
-    ScaledBySum: ``(high - low) / sum * v + low``.
+    FullSpread: ``(v - least) / (most - least) * (high - low) + low``; all get ``high`` if they are equal. ScaledBySum:
+    ``(high - low) / sum * v + low``.
     """
     if not any(usage.values()):
         return None
@@ -160,9 +160,9 @@ def targets(usage: Usage, mode: Mode, low: int, high: int) -> Targets | None:
 
 
 def smoothed(wanted: Targets, last: Mapping[str, Fraction], smoothing: float) -> Targets:
-    """Return the priorities on their way from the last ones; a group that has none yet gets its own at once.
+    """Move the last priorities towards the new ones. A new group gets its priority at once.
 
-    What is kept is not rounded, or small steps would never arrive.
+    The result is not rounded, or small steps would never have an effect.
     """
     kept = Fraction(repr(smoothing))
     return {
@@ -172,7 +172,7 @@ def smoothed(wanted: Targets, last: Mapping[str, Fraction], smoothing: float) ->
 
 
 def rounded(value: Fraction) -> int:
-    """To the nearest integer, half up."""
+    """Round to the nearest integer, half up."""
     return math.floor(value + _HALF)
 
 

@@ -1,4 +1,4 @@
-"""Personal data: pseudonyms for users, and an end to the time for which their names are kept."""
+"""Personal data: pseudonyms for users, and a limit to how long their names are kept."""
 
 from collections.abc import Iterable
 from functools import partial

@@ -1,8 +1,8 @@
-"""Pseudonyms for users: the key leads from a name to its pseudonym, and nothing leads back.
+"""Pseudonyms for users. They are computed from names with a key, and cannot be reversed.
 
 A pseudonym is ``u-`` and the first 80 bits of HMAC-SHA-256 over the name, in hexadecimal. It does not depend on the
-meta key, so that a user is one user under ``user_id`` and ``user``. What looks like a pseudonym stays unless the
-configuration says otherwise: a site may have made it before it shipped its records here.
+meta key, so that a user is one user under ``user_id`` and ``user``. A name that looks like a pseudonym does not change
+unless configured, since a site may have made it before it shipped its records here.
 """
 
 import hmac
@@ -48,7 +48,7 @@ class PseudonymsConfig(InstanceConfig):
 
 
 def transform(config: PseudonymsConfig) -> Transform:
-    """Return the change of each record."""
+    """Return a function that replaces the names in a record."""
     key, personal = config.key.get_secret_value().encode(), frozenset(config.meta)
 
     @lru_cache(maxsize=_REMEMBERED)
@@ -67,10 +67,12 @@ def transform(config: PseudonymsConfig) -> Transform:
 
 
 def detect(host: Host) -> Proposal:
-    """Return a choice that every site has, whatever its host has."""
+    """Propose this for every site."""
     del host
     text = "Users in records: 'names', or 'pseudonyms' (sums per user stay, mails to users end)"
-    comments = {"key": "Whoever has it can tell the pseudonym of a name; with another one every user is another one."}
+    comments = {
+        "key": "With it, anybody can compute the pseudonym of a name. Another key gives every user another pseudonym."
+    }
     found = "Users' names become pseudonyms before a record is kept: auditord manual privacy."
     return Proposal(found, _options, [Question("users", text, "names")], comments)
 

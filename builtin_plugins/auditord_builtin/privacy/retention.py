@@ -20,14 +20,14 @@ from auditord_hookspecs.query import AllOf, AnyOf, Comparison, Condition, MetaLa
 from auditord_hookspecs.wording import counted
 
 AT_ONCE: Final = 500
-"""Records that share a transaction: writers wait for its end."""
+"""Records per transaction: writers wait for its end."""
 
 
 class RetentionConfig(PluginConfig):
     """Forgets the users of jobs some months after they ended."""
 
     months: int = Field(
-        ge=1, le=1200, description="Names stay until the month in which a job ended is so many months ago."
+        ge=1, le=1200, description="Names are removed this many months after the month in which a job ended."
     )
     meta: tuple[str, ...] = Field(
         default=("user_id", "user"), min_length=1, description="The meta keys that are taken out of the records."
@@ -35,9 +35,9 @@ class RetentionConfig(PluginConfig):
 
 
 async def forget(config: RetentionConfig, context: PluginContext) -> None:
-    """Go through the old records that still have one of the keys, the oldest first.
+    """Remove the names from old records, the oldest first.
 
-    What was done needs no note: it is not found again, so a run that was killed goes on in the next one.
+    The progress is not saved: done records are not found again, so the next run continues after a killed one.
     """
     redactor, before = context.redactor, cutoff(context.now(), config.months)
     if context.dry_run:
@@ -53,12 +53,12 @@ async def forget(config: RetentionConfig, context: PluginContext) -> None:
 
 
 def cutoff(now: datetime, months: int) -> datetime:
-    """The first instant of the month that lies so many months before the present one: reports are about months."""
+    """Return the first instant of the month that is this many months before the current one."""
     return Month.of(now).plus(-months).start
 
 
 async def _old(config: RetentionConfig, context: PluginContext, before: datetime) -> AsyncIterator[list[str]]:
-    """Ids in portions; each portion is asked for once the last one is done, so that no answer is held open for long."""
+    """Yield ids in portions. Each portion is a query of its own, so that no query stays open for long."""
     since: datetime | None = None
     while True:
         where = _matching(config, before, since)
@@ -72,9 +72,9 @@ async def _old(config: RetentionConfig, context: PluginContext, before: datetime
 
 def _matching(config: RetentionConfig, before: datetime, since: datetime | None = None) -> Condition:
     ended: tuple[Condition, ...] = (TimeCompares(TimeField.STOP, Comparison.LT, before),)
-    if since is not None:  # what lies before is done and need not be passed again
+    if since is not None:  # earlier records are done; skip them
         ended = (*ended, TimeCompares(TimeField.STOP, Comparison.GTE, since))
-    # No value is empty, so a list that lacks the empty text is any list.
+    # No value is empty, so every list lacks the empty text.
     return AllOf((*ended, AnyOf(tuple(MetaLacks(key, "") for key in config.meta))))
 
 

@@ -1,6 +1,6 @@
 """Sender ``remote``: ships the send-queue to an auditord or an AUDITOR elsewhere, over AUDITOR's wire contract.
 
-Plugin ``site_report``: compares with an auditord there what is stored on both sides.
+Plugin ``site_report``: compares the records here with those of an auditord there.
 """
 
 from collections.abc import Iterable

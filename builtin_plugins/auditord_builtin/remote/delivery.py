@@ -46,7 +46,7 @@ from auditord_hookspecs.sources import TlsFiles
 
 
 class Remedy(Enum):
-    """The step to take."""
+    """What to do with a record whose id is taken."""
 
     NOTHING = "it is there"
     STOP = "set its stop time"
@@ -55,17 +55,17 @@ class Remedy(Enum):
 
 
 def remedy(stored: Record, offered: Record, *, overwrite: bool) -> Remedy:
-    """Choose how the destination gets the record.
+    """Choose how to get the record to the destination.
 
     Args:
-        stored: the record there.
+        stored: the record at the destination.
         offered: the record to insert.
-        overwrite: True if it is to replace the other one, as far as the contract can do that: the stop time.
+        overwrite: replace the stored record, as far as the contract allows: its stop time.
     """
     if stored.start_time != offered.start_time:
         return Remedy.NOTHING if _came_back(stored, offered) else Remedy.OTHER_ID
     moved = offered.stop_time is not None and stored.stop_time != offered.stop_time
-    # Labels cannot be corrected there; the times of a finished record can.
+    # The destination can correct the times of a finished record, but not its labels.
     only_labels = stored.stop_time is not None and stored.components == offered.components
     if overwrite and not (same_content(stored, offered) or (moved and only_labels)):
         return Remedy.NONE
@@ -73,12 +73,12 @@ def remedy(stored: Record, offered: Record, *, overwrite: bool) -> Remedy:
 
 
 def same_content(stored: Record, offered: Record) -> bool:
-    """Compare meta and components, but for meta keys that say who made the record."""
+    """Compare meta and components, without the meta keys that say who made the record."""
     return _meta(stored) == _meta(offered) and stored.components == offered.components
 
 
 def _came_back(stored: Record, offered: Record) -> bool:
-    """Return an open record is posted again when its drone comes back, with a start of its own."""
+    """Return True if an open record is posted again because its drone came back, with a new start."""
     return stored.stop_time is None and offered.stop_time is None and same_content(stored, offered)
 
 
@@ -89,15 +89,18 @@ def _meta(record: Record) -> dict[str, tuple[str, ...]]:
 ABOUT_THE_RECORD: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
-"""Statuses that say something about a record. Others (an expired certificate or token, a proxy without its server) say
-something about the destination: every record waits until that is mended, and none goes to quarantine."""
+"""Statuses that are about a record.
+
+Others (an expired certificate or token, a proxy without its server) are about the destination: all records wait until
+it works again, and none goes to quarantine.
+"""
 
 Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRecord:
-    """A record of a batch, by the position of its entry; ``overwrite``: it corrects the one there."""
+    """A record of a batch, by the position of its entry. ``overwrite``: it corrects the stored record."""
 
     position: int
     record: Record
@@ -106,7 +109,7 @@ class PendingRecord:
 
     @property
     def has_two_ids(self) -> bool:
-        """True if the run that is corrected may be stored under either of two ids."""
+        """True if the corrected run may be stored under either of two ids."""
         return self.overwrite and self.alternate_id is not None
 
 
@@ -119,13 +122,13 @@ class Update:
 
 
 Step: TypeAlias = Sequence[PendingRecord] | Update
-"""Records for one request, or one update."""
+"""The records of one request, or one update."""
 
 
 def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> Iterator[Step]:
-    """Requests, in order. No id is twice in one, which AUDITOR refuses; open records only where they are wanted.
+    """Yield requests in order. No id is in one twice, which AUDITOR refuses; no open records unless they are wanted.
 
-    A correction that may be about either of two ids is alone: what is stored there must be looked at first.
+    A correction that may have either of two ids goes alone, since the stored record must be looked up first.
     """
     group: dict[str, PendingRecord] = {}
     for position, entry in enumerate(entries):
@@ -157,11 +160,11 @@ class RemoteSender:
         self._batch_size = batch_size
 
     async def send(self, entries: Sequence[Entry]) -> None:
-        """Deliver the entries in order; what is already there counts as delivered.
+        """Deliver the entries in order. Entries that are already there count as delivered.
 
         Raises:
-            RecordsRejected: some are refused for good; the others were delivered.
-            ClientError: a passing fault; some of the entries may have been delivered.
+            RecordsRejected: some were refused for good; the others were delivered.
+            ClientError: a temporary error; some entries may have been delivered.
         """
         refused: dict[int, str] = {}
         for step in steps(entries, open_records=self._open_records, batch_size=self._batch_size):
@@ -170,7 +173,7 @@ class RemoteSender:
             raise RecordsRejected(refused)
 
     async def _add(self, group: Sequence[PendingRecord]) -> dict[int, str]:
-        """Insert records that have different ids; returns why some were refused for good."""
+        """Insert records with different ids, and return why some were refused for good."""
         if len(group) <= 1:
             reasons = {pending.position: await self._add_one(pending) for pending in group}
             return {position: reason for position, reason in reasons.items() if reason is not None}
@@ -195,7 +198,7 @@ class RemoteSender:
         return None
 
     async def _renamed(self, pending: PendingRecord) -> PendingRecord:
-        """Return the record under the alternate id if its run is there under that one."""
+        """Return the record under its alternate id if the run is stored under that one."""
         stored = await self._client.get(pending.alternate_id or "")
         if stored is None or stored.start_time != pending.record.start_time:
             return pending
@@ -203,7 +206,7 @@ class RemoteSender:
         return PendingRecord(pending.position, other, None, pending.overwrite)
 
     async def _settle(self, pending: PendingRecord) -> str | None:
-        """Return the id is taken: find out by whom."""
+        """Find out which record has the id, and resolve the conflict."""
         record = pending.record
         try:
             stored = await self._client.get(record.record_id)
@@ -251,9 +254,9 @@ class RemoteSender:
 
 
 async def _twice(post: Callable[[], Awaitable[object]]) -> None:
-    """Post once more after a fault: if the first one got through, the id is taken, and by the same run.
+    """Post again after an error. If the first request succeeded, the id is taken by the same run.
 
-    What was resolved in this batch before would otherwise be asked again from the beginning, record by record.
+    Without this, records of the batch that were resolved before would be asked about again, one by one.
     """
     try:
         await post()
@@ -297,20 +300,20 @@ class RemoteConfig(InstanceConfig):
 
 @asynccontextmanager
 async def open_remote(config: RemoteConfig, context: SenderContext) -> AsyncGenerator[Sender, None]:
-    """Open a client for the destination; only sending shows that it is there."""
+    """Open a client for the destination. It does not connect before the first record."""
     client = AsyncClient(
         config.url,
         tls=config.tls,
         token=None if config.token is None else config.token.get_secret_value(),
         timeout=config.timeout.total_seconds(),
-        retry_waits=(RETRY_SECONDS,),  # the host waits longer after each fault that stays, and says so
+        retry_waits=(RETRY_SECONDS,),  # the host itself retries with growing pauses, and reports it
     )
     async with client:
         yield RemoteSender(client, context.log, open_records=config.open_records, batch_size=config.batch_size)
 
 
 async def check(config: RemoteConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Ask the destination for its health; it is not asked whether it would take our records."""
+    """Ask the destination for its health. Whether it would accept our records is not checked."""
     options = HttpOptions(tls=config.tls, timeout=_PATIENCE, attempts=1)
     try:
         async with context.http(options) as http:

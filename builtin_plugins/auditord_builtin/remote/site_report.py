@@ -1,6 +1,7 @@
-"""The comparison of what is stored here and at a hub, by site and day.
+"""Compare the records here and at a hub, by site and day.
 
-A sender ``remote`` forwards the records; this says how many there should be. The hub shows it for all of its sites.
+A sender ``remote`` forwards the records; this plugin reports how many there should be. The hub shows it for all of its
+sites.
 """
 
 import socket
@@ -32,7 +33,7 @@ INSTRUMENTS: Final[Iterable[Collector]] = (_MISSING, _EXTRA)
 
 
 class SiteReportConfig(PluginConfig):
-    """Reports the sums of each day to a hub, which compares them with the records that have reached it."""
+    """Reports each day's sums to a hub, which compares them with its own records."""
 
     url: ServerUrl = Field(description="The hub, an auditord: http://host:port or https://host:port.")
     token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
@@ -52,7 +53,7 @@ class SiteReportConfig(PluginConfig):
 
 
 async def report(config: SiteReportConfig, context: PluginContext) -> None:
-    """Report once. What the hub lacks of past days is a warning; what came today may be on its way.
+    """Report once. Log a warning if the hub lacks records of past days; today's may be in flight.
 
     Raises:
         AuditordError: there are more days and sites than one report holds.
@@ -76,7 +77,7 @@ async def report(config: SiteReportConfig, context: PluginContext) -> None:
     _MISSING.labels(context.instance).set(answer.missing)
     _EXTRA.labels(context.instance).set(answer.extra)
     differing = [_described(each) for each in answer.differing if each.stored.day < today]
-    if differing != (context.state or []):  # said once, and not each minute
+    if differing != (context.state or []):  # log this once, not every minute
         _log(differing, answer, context)
         await context.save_state(differing)
 

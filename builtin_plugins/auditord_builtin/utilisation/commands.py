@@ -29,7 +29,7 @@ class _PeriodType(click.ParamType[Period]):
     name = "YYYY-MM"
 
     def convert(self, value: str | Period, param: click.Parameter | None, ctx: click.Context | None) -> Period:
-        """Return the period."""
+        """Read the period."""
         if isinstance(value, Period):
             return value
         try:
@@ -51,8 +51,8 @@ def report_group() -> None:
 @click.option(
     "--most-rows",
     type=click.IntRange(min=1),
-    help=f"List so many groups and users of each site at most: in html {_ROWS_OF_A_PAGE} if not given, in a table all. "
-    "CSV and JSON have all of them.",
+    help=f"The largest number of groups and users to list for each site. Default: {_ROWS_OF_A_PAGE} in html, all in a"
+    " table. CSV and JSON always have all.",
 )
 @click.option(
     "--escape-formulas/--no-escape-formulas",
@@ -73,8 +73,8 @@ def utilisation_command(
 ) -> None:
     """Show what sites, groups and users used in a month or a week.
 
-    INSTANCE is the plugin of kind utilisation whose options count; it may be left out if there is only one. Nothing is
-    written or mailed. What is asked for before it is over is shown as far as it went.
+    INSTANCE is a plugin of kind utilisation, whose options apply. It can be left out if there is only one. Nothing is
+    written or mailed. A current period is shown up to now.
     """
     name = host.chosen(KIND, instance)
 

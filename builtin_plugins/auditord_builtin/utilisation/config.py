@@ -19,10 +19,10 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def checked_address(address: str) -> str:
-    """Return a mail address, without a name before it.
+    """Return a mail address that has no name before it.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not one.
     """
     if not address.isascii() or not _ADDRESS.fullmatch(address):
         raise ValueError(f"'{address}' is no mail address: write it as name@example.org")
@@ -81,7 +81,7 @@ class Components(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that are summed up."""
+        """All components to sum up."""
         named = (self.cores, self.cpu_time, self.gpus, self.memory, self.memory_peak, self.energy)
         return tuple([name for name in named if name is not None])
 
@@ -107,7 +107,7 @@ class NameRule(Section):
 
 
 class SiteEnergy(Section):
-    """The differences of a site."""
+    """The options that differ for a site."""
 
     watt_per_core: Amount | None = None
     pue: Decimal | None = Field(default=None, ge=1, allow_inf_nan=False)
@@ -115,7 +115,7 @@ class SiteEnergy(Section):
 
 
 class GridIntensity(Section):
-    """A CSV file with the grid's CO2 over time."""
+    """A CSV file with the CO2 of the grid over time."""
 
     file: Path = Field(description="With a header; read anew for each report.")
     time_column: str = Field(default="time", description="ISO 8601; UTC unless it has a zone.")
@@ -124,7 +124,7 @@ class GridIntensity(Section):
 
 
 class Energy(Section):
-    """Estimates of energy and CO2 where they were not measured."""
+    """Estimates of energy and CO2 for jobs without measurements."""
 
     watt_per_core: Amount | None = Field(
         default=None, description="Of jobs whose energy was not measured; without it theirs is not reported."
@@ -136,7 +136,7 @@ class Energy(Section):
     grid_intensity: GridIntensity | None = Field(
         default=None, description="The same over time; co2_per_kwh counts for days that it does not know."
     )
-    sites: Mapping[str, SiteEnergy] = Field(default={}, description="What is different at single sites.")
+    sites: Mapping[str, SiteEnergy] = Field(default={}, description="The options that differ for single sites.")
 
 
 class Csv(Section):
@@ -173,7 +173,7 @@ class Server(Section):
 
     @property
     def port_number(self) -> int:
-        """The port, by security if it is not given."""
+        """The port; the default depends on the security."""
         return self.port or _PORTS[self.security]
 
     @model_validator(mode="after")
@@ -226,7 +226,7 @@ class UtilisationConfig(PluginConfig):
 
     period: PeriodKind = PeriodKind.MONTH
     settle: Duration = Field(
-        default=timedelta(days=1), ge=timedelta(0), description="A period is reported when it is over for so long."
+        default=timedelta(days=1), ge=timedelta(0), description="How long after its end a period is reported."
     )
     wait_for_sites: Duration = Field(
         default=timedelta(days=7),
@@ -249,5 +249,5 @@ class UtilisationConfig(PluginConfig):
     @model_validator(mode="after")
     def _something_to_do(self) -> "UtilisationConfig":
         if self.mail is not None and not self.mail.recipients and self.mail.users is None:
-            raise ValueError("mail has neither recipients nor users: nobody would get one")
+            raise ValueError("mail has neither recipients nor users: no mail would be sent")
         return self

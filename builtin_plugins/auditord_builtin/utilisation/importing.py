@@ -1,4 +1,4 @@
-"""From the configuration file of AUDITOR's utilisation plugin to ours."""
+"""Import the configuration file of AUDITOR's utilisation plugin."""
 
 import re
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ _KNOWN: Final = {
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate the file, or None if it is not one of AUDITOR's utilisation plugin."""
+    """Translate a file of AUDITOR's utilisation plugin; None for any other file."""
     if "utilization" not in document:
         return None
     result = ConfigImport(document, "plugins.utilisation")

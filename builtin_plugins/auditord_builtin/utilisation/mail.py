@@ -30,7 +30,7 @@ _PERMANENT: Final = 500
 
 
 class MailFault(AuditordError):
-    """The mail server cannot be used now: no recipient would get anything.
+    """The mail server cannot be used now, for any recipient.
 
     Remedy:
         see the server in the plugin's option `mail`; `auditord doctor` logs in there without a mail. The mails are sent
@@ -39,7 +39,7 @@ class MailFault(AuditordError):
 
 
 class RecipientBusy(AuditordError):
-    """The server does not take mail for this recipient now.
+    """The server takes no mail for this recipient now.
 
     Remedy:
         none: it is tried again.
@@ -50,19 +50,19 @@ class RecipientRefused(AuditordError):
     """The server does not take this mail for this recipient.
 
     Remedy:
-        mend the address in the configuration.
+        correct the address in the configuration.
     """
 
 
 class _Passing(MailFault):
-    """A fault that may be gone in a moment."""
+    """An error that may pass in a moment."""
 
 
 def message_of(report: Report, mail: Mail, instance: str, recipient: str, now: datetime) -> EmailMessage:
     """Return the mail with a report for one recipient.
 
-    Its Message-ID is the same each time, so that a mail which is sent again, since it is not known whether it was
-    taken, can be recognised.
+    Its Message-ID is the same each time. So a mail that is sent again, because the first answer was lost, can be
+    recognised.
     """
     named = (report.title, instance, report.period.name, mail.sender, recipient)
     digest = hashlib.sha256("\0".join(named).encode()).hexdigest()[:32]
@@ -80,18 +80,18 @@ def message_of(report: Report, mail: Mail, instance: str, recipient: str, now: d
 
 
 class MailServer:
-    """A mail server, over one connection as long as it holds. For one task at a time."""
+    """A mail server over one connection, which is opened again if it was lost. For one task at a time."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._connection: smtplib.SMTP | None = None
 
     async def send(self, message: EmailMessage) -> None:
-        """Hand a mail over to the server; passing faults are tried again, with doubled pauses.
+        """Send a mail. Temporary errors are retried, with doubled pauses.
 
         Raises:
-            RecipientRefused: it is refused for good.
-            RecipientBusy: it is refused for now, also when tried again.
+            RecipientRefused: the server refuses the mail for good.
+            RecipientBusy: the server refuses the mail for now, also after retries.
             MailFault: the server is away, refuses the login, or cannot be trusted.
         """
         wait = self._server.retry_wait
@@ -110,7 +110,7 @@ class MailServer:
         """End the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(smtplib.SMTPException, OSError):  # what was delivered stays delivered
+            with suppress(smtplib.SMTPException, OSError):  # an error now does not undo a delivery
                 connection.quit()
             connection.close()
 
@@ -138,12 +138,12 @@ class MailServer:
 
 @asynccontextmanager
 async def mail_server(server: Server) -> AsyncGenerator[MailServer, None]:
-    """Open a mail server; the connection is opened for the first mail."""
+    """Open a mail server. It connects for the first mail."""
     opened = MailServer(server)
     try:
         yield opened
     finally:
-        with anyio.CancelScope(shield=True):  # the timeout of the server bounds it
+        with anyio.CancelScope(shield=True):  # the server's timeout limits it
             await anyio.to_thread.run_sync(opened.close)
 
 
@@ -189,7 +189,7 @@ def _refusal(text: str, code: int) -> AuditordError:
 def _fault(where: str, error: smtplib.SMTPException | OSError) -> MailFault:
     match error:
         case smtplib.SMTPNotSupportedError():
-            return MailFault(f"{where} cannot do what is asked of it: {error}")
+            return MailFault(f"{where} cannot do what the options require: {error}")
         case smtplib.SMTPResponseException():
             text = f"{where} says {error.smtp_code} {_text(error.smtp_error)}"
             return MailFault(text) if error.smtp_code >= _PERMANENT else _Passing(text)
@@ -208,7 +208,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]{0,62}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Addressed:
-    """A report for one recipient, whose name in the state is the key."""
+    """A report for one recipient. The key is the recipient's name in the state."""
 
     key: str
     address: str
@@ -217,7 +217,7 @@ class Addressed:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """Recipients without a mail: refused (tried again some days), or busy (tried again in the next run)."""
+    """Recipients without a mail: refused (retried for some days), or busy (retried in the next run)."""
 
     refused: Sequence[str] = ()
     busy: Sequence[str] = ()
@@ -225,17 +225,17 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Delivers by mail; the state knows who has got which report."""
+    """Delivers reports by mail. The state records who has received which report."""
 
     mail: Mail
     context: PluginContext
     state: ReportedState
 
     async def deliver(self, series: Series, period: Period, reports: Sequence[Addressed]) -> Undelivered:
-        """Send each report to which its recipient is entitled now.
+        """Send each report that its recipient should get now.
 
         Raises:
-            MailFault: the server cannot be used; recipients that are not noted by then are served by the next run.
+            MailFault: the server cannot be used. The next run serves recipients that are not recorded by then.
         """
         by_key = {each.key: each for each in reports}
         owed = [by_key[key] for key in self.state.owed(series, period, list(by_key))]
@@ -285,7 +285,7 @@ def reports_to_users(
     period: Period,
     log: "logging.LoggerAdapter[logging.Logger]",
 ) -> Sequence[Addressed]:
-    """Return a report for each user who has an address and used enough, about their own jobs alone."""
+    """Return a report for each user who has an address and enough usage, about the user's own jobs."""
     own: defaultdict[str, dict[Who, Usage]] = defaultdict(dict)
     for who, usage in usages.items():
         if who.user is not None:
@@ -304,7 +304,7 @@ def reports_to_users(
 
 
 def address_of(user: str, options: UserMail) -> str | None:
-    """Return the address of a user; None for names that cannot be part of one."""
+    """Return the address of a user; None if the name cannot be part of one."""
     if user in options.addresses:
         return options.addresses[user]
     if options.address is None or not _NAME.fullmatch(user):

@@ -23,7 +23,7 @@ class Period:
     """A month or a week.
 
     Args:
-        name: ``2026-01``, or ``2026-W05``: the week from Monday that has most of its days in that year.
+        name: ``2026-01``, or ``2026-W05``: a week from Monday, in the year of most of its days.
         start: its first instant, in UTC.
         stop: the first instant after it.
     """
@@ -48,7 +48,7 @@ def parse_period(text: str) -> Period:
     """Return a month ``2026-01`` or a week ``2026-W05``.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither.
     """
     try:
         if match := _MONTH.fullmatch(text):
@@ -62,7 +62,7 @@ def parse_period(text: str) -> Period:
 
 
 def last_complete(kind: PeriodKind, now: datetime) -> Period:
-    """Return the latest one that is over."""
+    """Return the latest period that has ended."""
     return period_at(kind, period_at(kind, now).start - timedelta(microseconds=1))
 
 
@@ -71,8 +71,8 @@ def due(kind: PeriodKind, reported_until: datetime | None, now: datetime) -> Ite
 
     Args:
         kind: months or weeks.
-        reported_until: all that stopped before has been reported; without it only the latest period is due.
-        now: periods that are over by then count; one that was reported in part, when weeks became months, does not.
+        reported_until: all earlier periods have been reported; if None, only the latest period is due.
+        now: the current time. A period that was reported in part, when weeks became months, is not due.
     """
     latest = last_complete(kind, now)
     if reported_until is None:

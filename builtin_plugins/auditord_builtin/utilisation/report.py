@@ -32,15 +32,15 @@ from auditord_hookspecs.spreadsheets import no_formula
 from auditord_hookspecs.wording import counted
 
 TOTALS: Final[Mapping[Level | None, Level]] = {Level.GROUP_TOTAL: Level.GROUP, Level.USER_TOTAL: Level.USER}
-"""Levels over all sites, and the level of one site that each adds up."""
+"""The levels over all sites, and the level of a single site that each sums up."""
 
 TOO_EFFICIENT: Final = 2
-"""Above so much CPU time per core time, milliseconds were taken for seconds."""
+"""The CPU time per core time above which milliseconds were probably taken for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The totals of the jobs of a site, group or user; of all jobs of the report if the level is None."""
+    """The totals of a site, group or user; of all jobs of the report if the level is None."""
 
     level: Level | None
     who: Who
@@ -54,11 +54,11 @@ class Report:
     Args:
         title: of the report.
         period: the month or week.
-        benchmark: the score that ``khs23h`` is about.
-        complete: whether the period was over.
-        total: all of it.
-        rows: the sites, then groups, then users, then totals of groups and of users over all sites, each as far as
-            they were asked for; those with most core hours first.
+        benchmark: the score behind ``khs23h``.
+        complete: whether the period had ended.
+        total: the totals of all jobs.
+        rows: the sites, groups, users, and the totals of groups and users over all sites, in this order and as
+            configured. Within each, the most core hours come first.
         notes: for the reader.
     """
 
@@ -80,7 +80,7 @@ class Report:
         return list(dict.fromkeys(row.who.site for row in self.rows if row.level not in TOTALS))
 
     def totals(self, level: Level) -> Sequence[Row]:
-        """Return the totals over all sites; none where each would only repeat a row of the one site."""
+        """Return the totals over all sites; empty if they would only repeat the rows of a single site."""
         rows = [row for row in self.rows if row.level is level]
         single = [row for row in self.rows if row.level is TOTALS[level]]
         return rows if len(self.sites) > 1 or len(rows) != len(single) else []
@@ -99,9 +99,9 @@ async def ask(config: UtilisationConfig, records: Records, period: Period) -> Us
 
 
 async def silent_sites(usages: Usages, config: UtilisationConfig, records: Records, period: Period) -> Sequence[str]:
-    """The sites of a period of which no later job is known, so that perhaps not all of the period is known either.
+    """Return the sites without a job after the period, so that records of the period may still be missing.
 
-    If nothing at all is known, of the period and later, this is said of ``any site``.
+    If there is no job of any site in or after the period, the answer is ``any site``.
     """
     query = AggregateQuery(TimeCompares(TimeField.STOP, Comparison.GTE, period.stop), (MetaValue(*config.site_keys),))
     later = {group.key[0] for group in (await records.aggregate(query)).groups}
@@ -119,7 +119,7 @@ def report_on(
     title: str | None = None,
     notes: Sequence[str] = (),
 ) -> Report:
-    """Return the report on a period; ``title`` if it is not the configured one, ``notes`` before its own."""
+    """Return the report on a period. ``title`` replaces the configured one; ``notes`` come before the report's own."""
     total = totals_of(sum(usages.values(), Usage()))
     return Report(
         title=title or config.title,
@@ -168,7 +168,7 @@ def _notes(usages: Usages, total: Totals, benchmark: str) -> Iterator[str]:
         "belong to jobs without CPU time and are not in the CPU efficiency": total.untimed_core_hours,
     }
     if total.energy is not None:
-        left_out["are not in the energy: nobody measured or estimated them"] = total.core_hours_without_energy
+        left_out["are not in the energy: they were neither measured nor estimated"] = total.core_hours_without_energy
         if total.co2 is not None:
             left_out["are not in the CO2"] = total.core_hours_without_co2
     for what, hours in left_out.items():
@@ -198,7 +198,7 @@ _ROUNDING: Final = Context(prec=60, rounding=ROUND_HALF_UP)
 
 
 def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
-    """Every row with every total; empty is unknown. Names that spreadsheets take for formulas get an apostrophe."""
+    """Return every row with every total; empty means unknown. Names that look like formulas get an apostrophe."""
 
     def shown(name: str | None) -> str | None:
         return no_formula(name) if escape_formulas else name
@@ -212,7 +212,7 @@ def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
 
 
 def as_json(report: Report) -> str:
-    """Return the tables as JSON, with what a reader must know; null is unknown."""
+    """Return the tables as JSON, with the notes; null means unknown."""
     document = {
         "title": report.title,
         "period": report.period.name,
@@ -227,7 +227,7 @@ def as_json(report: Report) -> str:
 
 
 def as_text(report: Report, most_rows: int | None = None) -> str:
-    """Return a table of the most important totals, under a heading."""
+    """Return a table of the main totals, under a heading."""
     table = [_HEADER, [label(report.total), *cells(report.total.totals)]]
     for rows in sections(report):
         shown = rows[:most_rows]
@@ -238,7 +238,7 @@ def as_text(report: Report, most_rows: int | None = None) -> str:
 
 
 def _aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines with the first cell to the left and numbers to the right; a line may have fewer cells."""
+    """Align the first cell to the left and numbers to the right. A line can have fewer cells."""
     widths = [max(len(line[at]) for line in table if at < len(line)) for at in range(len(_HEADER))]
     for line in table:
         numbers = [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=False)]
@@ -246,19 +246,19 @@ def _aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def heading(report: Report) -> str:
-    """Return the report's title, in one line."""
+    """Return the report's title on one line."""
     return f"{report.title} {report.period.name}" + ("" if report.complete else " (not over yet)")
 
 
 def sections(report: Report) -> Iterator[Sequence[Row]]:
-    """Return the rows that stand together: totals over all sites, then each site with its groups and users."""
+    """Return the rows by section: totals over all sites, then each site with its groups and users."""
     parts = [report.totals(level) for level in Level if level in TOTALS]
     parts += [report.of(level, site) for site in report.sites for level in Level if level not in TOTALS]
     return (rows for rows in parts if rows)
 
 
 def and_more(rows: Sequence[Row], shown: Sequence[Row]) -> str:
-    """Return the line that stands for the rows that are not shown."""
+    """Return the line that replaces the rows that are not shown."""
     return f"and {len(rows) - len(shown):,} more"
 
 
@@ -268,7 +268,7 @@ _HEADER: Final = [
 
 
 def cells(totals: Totals) -> Sequence[str]:
-    """Return the totals of :func:`as_text`, as people read them."""
+    """Return the totals of :func:`as_text` as texts."""
     return [
         f"{totals.jobs:,}",
         number(totals.core_hours),
@@ -284,7 +284,7 @@ def cells(totals: Totals) -> Sequence[str]:
 
 
 def number(value: Fraction | None, places: int = 1) -> str:
-    """Return a number for people, rounded half up."""
+    """Return a number as text, rounded half up."""
     if value is None:
         return UNKNOWN
     rounded = _ROUNDING.divide(Decimal(value.numerator), Decimal(value.denominator))
@@ -292,7 +292,7 @@ def number(value: Fraction | None, places: int = 1) -> str:
 
 
 def percent(ratio: Fraction | None) -> str:
-    """Return a ratio for people."""
+    """Return a ratio as a percentage."""
     return UNKNOWN if ratio is None else f"{number(ratio * 100)} %"
 
 
@@ -306,7 +306,7 @@ _INDENT: Final[Mapping[Level | None, str]] = {
 
 
 def label(row: Row) -> str:
-    """Return the site, group or user of a row, indented by its level."""
+    """Return the name of a row's site, group or user, indented by its level."""
     return "all" if row.level is None else _INDENT[row.level] + _name(row.level, row.who)
 
 
@@ -325,12 +325,12 @@ def _name(level: Level, who: Who) -> str:
 
 
 def name_of(name: str | None, kind: str) -> str:
-    """Return a name on one line, or that there is none."""
+    """Return a name on one line, or a text for a missing one."""
     return printable(name or f"(no {kind})")
 
 
 def printable(name: str) -> str:
-    """Return a name on one line, whatever is in it."""
+    """Return a name on one line, without control characters."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
 
 
@@ -349,7 +349,7 @@ def _values(totals: Totals) -> Sequence[Fraction | int | None]:
 
 
 def _exact(value: Fraction | int | None) -> float | int | None:
-    """Fractions as the nearest floating point number."""
+    """Convert fractions to the nearest float."""
     return float(value) if isinstance(value, Fraction) else value
 
 
@@ -370,7 +370,7 @@ _PAGES: Final = jinja2.Environment(
 
 
 def as_html(report: Report, most_rows: int | None = None) -> str:
-    """Return the page; of all sites together and of each it lists so many groups and so many users."""
+    """Return the page, with a limited number of groups and users of each site."""
     return _PAGES.get_template("page.html").render(
         report=report,
         most_rows=most_rows,
@@ -405,7 +405,7 @@ def _named(totals: Totals, benchmark: str) -> Mapping[str, str]:
 
 
 def _percentage(part: Fraction, most: Fraction) -> int:
-    return max(round(100 * part / most), 1) if part > 0 else 0  # the smallest use is seen, too
+    return max(round(100 * part / most), 1) if part > 0 else 0  # show even the smallest usage
 
 
 def _in_words(totals: Totals) -> str:

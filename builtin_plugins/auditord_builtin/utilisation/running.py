@@ -24,23 +24,23 @@ class Unwritable(AuditordError):
     """The CSV file cannot be written.
 
     Remedy:
-        give the service's user the folder; the report is made at the next run.
+        let the service's user write to the folder; the next run makes the report.
     """
 
 
 class NotDelivered(AuditordError):
-    """Some mails were not taken; the others were.
+    """Some mails were refused; the others were sent.
 
     Remedy:
-        see the addresses that the text names; they are tried again by the next run.
+        see the addresses in the text; the next run tries them again.
     """
 
 
 async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> None:
-    """Report what is due: all files first, so that a mail server that is away costs none, then the mails.
+    """Report what is due: first all files, so that they do not depend on the mail server, then the mails.
 
     Raises:
-        AuditordError: a file could not be written, or a recipient did not get a mail; the next run goes on.
+        AuditordError: a file could not be written, or a mail not delivered; the next run continues.
     """
     if config.csv is None and config.mail is None:
         context.log.info("neither csv nor mail is configured: there is nothing to do by the clock")
@@ -63,7 +63,7 @@ class _Work:
     state: ReportedState
 
     async def write(self) -> Sequence[Report]:
-        """Make the reports that are due and write their files."""
+        """Make the due reports and write their files."""
         mail = self.config.mail
         if self.config.csv is None and (mail is None or not mail.recipients):
             return []
@@ -72,7 +72,7 @@ class _Work:
             if self.state.is_waiting(Series.REPORTS, period):
                 continue
             if (settled := await self._settled(period)) is None:
-                break  # the later ones wait, too
+                break  # later periods wait as well
             usages, silent = settled
             notes = [f"No later job is known of {', '.join(silent)}: perhaps not all of these are."] if silent else []
             reports.append(report_on(usages, self.config, period, notes=notes))
@@ -80,7 +80,7 @@ class _Work:
         return reports
 
     async def mail(self, report: Report) -> Sequence[str]:
-        """Send a report to its recipients; returns those who got none."""
+        """Send a report to its recipients, and return those who did not get it."""
         recipients = () if self.config.mail is None else self.config.mail.recipients
         reports = [Addressed(recipient, recipient, report) for recipient in recipients]
         outcome = await self._deliver(Series.REPORTS, report.period, reports)
@@ -89,9 +89,9 @@ class _Work:
         return [*outcome.refused, *outcome.busy]
 
     async def mail_to_users(self, options: UserMail) -> Sequence[str]:
-        """Send users the reports on their own jobs in the last month or week; what is older is of no use to them.
+        """Send users reports on their own jobs in the last period. Older ones are of no use to them.
 
-        A user whom the server refuses is no fault: people leave.
+        A user whom the server refuses is no error: people leave.
         """
         faults: list[str] = []
         for period in self.state.pending(Series.USERS, options.period, self.config.settle)[-1:]:
@@ -107,7 +107,7 @@ class _Work:
         return faults
 
     async def _settled(self, period: Period) -> tuple[Usages, Sequence[str]] | None:
-        """The usage and the silent sites of a period; None while its report waits for records that may be missing."""
+        """Return a period's usage and silent sites; None while the report waits for missing records."""
         usages = await ask(self.config, self.context.records, period)
         silent = await silent_sites(usages, self.config, self.context.records, period)
         until = period.stop + self.config.settle + self.config.wait_for_sites
@@ -133,7 +133,7 @@ class _Work:
 
         try:
             await anyio.to_thread.run_sync(write_whole)
-        except OSError as error:  # what was there before stays
+        except OSError as error:  # keep the previous file
             raise Unwritable(f"{path} cannot be written: {error.strerror}; is csv.folder right?") from error
         await self.state.note_written(Series.REPORTS, report.period)
         self.context.log.info("wrote %s", path)
@@ -148,7 +148,7 @@ class _Work:
 
 
 async def check(config: UtilisationConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Look at the folder of the tables, the file with CO2 figures, and the mail server; no mail is sent."""
+    """Check the folder of the tables, the file with CO2 values, and the mail server, without sending a mail."""
     if config.csv is not None:
         yield check_folder(config.csv.folder, "make the folder, and let this user write there")
     if config.energy.grid_intensity is not None:

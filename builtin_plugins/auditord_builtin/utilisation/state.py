@@ -1,7 +1,7 @@
-"""The plugin's state: which reports have been written, and who got them. Each step is durable before the next effect.
+"""The plugin's state: which reports were written, and who received them. It is saved after each step.
 
-A mail is noted right after the server took it. If the daemon is killed in between, it is sent once more, with the same
-Message-ID. The metrics say the same to those who watch.
+A mail is recorded right after the server took it. If the daemon is killed before that, the mail is sent again, with the
+same Message-ID. The metrics show the same state.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,12 +17,12 @@ from auditord_builtin.utilisation.periods import Period, PeriodKind, due, parse_
 from auditord_hookspecs import Column, PanelContext, PanelPart, PluginContext, Table
 
 MOST_TRIES: Final = 5
-"""The attempts of a mail to a recipient whom the server refuses."""
+"""The largest number of attempts for a recipient whom the server refuses."""
 BETWEEN_TRIES: Final = timedelta(days=1)
 
 MAILS: Final = Counter(
     "auditord_utilisation_mails",
-    "Mails with reports, by what came of them: sent, refused (the recipient, for good) or failed (tried again).",
+    "Mails with reports by result: sent, refused (the recipient, for good) or failed (to be retried).",
     ("task", "outcome"),
     registry=None,
 )
@@ -57,14 +57,14 @@ class _Progress(msgspec.Struct):
 
 
 class _Reported(msgspec.Struct):
-    """The state of a series: what stopped before ``reported_until`` is done, but for the open periods."""
+    """The state of a series: all periods that stopped before ``reported_until`` are done, except the open ones."""
 
     reported_until: datetime | None = None
     open: dict[str, _Progress] = {}
 
 
 class ReportedState:
-    """The state, as it grows in a run."""
+    """The state of a run."""
 
     def __init__(self, context: PluginContext) -> None:
         self._context = context
@@ -72,53 +72,53 @@ class ReportedState:
         self._series = {series: msgspec.convert(stored.get(series.value, {}), _Reported) for series in Series}
 
     def pending(self, series: Series, kind: PeriodKind, settle: timedelta) -> Sequence[Period]:
-        """Return the periods to report, or to send again to some recipient, the oldest first."""
+        """Return the periods to report, or to send again to some recipients, the oldest first."""
         reported = self._series[series]
         found = {name: parse_period(name) for name in reported.open}
         found |= {period.name: period for period in due(kind, reported.reported_until, self._context.now() - settle)}
         return sorted(found.values(), key=lambda period: (period.stop, period.start))
 
     def is_waiting(self, series: Series, period: Period) -> bool:
-        """Return True if it has been reported, and refused recipients are not to be tried again yet."""
+        """Return True if the period was reported, and its refused recipients are to be retried later."""
         until = self._series[series].reported_until
         retry = any(map(self._is_due, self._progress(series, period).refused.values()))
         return until is not None and period.stop <= until and not retry
 
     def is_written(self, series: Series, period: Period) -> bool:
-        """Return True if its file has been written."""
+        """Return True if the period's file was written."""
         return self._progress(series, period).written
 
     def owed(self, series: Series, period: Period, recipients: Collection[str]) -> Sequence[str]:
-        """Return the recipients that are to get a mail now."""
+        """Return the recipients that should get a mail now."""
         progress = self._progress(series, period)
         waiting = {each for each, refusal in progress.refused.items() if not self._is_due(refusal)}
         return [each for each in recipients if each not in {*progress.served, *waiting}]
 
     async def note_written(self, series: Series, period: Period) -> None:
-        """Note that the file of a report has been written."""
+        """Record that the file of a report was written."""
         self._opened(series, period).written = True
         await self._save()
 
     async def note_sent(self, series: Series, period: Period, recipient: str) -> None:
-        """A server took the mail."""
+        """Record that a server took the mail."""
         progress = self._opened(series, period)
         progress.served.append(recipient)
         progress.refused.pop(recipient, None)
         await self._save()
 
     async def note_refused(self, series: Series, period: Period, recipient: str, reason: str) -> int:
-        """Return the server refused the recipient; returns how often it did by now."""
+        """Record that the server refused the recipient, and return how often it has done so."""
         progress = self._opened(series, period)
         tries = progress.refused[recipient].tries + 1 if recipient in progress.refused else 1
         progress.refused[recipient] = _Refusal(tries, self._context.now(), reason)
         if tries >= MOST_TRIES:
-            progress.served.append(recipient)  # nothing is owed any more
+            progress.served.append(recipient)  # no mail is due
             del progress.refused[recipient]
         await self._save()
         return tries
 
     async def note_done(self, series: Series, period: Period, recipients: Collection[str]) -> None:
-        """Every recipient has been served or refused; refused ones stay open."""
+        """Record that all recipients were served or refused. Refused ones stay open."""
         reported = self._series[series]
         if reported.reported_until is None or reported.reported_until < period.stop:
             reported.reported_until = period.stop
@@ -128,7 +128,7 @@ class ReportedState:
         await self._save()
 
     async def forget_before(self, series: Series, period: Period) -> None:
-        """Forget what is still open from earlier on."""
+        """Drop open recipients of earlier periods."""
         reported = self._series[series]
         kept = {name: each for name, each in reported.open.items() if parse_period(name).start >= period.start}
         if kept.keys() != reported.open.keys():
@@ -150,7 +150,7 @@ class ReportedState:
 
 
 async def show_reports(context: PanelContext) -> Sequence[PanelPart]:
-    """Return each series of reports, and the periods for which recipients are still waited for."""
+    """Return the panel: each series of reports, and the periods with open recipients."""
     state: Mapping[str, Any] = await context.state() or {}  # Any: JSON of the plugin's own
     rows = [
         (name, _instant(series.get("reported_until")), len(series.get("open", {}))) for name, series in state.items()

@@ -41,15 +41,15 @@ class Usage:
     """Sums over jobs; times in seconds.
 
     Args:
-        jobs: how many.
+        jobs: their number.
         core_time: cores times runtime.
-        benchmark_time: the same times the score of each core.
+        benchmark_time: core time times the score of each core.
         unscored_core_time: of cores without a score.
         timed_core_time: of jobs whose CPU time is known.
-        cpu_time: CPU time of those.
+        cpu_time: CPU time of these jobs.
         gpu_time: GPUs times runtime.
         memory_time: bytes of memory that were asked for, times runtime, of jobs whose peak is known.
-        memory_used_time: the highest use of those, in bytes, times runtime.
+        memory_used_time: the peak usage of these jobs in bytes, times runtime.
         energy: kWh, with what the building adds.
         energy_core_time: core time of the jobs whose energy is known or estimated.
         measured_core_time: core time of the jobs whose energy was measured.
@@ -74,7 +74,7 @@ class Usage:
 
     def __add__(self, other: "Usage") -> "Usage":
         pairs = zip(_SUMS(self), _SUMS(other), strict=True)
-        # Most of what is added is zero, and fractions are slow to add.
+        # Most summands are zero, and adding fractions is slow.
         return Usage(*[mine + theirs if mine and theirs else mine or theirs for mine, theirs in pairs])
 
 
@@ -83,17 +83,17 @@ _SUMS: Final = attrgetter(*[each.name for each in fields(Usage)])
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The totals of some jobs in a report; None stands for what is not known.
+    """The totals of some jobs in a report; None if unknown.
 
     Args:
-        jobs: how many ended.
+        jobs: the number of jobs that ended.
         core_hours: of the cores that they held.
         khs23h: thousands of core hours times score: kHS23h, if the score is HEPscore23.
         cpu_efficiency: CPU time per core time held.
         memory_efficiency: highest use of memory per memory asked for, weighted with runtimes.
         gpu_hours: of the GPUs that they held.
         cpu_hours: CPU time.
-        idle_core_hours: core hours held and not used, as far as the CPU time is known: what could be saved.
+        idle_core_hours: core hours held and not used, of jobs with a known CPU time.
         memory_requested: GiB times hours, of the jobs whose highest use is known.
         memory_used: the highest use of those.
         idle_memory: GiB times hours asked for and never used.
@@ -172,19 +172,19 @@ class BadIntensity(AuditordError):
     """The file of the grid's CO2 cannot be used.
 
     Remedy:
-        mend the file that the text names, or leave `grid_intensity` out; the report is made at the next run.
+        correct the file in the text, or remove `grid_intensity`; the next run makes the report.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Intensity:
-    """Kilograms of CO2 per kWh by days of UTC, each the mean of its values; ``sums`` are of the days up to each."""
+    """Kilograms of CO2 per kWh by day of UTC, each the mean of its values. ``sums`` are cumulative."""
 
     days: Sequence[date]
     sums: Sequence[Fraction]
 
     def mean(self, first: date, last: date) -> Fraction | None:
-        """Return the mean over some days, or None unless each of them has values."""
+        """Return the mean over a range of days; None unless every day has values."""
         begin, end = bisect_left(self.days, first), bisect_left(self.days, last)
         if end >= len(self.days) or end - begin != (last - first).days:
             return None
@@ -198,7 +198,7 @@ def read_intensity(options: GridIntensity) -> Intensity:
     """Return the file's values.
 
     Raises:
-        BadIntensity: it cannot be read, lacks a column, or has a value that is none.
+        BadIntensity: it cannot be read, lacks a column, or has an invalid value.
     """
     try:
         with open_regular(options.file) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
@@ -211,7 +211,7 @@ def intensity_of(rows: Iterable[Mapping[str, str | None]], options: GridIntensit
     """Return the intensity of the file's rows.
 
     Raises:
-        ValueError: a column is missing or has a value that is none.
+        ValueError: a column is missing or has an invalid value.
     """
     by_day: defaultdict[date, list[Fraction]] = defaultdict(list)
     for number, row in enumerate(rows, 2):
@@ -237,13 +237,13 @@ def _per_kwh(text: str, number: int) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class Estimator:
-    """Estimates the energy of jobs, and the CO2 that the grid emitted for it, by its intensity if that is known."""
+    """Estimates the energy of jobs, and its CO2 by the intensity of the grid if that is known."""
 
     options: Energy
     intensity: Intensity | None = None
 
     def energy(self, site: str | None, core_time: int, joules: int | None) -> Fraction | None:
-        """KWh of some jobs, with what the building adds, of joules if they were measured; None if that is not known."""
+        """Return the kWh of some jobs, with the overhead of the building; from joules if measured. None if unknown."""
         here = self._here(site)
         pue = Fraction(self.options.pue if here.pue is None else here.pue)
         if joules is not None:
@@ -252,9 +252,9 @@ class Estimator:
         return None if watt is None else Fraction(watt) * core_time / JOULES_PER_KWH * pue
 
     def co2(self, site: str | None, kwh: Fraction, days: tuple[date, date] | None) -> Fraction | None:
-        """Kg for energy of some days, from the first to the last; None if that is not known.
+        """Return the kg of CO2 for the energy of a range of days; None if unknown.
 
-        A constant of the site goes before the grid's values.
+        A constant of the site takes precedence over the grid's values.
         """
         here = self._here(site).co2_per_kwh
         if here is not None:
@@ -274,7 +274,7 @@ _MILLISECONDS: Final = 1_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class Who:
-    """The owner of jobs: None where a record does not say."""
+    """The owner of jobs; None where a record has none."""
 
     site: str | None
     group: str | None
@@ -286,7 +286,7 @@ Usages: TypeAlias = Mapping[Who, Usage]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The question of a report, and its reading of the answer."""
+    """The question of a report to the store."""
 
     config: UtilisationConfig
     estimator: Estimator
@@ -300,7 +300,7 @@ class Question:
         return AggregateQuery(where, by, tuple(map(self._usage, config.components.names)))
 
     def usages(self, answer: Aggregates) -> Usages:
-        """Return the sums by site, group (as the report calls it) and user."""
+        """Return the sums by site, group (by its name in the report) and user."""
         found: defaultdict[Who, Usage] = defaultdict(Usage)
         for group in answer.groups:
             site, name, user = [None if value is None else str(value) for value in group.key[:3]]
@@ -310,7 +310,7 @@ class Question:
 
     @property
     def _apart(self) -> Sequence[str]:
-        """The components that a job has or has not, which is kept apart."""
+        """Return the components whose presence separates groups of jobs."""
         names = self.config.components
         pair = (names.memory, names.memory_peak) if names.memory and names.memory_peak else ()
         known = [name for name in (names.cpu_time, *pair, names.energy) if name is not None]
@@ -367,7 +367,7 @@ class Question:
 
 
 def renamed(group: str | None, rules: Sequence[NameRule]) -> str | None:
-    """Return the name of a group in the report: by the first rule that matches, else its own."""
+    """Return the name of a group in the report: by the first matching rule, else its own."""
     for rule in rules if group is not None else ():
         if (match := rule.matches.search(group or "")) is not None:
             name = rule.name

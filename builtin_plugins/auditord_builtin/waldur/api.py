@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from auditord_builtin.waldur.config import CENT
 from auditord_hookspecs import AuditordError
 
 
@@ -237,9 +238,6 @@ PAGE_SIZE: Final = 300
 RESOURCE_STATES: Final = ("OK", "Updating", "Terminating", ERRED)
 """The states of listed resources: those that take usage, and ``Erred``, which is reported as held back."""
 
-CENT: Final = Decimal("0.01")
-"""Waldur keeps two decimals; more are refused with 400."""
-
 MAX_USERNAME: Final = 100
 """Characters; Waldur refuses longer ones."""
 
@@ -254,8 +252,6 @@ USER_USAGE_FIELDS: Final = ("username", "component_type", "usage", "component_us
 _USAGES: Final = "/api/marketplace-component-usages/"
 _WIDE: Final = Context(prec=100)
 
-Parameters = Sequence[tuple[str, str]]
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -263,7 +259,7 @@ class Request:
 
     method: str
     path: str
-    parameters: Parameters = ()
+    parameters: Sequence[tuple[str, str]] = ()
     body: bytes | None = None
 
     def __str__(self) -> str:

@@ -21,6 +21,7 @@ from auditord_builtin.waldur.diagnosis import as_line, diagnose
 from auditord_builtin.waldur.planning import NOTHING
 from auditord_builtin.waldur.reporting import report_usage
 from auditord_builtin.waldur.usage import (
+    TICKS_PER_MINUTE,
     AccountUsage,
     BillingMonth,
     SacctQuery,
@@ -103,7 +104,6 @@ def _amount(usage: AccountUsage, user: str | None, component: str) -> Decimal:
 
 
 _TICK: Final = timedelta(microseconds=1)
-_TICKS_PER_MINUTE: Final = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def _minutes(config: WaldurConfig, record: Record, ticks: int) -> Iterator[tuple
     for resource in config.resources:
         recorded = config.recorded[resource]
         held = sum(component.amount for component in record.components if component.name in recorded.component)
-        yield resource, held * recorded.scale * ticks / _TICKS_PER_MINUTE
+        yield resource, held * recorded.scale * ticks / TICKS_PER_MINUTE
 
 
 def _is_of(config: WaldurConfig, record: Record, account: tuple[str, str], user: str | None) -> bool:

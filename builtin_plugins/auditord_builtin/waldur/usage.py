@@ -82,7 +82,7 @@ def moment_of(month: BillingMonth, now: datetime) -> datetime | None:
     return present if (present.year, present.month) == (month.year, month.month) else None
 
 
-_TICKS_PER_MINUTE: Final = 60_000_000
+TICKS_PER_MINUTE: Final = 60_000_000
 
 Minutes: TypeAlias = Mapping[str, Fraction]
 """Exact resource-minutes (of memory: MiB-minutes) by resource."""
@@ -173,7 +173,7 @@ def _entry(config: WaldurConfig, names: Sequence[str], group: Group) -> Entry:
     _, account, user = group.key
     ticks = {name: usage.sums.amount_runtime for name, usage in zip(names, group.usage, strict=True)}
     minutes = {
-        resource: sum(ticks[name] for name in recorded.component) * recorded.scale / _TICKS_PER_MINUTE
+        resource: sum(ticks[name] for name in recorded.component) * recorded.scale / TICKS_PER_MINUTE
         for resource, recorded in ((each, config.recorded[each]) for each in config.resources)
     }
     return None if account is None else str(account), None if user is None else str(user), minutes

@@ -28,6 +28,7 @@ from auditord_builtin.waldur.client import WaldurClient
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.planning import (
     NOTHING,
+    Amounts,
     MonthPlan,
     Offered,
     PlannedMonth,
@@ -38,8 +39,6 @@ from auditord_builtin.waldur.planning import (
 )
 from auditord_builtin.waldur.state import ReportState
 from auditord_builtin.waldur.usage import CLOCKS_APART, AccountUsage, BillingMonth
-
-Amounts = Mapping[str, Decimal]
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -231,15 +230,13 @@ class Isolation:
 Rows: TypeAlias = Mapping[tuple[UUID, str], Sequence[ComponentUsage]]
 """Totals by resource and component: more than one after a change of plan."""
 
-UserRows: TypeAlias = Mapping[tuple[UUID | str, str], ComponentUserUsage]
-
 
 class UserWriting:
     """Writes the amounts of users of a month, below the totals ``rows``."""
 
     def __init__(self, client: WaldurClient, plan: MonthPlan, rows: Rows) -> None:
         self._client, self._plan, self._rows = client, plan, rows
-        self._there: UserRows = {}
+        self._there: Mapping[tuple[UUID | str, str], ComponentUserUsage] = {}
 
     async def write(self, resources: Sequence[ResourceOutcome], isolation: Isolation) -> None:
         """Write the amounts that differ, for resources whose totals were written."""

@@ -57,7 +57,7 @@ def holds(conditions: Sequence[Condition], row: Row) -> bool:
 
 
 def describe_source(rule: ValueRule) -> str:
-    """The place where a rule looks, for messages: ``AllocTRES[gres/gpu]``."""
+    """Return the place where a rule looks, for messages: ``AllocTRES[gres/gpu]``."""
     template = rule.template if isinstance(rule, MetaRule) else None
     return f"{rule.key or template}" + (f"[{rule.sub_key}]" if rule.sub_key else "")
 
@@ -68,7 +68,7 @@ def build_components(
     left_out: list[LeftOut] | None = None,
     zero_is_missing: Collection[str] = (),
 ) -> tuple[Component, ...]:
-    """The components of a job, in the order of the rules.
+    """Return the components of a job, in the order of the rules.
 
     Args:
         rules: of the components.
@@ -100,7 +100,7 @@ def build_components(
 
 
 def _scores(component: ComponentRule, row: Row, left_out: list[LeftOut] | None) -> tuple[Score, ...]:
-    """The scores that are known; one that is not is left out, since 0 would be a statement."""
+    """Return the scores that are known; one that is not is left out, since 0 would be a statement."""
     found: list[Score] = []
     for rule in component.scores:
         try:
@@ -135,7 +135,7 @@ class Labels:
 
 
 def problem_of(text: str) -> str | None:
-    """Why the text can be no label; None if it can. Users write such texts: it must cost them no record."""
+    """Return why the text can be no label; None if it can. Users write such texts: it must cost them no record."""
     try:
         check_name(text)
     except InvalidRecord as error:
@@ -144,7 +144,7 @@ def problem_of(text: str) -> str | None:
 
 
 def build_owners(keys: Mapping[str, Sequence[str]], row: Row) -> Labels:
-    """The labels that a collector sets itself: for each name the first of its columns that has a text.
+    """Return the labels that a collector sets itself: for each name the first of its columns that has a text.
 
     A text that can be no label is left out and not replaced by that of a later column.
     """
@@ -162,7 +162,7 @@ def build_owners(keys: Mapping[str, Sequence[str]], row: Row) -> Labels:
 
 
 def find_site(rules: Iterable[SiteRule], row: Row) -> str:
-    """The name of the first rule that holds; one whose column holds no possible name is passed over.
+    """Return the name of the first rule that holds; one whose column holds no possible name is passed over.
 
     Raises:
         InvalidRecord: none does.
@@ -179,7 +179,7 @@ def find_site(rules: Iterable[SiteRule], row: Row) -> str:
 
 
 def build_meta(rules: Sequence[MetaRule], row: Row, reserved: Collection[str] = ()) -> Labels:
-    """The labels of a job.
+    """Return the labels of a job.
 
     Args:
         rules: the rules; those of type ``Json`` fill only names that no other rule has.

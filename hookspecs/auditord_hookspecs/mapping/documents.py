@@ -15,7 +15,7 @@ _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def parse_labels(text: str) -> Mapping[str, str]:
-    """The members of a JSON object as texts, in order of their keys.
+    """Return the members of a JSON object as texts, in order of their keys.
 
     Strings are kept, numbers and booleans are written as JSON does, nested values become JSON text, nulls are left out.
     As AUDITOR does, one pair of enclosing double quotes is taken off, and an object written with single quotes is

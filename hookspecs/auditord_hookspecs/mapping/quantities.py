@@ -83,7 +83,7 @@ def _is_plain(text: str) -> bool:
 
 
 def parse_number(text: str) -> Decimal:
-    """A plain number: ``12``, ``-3``, ``1.50``.
+    """Return a plain number: ``12``, ``-3``, ``1.50``.
 
     Raises:
         InvalidRecord: the text is something else.
@@ -139,7 +139,7 @@ def parse_duration(text: str) -> Decimal:
 
 
 def parse_instant(text: str) -> datetime:
-    """An instant in UTC from seconds since 1970 or ISO 8601; a time without zone is UTC.
+    """Return an instant in UTC from seconds since 1970 or ISO 8601; a time without zone is UTC.
 
     Raises:
         InvalidRecord: the text is something else, or no date that exists.
@@ -185,11 +185,11 @@ _PARSERS: Final[Mapping[KeyType, Callable[[str], Decimal]]] = {
 _ROUNDING: Final = {KeyType.TIME: ROUND_DOWN}
 _OTHER_DIGITS: Final = frozenset("123456789")
 _OF_DIGITS: Final = _PARSERS.keys() - {KeyType.INTEGER_MEGA}
-"""The types of which plain digits are the value itself."""
+"""The types for which plain digits are the value."""
 
 
 def read_number(rule: ValueRule, text: str, factor: Decimal = _ONE) -> int:
-    """A text as the rule's numeric type, multiplied, then rounded once: half up, a time down.
+    """Return a text as the rule's numeric type, multiplied, then rounded once: half up, a time down.
 
     Raises:
         InvalidRecord: the text is not of the type.
@@ -206,7 +206,7 @@ def is_zero(text: str) -> bool:
 
 
 def read_amount(rule: ComponentRule, row: Row, *, zero_is_missing: bool = False) -> int | None:
-    """The amount of a component; None if it is missing and the rule allows that.
+    """Return the amount of a component; None if it is missing and the rule allows that.
 
     Args:
         rule: of the component.
@@ -230,7 +230,7 @@ def read_amount(rule: ComponentRule, row: Row, *, zero_is_missing: bool = False)
 
 
 def read_text(rule: ValueRule, row: Row) -> str:
-    """The text that a rule finds in the row; empty if nothing.
+    """Return the text that a rule finds in the row; empty if nothing.
 
     Raises:
         InvalidRecord: a list of pairs cannot be read.

@@ -43,7 +43,7 @@ class KeyType(Enum):
     ENERGY = "Energy"
     """Joules: ``1.23K`` is 1230."""
     STRING = "String"
-    """The text as it is."""
+    """The unchanged text."""
     DATE_TIME = "DateTime"
     """An instant, written as ``2023-11-07 09:14:01 UTC``."""
     ID = "Id"
@@ -66,7 +66,7 @@ class Condition(Section):
     matches: re.Pattern[str]
 
 
-def _listed(value: Any) -> Any:  # Any: whatever stood in the file
+def _listed(value: Any) -> Any:  # Any: a value from the file
     alone = isinstance(value, Mapping | Condition)
     return (value,) if alone else value or ()
 
@@ -169,9 +169,9 @@ class ComponentRule(ValueRule):
 
 
 def auditor_preset(rules: tuple[ComponentRule, ...]) -> BeforeValidator:
-    """Let an option ``components`` be the word ``auditor``, which stands for what AUDITOR's collector makes."""
+    """Let an option ``components`` be the word ``auditor``, which stands for the components of AUDITOR's collector."""
 
-    def replace(value: Any) -> Any:  # Any: whatever stood in the file
+    def replace(value: Any) -> Any:  # Any: a value from the file
         return rules if value == "auditor" else value
 
     return BeforeValidator(replace, json_schema_input_type=Literal["auditor"] | tuple[ComponentRule, ...])

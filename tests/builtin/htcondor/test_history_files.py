@@ -298,7 +298,7 @@ async def test_an_ad_that_is_cut_off_takes_nothing_of_its_neighbour(tmp_path: Pa
     assert [one.record_id.split("#")[1] for one in records] == ["1.0", "4.0"]
     assert [one.source_id.split("#")[1] for one in broken] == ["2.0", "3.0"]
     for one in broken:
-        assert "an ad was cut off" in one.reason
+        assert "an ad was truncated" in one.reason
         assert HTCONDOR.convert is not None
         with pytest.raises(InvalidRecord, match="no ClassAd"):  # a part must not make a record when it is retried
             HTCONDOR.convert(config(), one.raw)

@@ -17,7 +17,7 @@ def with_mail(**changes: Any) -> dict[str, Any]:  # Any: options
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (with_mail(recipients=[]), "nobody would get one"),
+        (with_mail(recipients=[]), "no mail would be sent"),
         (with_mail(recipients=["boss@example.org"] * 2), "there twice"),
         (with_mail(recipients=["Boss <boss@example.org>"]), "no mail address"),
         (with_mail(sender="a@b\nBcc: c@d"), "no mail address"),

@@ -346,7 +346,7 @@ async def test_a_server_is_trusted_if_the_authority_vouches_for_it(security: str
 
 async def test_starttls_is_never_left_out(tmp_path: Path) -> None:
     async with mail_server(Mailbox()) as mailbox:
-        with pytest.raises(MailFault, match="cannot do what is asked of it: STARTTLS"):
+        with pytest.raises(MailFault, match="cannot do what the options require: STARTTLS"):
             await UTILISATION.run(configured(tmp_path, mailbox, mail={"server": {"security": "starttls"}}), context())
     assert mailbox.mails == []
 

@@ -43,7 +43,7 @@ def note(folder: str, job_id: str) -> None:
 
 
 def variables() -> bytes:
-    """Return the variables that Slurm set, and the mark that they are complete."""
+    """The variables that Slurm set, and the mark that they are complete."""
     found = [b"%s=%s\0" % item for item in sorted(os.environb.items()) if item[0].startswith(b"SLURM_")]
     return b"".join(found) + b"\0"
 
