@@ -12,7 +12,7 @@ from anyio import to_thread
 from auditord.testing import FakePluginContext
 from auditord_builtin.access import connections, jwt
 from auditord_builtin.access.connections import UnixUsersConfig
-from auditord_builtin.access.jwt import JwtConfig
+from auditord_builtin.access.jwt_config import JwtConfig
 from auditord_builtin.apel import publishing as apel
 from auditord_builtin.remote import delivery as remote
 from auditord_builtin.remote.delivery import RemoteConfig

@@ -22,8 +22,9 @@ from auditord.web.api.sums import read_sums_query
 from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray, TooLong
 from auditord.web.record_query import InvalidQuery, read_query
 from auditord.web.requests import read_target
-from auditord_builtin.access.jwt import JwtConfig, open_jwt
+from auditord_builtin.access.jwt import open_jwt
 from auditord_builtin.access.jwt_checking import KeysUnavailable, public_keys
+from auditord_builtin.access.jwt_config import JwtConfig
 from auditord_hookspecs import AccessRefused, Authenticate, Credentials, Identity, InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record, decode_records, decode_update, encode_record
 from tests.access_callers import STORED

@@ -1,130 +1,21 @@
-"""The authenticator ``jwt``: access tokens of an OpenID Connect issuer, such as EGI Check-in."""
+"""The authenticator ``jwt``: access tokens of an OpenID Connect issuer. Checking them needs the extra ``jwt``."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from datetime import timedelta
-from pathlib import Path
-from typing import Final, Literal, TypeAlias
-from urllib.parse import urlsplit
+from typing import Final
 
-from pydantic import Field, field_validator, model_validator
-
-from auditord_builtin.access.connections import Pattern, Rule, named_roles
+from auditord_builtin.access.connections import named_roles
+from auditord_builtin.access.jwt_config import (
+    JwtConfig,
+)
 from auditord_hookspecs import (
     AuditordError,
     Authenticate,
     AuthenticatorContext,
     AuthenticatorKind,
     Context,
-    Duration,
-    InstanceConfig,
-    Section,
 )
 from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_extra
-from auditord_hookspecs.config import NonNegativeDuration, Secret
-
-Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Signatures with a key pair, without ``none`` and shared keys.
-
-With an issuer's public key taken for a shared one, anybody could sign.
-"""
-
-GROUP_CLAIMS = ("eduperson_entitlement", "entitlements", "groups", "wlcg.groups")
-"""The claims in which EGI Check-in (the first two) and INDIGO IAM list the groups of a user."""
-
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-class JwtRule(Rule):
-    """Tokens that match all given patterns; ``*`` stands for anything."""
-
-    group: Pattern | None = Field(
-        default=None, description="A group, as it stands in the token: /cms, urn:mace:egi.eu:group:vo.example.org:*."
-    )
-    subject: Pattern | None = Field(default=None, description="The user or client (sub).")
-
-    @model_validator(mode="after")
-    def _says_something(self) -> "JwtRule":
-        if self.group is None and self.subject is None:
-            raise ValueError("say group or subject; subject '*' is everybody who has a token of this issuer")
-        return self
-
-
-class LoginSection(Section):
-    """Login of people to the page by the issuer."""
-
-    client_id: str = Field(min_length=1, description="As which the issuer knows this server.")
-    client_secret: Secret | None = Field(
-        default=None,
-        description="The client's secret, best as a reference such as file:/path; none of a public client.",
-    )
-    scopes: tuple[str, ...] = Field(
-        default=("openid", "profile"), description="What the issuer is asked for; groups may need one of their own."
-    )
-    title: str | None = Field(
-        default=None, min_length=1, description="The issuer's name on the page; by default its host's."
-    )
-
-
-class JwtConfig(InstanceConfig):
-    """Access tokens of one issuer. Needs auditord[jwt]."""
-
-    issuer: str = Field(min_length=1, description="The issuer (iss), to the letter.")
-    audience: tuple[str, ...] = Field(
-        min_length=1, description="Whom a token must be for (aud), one of these: a name that is this server's alone."
-    )
-    jwks: str | None = Field(
-        default=None,
-        description="Where the issuer's keys are: a URL or file:/path; by default where its discovery document says.",
-    )
-    ca: Path | None = Field(default=None, description="PEM file of the authorities that vouch for the issuer's server.")
-    algorithms: tuple[Algorithm, ...] = Field(
-        default=("RS256", "ES256"), min_length=1, description="Signatures that are accepted."
-    )
-    group_claims: tuple[str, ...] = Field(default=GROUP_CLAIMS, description="The claims that list groups.")
-    user_claim: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The claim with the user's name in the records, such as preferred_username, for roles with rows of "
-        "self. Take one that users cannot change.",
-    )
-    leeway: NonNegativeDuration = Field(
-        default=timedelta(seconds=30), description="How far the issuer's clock may differ."
-    )
-    refresh: Duration = Field(
-        default=timedelta(hours=1), gt=timedelta(0), description="How often the issuer's keys are fetched again."
-    )
-    login: LoginSection | None = Field(
-        default=None,
-        description="Have people log in to the page at this issuer; without it, its tokens are accepted alone.",
-    )
-    rules: tuple[JwtRule, ...] = Field(min_length=1, description="Which groups or subjects get which roles.")
-
-    @field_validator("issuer", "jwks")
-    @classmethod
-    def _over_tls(cls, url: str | None) -> str | None:
-        if url is None or (url.startswith("file:/") and Path(url.removeprefix("file:")).is_absolute()):
-            return url
-        return checked_url(url)
-
-    @field_validator("issuer")
-    @classmethod
-    def _no_file(cls, issuer: str) -> str:
-        if issuer.startswith("file:"):
-            raise ValueError("the issuer is a URL, as it stands in its tokens")
-        return issuer
-
-
-def checked_url(url: str) -> str:
-    """Return the URL.
-
-    Raises:
-        ValueError: it is neither https nor on this host, so that its content could be changed in transit.
-    """
-    parts = urlsplit(url)
-    if parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):
-        return url
-    raise ValueError("write https://…: keys that can be changed on their way open everything")
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import jwt
 import msgspec
 
 from auditord_builtin.access.connections import fits, identified
-from auditord_builtin.access.jwt import JwtConfig, checked_url
+from auditord_builtin.access.jwt_config import JwtConfig, checked_url
 from auditord_hookspecs import AccessRefused, AuditordError, AuthenticatorContext, Credentials, Identity
 from auditord_hookspecs.http import HttpClient, HttpError, HttpOptions
 from auditord_hookspecs.sources import TlsFiles
@@ -22,7 +22,7 @@ BETWEEN_FETCHES: Final = timedelta(minutes=1)
 """The shortest time between two fetches because of unknown keys."""
 
 KEPT: Final = timedelta(days=1)
-"""How long keys stay trusted while the issuer is unreachable, which delays a revocation by as much."""
+"""The time for which keys stay trusted while the issuer is unreachable. A revocation is delayed by as much."""
 
 _PUBLIC: Final = frozenset({"RSA", "EC", "OKP"})
 

@@ -16,7 +16,6 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import msgspec
 
 from auditord_builtin.access.connections import fits
-from auditord_builtin.access.jwt import JwtConfig, LoginSection, checked_url
 from auditord_builtin.access.jwt_checking import (
     BETWEEN_FETCHES,
     Claims,
@@ -28,6 +27,7 @@ from auditord_builtin.access.jwt_checking import (
     identity_of,
     is_lacking,
 )
+from auditord_builtin.access.jwt_config import JwtConfig, LoginSection, checked_url
 from auditord_hookspecs import AccessRefused, Credentials, Identity
 from auditord_hookspecs.access import LoginStart, LoginUnavailable
 from auditord_hookspecs.http import HttpAnswer, HttpClient, HttpError

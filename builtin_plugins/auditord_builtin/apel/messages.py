@@ -60,7 +60,7 @@ def fold(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a record, row or line, and the number of jobs that it leaves out."""
+    """A problem of a record, row or line, and the number of jobs that it leaves out."""
 
     subject: str
     reason: str

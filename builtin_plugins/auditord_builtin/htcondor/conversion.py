@@ -238,7 +238,7 @@ def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
 
 
 REMEMBERED: Final = timedelta(days=8)
-"""How long a handled ad is remembered. After that it may be sent again, which changes nothing."""
+"""The time for which a handled ad is remembered. After that it may be sent again, which changes nothing."""
 
 _COUNTED: Final = " counted"
 _SEVERAL: Final = (

@@ -319,7 +319,7 @@ def _read(source: Source, path: Path, start: int) -> Piece:
 _CHUNK: Final = 1_000
 _LONGEST: Final = 16 << 20
 _REMEMBERED: Final = timedelta(days=3650)
-"""How long a file that could not be removed is remembered, so that it is not taken for a new one."""
+"""The time for which a file that could not be removed is remembered, so as not to count as new."""
 
 
 @dataclass(frozen=True, slots=True)

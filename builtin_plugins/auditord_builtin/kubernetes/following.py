@@ -148,7 +148,7 @@ def _restored(pending: Mapping[str, Json], prefix: str, shape: Any) -> dict[str,
 
 
 REMEMBERED: Final = timedelta(days=30)
-"""How long a handled pod is remembered. After that it may be sent again, which changes nothing."""
+"""The time for which a handled pod is remembered. After that it may be sent again, which changes nothing."""
 
 
 class Draft:

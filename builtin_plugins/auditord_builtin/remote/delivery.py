@@ -46,7 +46,7 @@ from auditord_hookspecs.sources import TlsFiles
 
 
 class Remedy(Enum):
-    """What to do with a record whose id is taken."""
+    """The step for a record whose id is taken."""
 
     NOTHING = "it is there"
     STOP = "set its stop time"

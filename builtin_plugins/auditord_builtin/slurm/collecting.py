@@ -42,7 +42,7 @@ _JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+|\+[0-9]+)?")
 _EPOCH: Final = datetime(1970, 1, 2, tzinfo=UTC)  # sacct takes a start of 0 for no start
 _MARGIN: Final = timedelta(days=1)
 _OPEN_REMEMBERED: Final = timedelta(days=30)
-"""How long a running job's open record is remembered. After that it is sent again, which changes nothing."""
+"""The time for which a running job's open record is remembered. After that it is sent again, which changes nothing."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

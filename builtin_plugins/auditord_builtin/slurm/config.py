@@ -158,7 +158,7 @@ class JobsConfig(RunConfig):
 
     @cached_property
     def memory(self) -> timedelta:
-        """How long after its end a run can be read again."""
+        """The time after its end within which a run can be read again."""
         return timedelta(0)
 
     @cached_property

@@ -193,7 +193,7 @@ T = TypeVar("T")
 COUNT: Final = "X-Result-Count"
 
 READINGS: Final = 3
-"""How often a list is read again if it changes meanwhile."""
+"""The number of times that a changing list is read."""
 
 Ask = Callable[[Request], Awaitable[HttpAnswer]]
 

@@ -108,7 +108,7 @@ _TICK: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one record adds to a month: its user as recorded, the overlap in microseconds, and the exact amounts."""
+    """The share of one record in a month: its user as recorded, the overlap in microseconds, exact amounts."""
 
     record: Record
     user: str

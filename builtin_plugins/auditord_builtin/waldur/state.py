@@ -13,7 +13,7 @@ from auditord_hookspecs import Column, PanelContext, PanelPart, PluginContext, T
 from auditord_hookspecs.panels import table_of_runs
 
 RETRY_AFTER: Final = timedelta(days=1)
-"""How long refused amounts are not sent again. Waldur's rules may change meanwhile."""
+"""The time after which refused amounts are sent again. Waldur's rules may have changed."""
 
 Json = Mapping[str, Any]  # Any: JSON of our own
 

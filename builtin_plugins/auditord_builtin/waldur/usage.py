@@ -29,10 +29,10 @@ from auditord_hookspecs.query import AllOf, Comparison, MetaContainsAny, TimeCom
 from auditord_hookspecs.wording import counted
 
 MADE_UP_FOR: Final = timedelta(days=1)
-"""How long after its end a month is still reported, even if ``reporting_periods`` is 1."""
+"""The time after its end within which a month is still reported, even if ``reporting_periods`` is 1."""
 
 CLOCKS_APART: Final = timedelta(minutes=5)
-"""How far the server's clock may be behind ours."""
+"""The largest delay of the server's clock behind ours."""
 
 
 @dataclass(frozen=True, slots=True)

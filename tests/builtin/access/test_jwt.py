@@ -19,8 +19,9 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from auditord.contexts.instances import task_log
 from auditord.web.access.authorisation import HostAuthenticatorContext
-from auditord_builtin.access.jwt import JwtConfig, open_jwt
+from auditord_builtin.access.jwt import open_jwt
 from auditord_builtin.access.jwt_checking import BETWEEN_FETCHES, KEPT, KeyRing, KeysUnavailable, public_keys
+from auditord_builtin.access.jwt_config import JwtConfig
 from auditord_hookspecs import AccessRefused, Credentials, Identity
 
 pytestmark = pytest.mark.anyio

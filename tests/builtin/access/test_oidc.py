@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 
 from auditord.web.access.authorisation import HostAuthenticatorContext
-from auditord_builtin.access.jwt import JwtConfig, open_jwt
+from auditord_builtin.access.jwt import open_jwt
+from auditord_builtin.access.jwt_config import JwtConfig
 from auditord_hookspecs import AccessRefused, Credentials, Identity
 from auditord_hookspecs.access import Login, LoginUnavailable
 from tests.oidc_issuer import CLIENT, SECRET, TestIssuer, serving

@@ -237,7 +237,9 @@ async def test_a_provider_is_told_what_nobody_is_billed_for(
     await report_usage(settings(waldur, waldur_api_token=TOKEN), context)
     assert waldur.totals("2026-02") == {}
     assert waldur.totals("2026-03")["acct1", "cpu"] == "6.60"
-    assert "acct1, 2026-02: Waldur accepts no more usage of this month from us, although cpu 6.00 is right" in caplog.text
+    assert (
+        "acct1, 2026-02: Waldur accepts no more usage of this month from us, although cpu 6.00 is right" in caplog.text
+    )
     assert value(metrics.CLOSED, "test") == 1
 
 
@@ -560,7 +562,9 @@ async def test_what_a_provider_loses_at_the_end_of_a_month_is_as_documented(
     assert waldur.totals("2026-03")["acct1", "cpu"] == "2.15", "the last report was at 23:50, with a lag of 15 minutes"
     missing = Decimal("2.40") - Decimal(waldur.totals("2026-03")["acct1", "cpu"])
     assert missing / Decimal("0.60") * 60 <= 15 + 30, "minutes: lag and interval"
-    assert "acct1, 2026-03: Waldur accepts no more usage of this month from us, although cpu 2.40 is right" in caplog.text
+    assert (
+        "acct1, 2026-03: Waldur accepts no more usage of this month from us, although cpu 2.40 is right" in caplog.text
+    )
     assert value(metrics.CLOSED, "end") == 1
 
 

@@ -280,7 +280,7 @@ class Controller:
 
 
 _REMEMBERED: Final = timedelta(days=30)
-"""How long a note that could not be removed is remembered."""
+"""The time for which a note that could not be removed is remembered."""
 
 _BY_SCONTROL: Final = 50
 _BY_SACCT: Final = 500
