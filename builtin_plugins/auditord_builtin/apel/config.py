@@ -19,7 +19,7 @@ NOTHING: Final = "None"
 Name: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
-def _listed(value: Any) -> Any:  # Any: whatever stood in the file
+def _listed(value: Any) -> Any:  # Any: a value from the file
     return (value,) if isinstance(value, str) else value
 
 

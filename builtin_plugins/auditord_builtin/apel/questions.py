@@ -174,7 +174,7 @@ class Question:
     Args:
         keys: the fields to read as texts, by name.
         amounts: the fields to sum up, by name.
-        benchmarks: in order of preference, of which the jobs' first counts; empty: not asked for.
+        benchmarks: in order of preference; the first one that jobs have counts. Empty: not asked for.
         only: a component that jobs must have to count.
         cpu_times: the names of those amounts that are CPU times of the processors in the key ``Processors``.
     """

@@ -34,8 +34,8 @@ class FilesConfig(RunConfig):
     folder: Path = Field(description="Files named *.ndjson, *.jsonl or *.csv are taken from here.")
     results: Path | None = Field(
         default=None,
-        description="Where done, failed and quarantine are, each the daemon's own; by default below state_dir, in "
-        "instances/<name>, where nobody who drops files can write.",
+        description="The folder of done, failed and quarantine, owned by the daemon's user. Default: instances/<name> "
+        "below state_dir, where users who drop files cannot write.",
     )
     settle: NonNegativeDuration = Field(
         default=timedelta(seconds=10), description="A file is complete when it has not changed for this long."

@@ -107,7 +107,7 @@ def convert_ad(config: HTCondorConfig, ad: JobAd) -> Outcome:
         return Skipped(reason) if reason else _converted(config, ad.row)
     except InvalidRecord as error:
         return _quarantined(config, ad, str(error))
-    except Exception as error:  # noqa: BLE001 whatever users wrote: it costs this job its record and no other one
+    except Exception as error:  # noqa: BLE001 users' input must not stop other jobs
         return _quarantined(config, ad, f"{type(error).__name__}: {error}")
 
 

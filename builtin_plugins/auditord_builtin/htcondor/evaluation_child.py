@@ -46,7 +46,7 @@ def _answer_to(line: bytes) -> Mapping[str, Any]:  # Any: JSON
         request = json.loads(line)
         ad = _ad_of(request)
         return {"texts": [_evaluated(column, ad) for column in request["columns"]]}
-    except Exception as error:  # noqa: BLE001 whatever it is, it is this ad's, and the next one is to be answered
+    except Exception as error:  # noqa: BLE001 any error is about this ad; answer the next request
         return {"reason": f"{error}" or type(error).__name__}
 
 

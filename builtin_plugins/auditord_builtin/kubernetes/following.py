@@ -19,7 +19,7 @@ from auditord_hookspecs.outcomes import Converted, Outcomes, Skipped, restore
 _RUNNING: Final = "pod/"
 _WAITING: Final = "figures/"
 
-Json = Any  # Any: whatever JSON can hold
+Json = Any  # Any: JSON
 
 
 class Position(msgspec.Struct, frozen=True):

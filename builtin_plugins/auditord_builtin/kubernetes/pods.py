@@ -39,7 +39,7 @@ class ManagedFields(_Member, frozen=True):
 
 
 class Metadata(_Member, frozen=True):
-    """The names of the pod, and what is attached to it."""
+    """The names of the pod, its labels and its annotations."""
 
     name: str
     namespace: str
@@ -61,7 +61,7 @@ class Resources(_Member, frozen=True):
 
 
 class Container(_Member, frozen=True):
-    """A container as it was ordered."""
+    """A container in the specification."""
 
     name: str
     resources: Resources | None = None
@@ -69,7 +69,7 @@ class Container(_Member, frozen=True):
 
 
 class Spec(_Member, frozen=True):
-    """The pod as it was ordered."""
+    """The specification of the pod."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None

@@ -64,7 +64,7 @@ class PriorityConfig(PluginConfig):
     stale_after: Duration | None = Field(
         default=None,
         gt=timedelta(0),
-        description="If no record of any group stopped for so long, a collector is taken to be behind, and no priority "
+        description="If no record of any group stopped within this time, a collector is probably late, and no priority "
         "changes.",
     )
     smoothing: float = Field(

@@ -14,7 +14,7 @@ RUNS_FOR: Final = timedelta(days=3)
 DAYS_FOR: Final = timedelta(days=365)
 
 _MOST_RUNS: Final = 300
-"""At most so many: a chart has up to 400 labels, and a run may be due every few minutes."""
+"""The largest number of runs to keep: a chart has up to 400 labels, and a run can take place every few minutes."""
 
 _DRAWN: Final = 8
 """Groups of a chart."""

@@ -37,7 +37,7 @@ class NotDelivered(AuditordError):
 
 
 async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> None:
-    """Report what is due: first all files, so that they do not depend on the mail server, then the mails.
+    """Make the due reports: first all files, so that they do not depend on the mail server, then the mails.
 
     Raises:
         AuditordError: a file could not be written, or a mail not delivered; the next run continues.

@@ -27,7 +27,7 @@ CENT: Final = Decimal("0.01")
 """Waldur keeps amounts with two decimals and refuses more."""
 
 
-def _read_ratio(value: Any) -> Any:  # Any: whatever stood in the file
+def _read_ratio(value: Any) -> Any:  # Any: a value from the file
     try:
         # Convert by way of text: 0.1 must be a tenth, not the nearest binary number.
         return Fraction(str(value))

@@ -80,7 +80,7 @@ class SlurmEpilogConfig(JobsConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _same_components(cls, given: Any) -> Any:  # Any: whatever stood in the file
+    def _same_components(cls, given: Any) -> Any:  # Any: a value from the file
         """Check that the kind ``slurm`` beside it would make the same record of each job."""
         if not isinstance(given, dict):
             return given
