@@ -432,18 +432,3 @@ def named_scores(fields: SummaryFields | None) -> list[ScoreField]:
         return []
     named = [fields.mandatory.NormalisedCpuDuration.score, fields.mandatory.NormalisedWallDuration.score]
     return list(dict.fromkeys(score for score in named if score is not None))
-
-
-__all__ = [
-    "AcceleratorConfig",
-    "ApelConfig",
-    "Benchmark",
-    "JobFields",
-    "JobLayout",
-    "MessageType",
-    "MessagingConfig",
-    "MetaField",
-    "SiteConfig",
-    "SummaryFields",
-    "SummaryLayout",
-]
