@@ -307,9 +307,10 @@ class Aggregates:
 
     Example::
 
-    answer = await context.records.aggregate(AggregateQuery(usage=(ComponentUsage("Cores"),))) for group in
-    answer.groups: cores = group.usage[0].sums # of the first of the query's usage core_hours = cores.amount_runtime /
-    answer.ticks_per_second / 3600
+        answer = await context.records.aggregate(AggregateQuery(usage=(ComponentUsage("Cores"),)))
+        for group in answer.groups:
+            cores = group.usage[0].sums  # of the first of the query's usage
+            core_hours = cores.amount_runtime / answer.ticks_per_second / 3600
     """
 
     groups: tuple[Group, ...]

@@ -3,11 +3,15 @@
 Every command imports every hook module. A module that imports its models and its work inside a function does not slow
 down commands that do not use it::
 
-@hookimpl def auditord_collectors(): yield Deferred("printers", _printers)
+    @hookimpl
+    def auditord_collectors():
+        yield Deferred("printers", _printers)
 
-def _printers() -> CollectorKind[PrintersConfig]: from auditord_printers.collecting import PRINTERS
 
-return PRINTERS
+    def _printers() -> CollectorKind[PrintersConfig]:
+        from auditord_printers.collecting import PRINTERS
+
+        return PRINTERS
 """
 
 from collections.abc import Callable
