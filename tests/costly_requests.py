@@ -9,7 +9,7 @@ from typing import Final
 
 from auditord.reporting import MEASURES
 from auditord.web.page.query_string import MOST_ROWS
-from auditord.web.page.usage_files import FORMS
+from auditord.web.page.usage import FORMS
 from tests.access_decisions import DECISIONS
 
 WHOLE: Final = "from=2024-10-01&to=2026-11-27"

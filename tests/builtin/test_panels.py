@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from auditord.web.page.panel_parts import DrawnPart, drawn
+from auditord.web.page.panels import DrawnPart, drawn
 from auditord_builtin import kubernetes
 from auditord_builtin.apel.showing import show_months
 from auditord_builtin.apel.state import MonthState, ReportedState, SiteState

@@ -1,18 +1,13 @@
-"""The page that the daemon serves to browsers, made on the server from the same questions and sums as the API's.
+"""The page that the daemon serves to browsers. It runs on the server and asks the same questions as the API.
 
-* :mod:`routes` puts the parts together; :mod:`visitors`: who sees what.
-* :mod:`overview`, :mod:`usage`, :mod:`my_usage`, :mod:`jobs`, :mod:`operations`, :mod:`panels`, :mod:`manual`: one
-  module for each page; :mod:`late`: the frame of one that takes long.
-* :mod:`login`, :mod:`issuers`, :mod:`forms`: who visitors are, and that a form was made for them.
-* :mod:`daemon_actions`, :mod:`background_runs`, :mod:`record_changes`: acts on the daemon and on records.
-* :mod:`query_string`, :mod:`job_filters`: views in URLs; :mod:`figures`: reports over the records that a visitor
-  may see.
-* :mod:`charts`, :mod:`heat_map`: SVG, of the parts in :mod:`drawing`; :mod:`usage_charts`: of reports; :mod:`sheet`,
-  :mod:`usage_files`: pictures and figures as files; :mod:`panel_parts`: of panels.
-* :mod:`numbers`: numbers and times for people; :mod:`rendering`: templates, texts, headers.
-* :mod:`assets` and ``static``: style sheets and script, which the page also works without.
+* :mod:`routes` puts the parts together and makes error pages.
+* :mod:`overview`, :mod:`usage`, :mod:`jobs`, :mod:`operations`, :mod:`panels`, :mod:`manual`: the pages, and what
+  visitors can do on them; :mod:`login`: logins.
+* :mod:`visitors`: what each visitor sees, and forms; :mod:`query_string`: the URLs of views.
+* :mod:`figures`: reports over the records that a visitor may see; :mod:`charts`: SVG; :mod:`numbers`: formatting.
+* :mod:`rendering` and ``static``: templates, texts, headers, style sheets and a script, which the page can do without.
 
-Templates hold no logic and no text: texts are in ``texts/en.json``, so that another language is another file.
+Templates contain no logic and no text. Texts are in ``texts/en.json``; another language is another file.
 """
 
 from auditord.web.page.routes import Parts, page_routes

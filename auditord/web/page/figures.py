@@ -1,6 +1,9 @@
-"""Reports over the records that a visitor may see, made of the same questions as the API's and the command line's."""
+"""Reports over the records that a visitor may see, and their charts.
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+The API and the command line answer the same questions (:class:`auditord.reporting.Question`).
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
@@ -13,48 +16,46 @@ from aiohttp import web
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
 from auditord.reporting.bins import part_of
 from auditord.reporting.grid import Gathering, Grid
-from auditord.reporting.periods import as_far_as, before, year_before
+from auditord.reporting.periods import FIRST_DAY, LAST_DAY, as_far_as, before, year_before
 from auditord.reporting.pledges import Pledge, pledged
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import condensed, following, make_report
 from auditord.web.api.lake_source import LAKE, LakeSource
-from auditord.web.page.charts import Series
-from auditord.web.page.drawing import Mark
+from auditord.web.page import charts
+from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
 from auditord.web.page.numbers import begin_of_bin, shown, signed, with_unit
-from auditord.web.page.query_string import MOST_ROWS
+from auditord.web.page.query_string import MOST_ROWS, View
 from auditord.web.reading import FEW_GROUPS, MANY_GROUPS, Aggregate, ReadingPlaces
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, holder
 from auditord_hookspecs import AggregateQuery, Aggregates, TooManyGroups
+from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window
 from auditord_hookspecs.wording import counted
 from auditord_hookspecs.zones import zone_named
 
 OTHERS: Final = 8
-"""The colour of all that is not among the largest rows."""
+"""The colour of the row that sums up all rows but the largest."""
 
 MOST_COLOURS: Final = 8
 
 MOST_CELLS: Final = 1_000_000
-"""Rows by bins of a file."""
+"""The most cells (rows times bins) of a file."""
 
 _GAP: Final = Mark(None, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Answers questions.
+    """Runs questions for visitors and makes reports of the answers.
 
     Args:
-        records: those that a visitor may see.
-        places: for answers that read the store.
-        keys: the meta keys of sites, groups and users.
-        pledges: of the configuration.
-        clock: the present.
+        places: limits how many requests read the store at a time.
+        clock: returns the present.
         zone: the time zone of the page.
-        co2_per_kwh: the CO2 of a kWh, in kg; None if that is not known.
-        lake: the records there that a visitor may see, if there is one.
-        of_lake: whether reports are of these.
+        co2_per_kwh: the CO2 of a kWh, in kg; None if not configured.
+        lake: the lake, if there is one, with the records that a visitor may see.
+        of_lake: whether reports are made from the lake instead of the record store.
     """
 
     records: RecordsFor
@@ -68,21 +69,21 @@ class Figures:
     of_lake: bool = False
 
     def of(self, source: str) -> "Figures":
-        """The same with reports of the records of a source."""
+        """Return a copy that makes its reports from a source."""
         return replace(self, of_lake=source == LAKE)
 
     def now(self, zone: str | None = None) -> datetime:
-        """The present in a time zone, else in that of the page."""
+        """Return the present in a time zone, by default that of the page."""
         return self.clock().astimezone(zone_named(zone or self.zone))
 
     async def report(self, request: web.BaseRequest, question: Question, most: int = MOST_COLOURS) -> Report:
-        """The report for the sender of a request.
+        """Return the report for the sender of a request.
 
-        Where there are very many cells, all rows but the largest are one row: so many remain of a report with bins, and
-        :data:`MOST_ROWS` of one without.
+        If there are too many cells, the rows beyond the largest are summed into one. A report with bins keeps ``most``
+        rows, one without bins keeps :data:`MOST_ROWS`.
 
         Raises:
-            InvalidQuery: there are too many rows even so.
+            InvalidQuery: there are still too many rows.
         """
         if question.bin is None or question.by in {None, SIZE}:
             return await self._whole(request, question)
@@ -129,10 +130,10 @@ class Figures:
 
     @asynccontextmanager
     async def gathered(self, request: web.BaseRequest, question: Question) -> AsyncGenerator[Grid, None]:
-        """All numbers of a report, for a file, with the place that they take.
+        """Yield all numbers of a report for a file, while holding a reading place.
 
-        Long reports are asked for by parts of their period, none of which has many cells: so a record that is changed
-        meanwhile may be counted as it was or as it is. The totals are those of the numbers in the file.
+        A long report is queried in parts of its period, so that no answer has many cells. A record that changes
+        meanwhile may be counted in its former or its new version. The totals are the sums of the numbers in the file.
 
         Raises:
             InvalidQuery: the file would have more than :data:`MOST_CELLS`.
@@ -154,11 +155,13 @@ class Figures:
     async def _gather(
         self, gathering: Gathering, asked: Question, bins: Sequence[date], count: int, aggregate: Aggregate
     ) -> None:
-        """Ask for the cells of some bins after the other: of so many, then of as many as there is room for."""
+        """Query the cells of ``count`` bins at a time; afterwards, of as many bins as the last answer suggests."""
         first = 0
         while first < len(bins):
             part = _part(asked, bins, first, first + count)
-            most = MANY_GROUPS if count > 1 else 2 * MANY_GROUPS  # each row with and without a CPU time
+            most = (
+                MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
+            )  # each row may have a group with and one without CPU time
             try:
                 found = await aggregate(replace(part.query(), most_groups=most))
             except TooManyGroups as error:
@@ -173,10 +176,10 @@ class Figures:
     async def rows_and_bins(
         self, request: web.BaseRequest, question: Question, most: int = MOST_COLOURS
     ) -> tuple[Report, Report]:
-        """The report without bins, and that of the bins, in which all rows but the largest ones are one.
+        """Return the report without bins, and the report with bins, which keeps only the largest rows.
 
-        The axis of a year has hundreds of bins for each row, and a picture or a table shows but a few rows: so many, or
-        those with a colour.
+        A year has hundreds of bins for each row, but a chart or table shows few rows: the ``most`` largest. All others
+        are summed into one row.
         """
         rows = await self._whole(request, replace(question, bin=None))
         labels = [row.label for row in rows.rows[:most]]
@@ -184,13 +187,16 @@ class Figures:
         if rows.row_count <= most or (len(named) < len(labels) and rows.others is None):
             return rows, await self._whole(request, question)
         chosen = await self._whole(request, replace(question, labels=named))
-        totals = await self._whole(request, replace(question, by=None))  # last: it has all that the others have
+        totals = await self._whole(
+            request, replace(question, by=None)
+        )  # last, so that it includes every record that the other two include
         return rows, condensed(rows, chosen, totals, most)
 
     async def former(self, request: web.BaseRequest, question: Question) -> Sequence[tuple[str, Report]]:
-        """Reports of the period before and of the year before, as far as the period of a question has come by now.
+        """Return reports of the previous period and of the same period a year ago, each with the key of its text.
 
-        Each has the name of its text. They have no groups and no bins; a year before without records is left out.
+        If the question's period is not over, they are cut at the same point. They have no groups and no bins. A report
+        of a year ago without records is left out.
         """
         if (window := question.window) is None:
             return ()
@@ -208,15 +214,15 @@ class Figures:
 
     @property
     def measures(self) -> Sequence[Measure]:
-        """The measures that can be shown."""
+        """The measures that can be shown; those of CO2 need its configured intensity."""
         return [each for each in MEASURES.values() if self.co2_per_kwh is not None or not each.needs_intensity]
 
     def axis(self, report: Report) -> Sequence[date]:
-        """The bins of the report's whole window, up to the present, also where there is no record."""
+        """Return every bin of the report's window up to the present, with or without records."""
         return bins_of(report.question, self.now(), report.bins)
 
     def pledge_line(self, report: Report, bins: Sequence[date]) -> Sequence[float | None]:
-        """The pledge for each bin, as far as the report's window has it."""
+        """Return the pledge for each bin, cut to the report's window; empty without pledges."""
         unit, window = report.question.bin, report.question.window
         if unit is None or window is None or not self.pledges:
             return ()
@@ -231,7 +237,7 @@ class Figures:
 
 
 def bins_of(question: Question, now: datetime, known: Sequence[date] = ()) -> Sequence[date]:
-    """The bins of a question's whole window up to the present; some are known to have records."""
+    """Return every bin of a question's window up to the present, or to the last bin in ``known``."""
     unit, window = question.bin, question.window
     if unit is None:
         return ()
@@ -247,14 +253,14 @@ def bins_of(question: Question, now: datetime, known: Sequence[date] = ()) -> Se
 
 
 def name_of_bin(begin: date, question: Question) -> str:
-    """Return the name of a bin; of one that the report has in part, with its days."""
+    """Return the name of a bin; if the report covers only part of it, with the days covered."""
     name = begin.isoformat() if question.bin is None else begin_of_bin(begin, question.bin)
     part = part_of(question, begin)
     return name if part is None else f"{name}, {part.text()}"
 
 
 def _part(question: Question, bins: Sequence[date], first: int, end: int) -> Question:
-    """A question about some of the bins of its window."""
+    """Return the question about the bins from ``first`` to ``end`` (exclusive)."""
     if (window := question.window) is None:
         return question
     begin, stop = [
@@ -282,13 +288,13 @@ def series(
     report: Report,
     links: Callable[[str], Callable[[date], str] | None] = lambda _name: None,
 ) -> list[Series]:
-    """The rows of a report as series of a chart, each with its colour.
+    """Return the rows of a report as series of a chart.
 
     Args:
-        rows: with their names and colours.
+        rows: names, rows, colours.
         bins: the places of the axis.
-        report: that the rows are of.
-        links: the pages that the marks of a name lead to, if any.
+        report: the report of the rows.
+        links: returns for a row's name what makes the URL of each of its marks, or None.
     """
     measure = report.question.measures[0]
     labels = {begin: name_of_bin(begin, report.question) for begin in bins}
@@ -309,7 +315,7 @@ def series(
 def compared(
     report: Report, former: Sequence[tuple[str, Report]], text: Callable[..., str], at: int = 0
 ) -> list[tuple[str, str | None]]:
-    """The figures of former reports beside one of a report's measures: texts, and by how much it has changed."""
+    """Return for each former report the text of its figure and how much the present figure differs from it."""
     measure, found = report.question.measures[at], list[tuple[str, str | None]]()
     for name, each in former:
         figure = with_unit(shown(each.total[at], measure.unit), measure.unit)
@@ -319,6 +325,128 @@ def compared(
 
 
 def change(present: Figure, former: Figure) -> Fraction | None:
-    """The change in percent; None where there is nothing to compare with."""
+    """Return the change in percent; None if there is nothing to compare with."""
     before, after = former.value, present.value
     return None if not before or after is None else 100 * (after - before) / before
+
+
+_RANKED: Final = 20
+_JOBS: Final = "/jobs"
+_KEPT: Final = frozenset({"site", "group", "user", "timezone"})
+
+
+@dataclass(frozen=True, slots=True)
+class Charts:
+    """Draws the charts of reports."""
+
+    text: Callable[..., str]
+    path: Callable[[str], str]
+
+    def chart(
+        self, report: Report, view: View, bins: Sequence[date], pledge: Sequence[float | None] = ()
+    ) -> Picture | None:
+        """Return the chart that the view asks for; without bins, a ranking of the rows."""
+        unit, measure = report.question.bin, report.question.measures[0]
+        title = self.text(f"measure.{measure.name}")
+        if unit is None:
+            return charts.ranking(title, self._ranked(report, view))
+        if view.chart == "days":
+            return heat_map(title, self._days(report, view, bins), measure.unit)
+        usual = charts.lines if measure.ratio else charts.bars
+        draw = {"areas": charts.areas, "lines": charts.lines, "bars": charts.bars}.get(view.chart, usual)
+        if measure.ratio:  # ratios do not add up
+            draw = charts.lines
+        axis = replace(self._axis(view, bins, unit, measure.unit), partial=partial_places(report, bins))
+        return draw(title, axis, self.series(report, view, bins), pledge)
+
+    def rows(self, report: Report) -> list[tuple[str, Row, int]]:
+        """Return names, rows and colours; all rows but the largest are summed into one."""
+        rows, rest, count = report.largest(MOST_COLOURS)
+        found = [(self.name(row, report), row, at) for at, row in enumerate(rows)]
+        return found if rest is None else [*found, (self.text("usage.more", count=count), rest, OTHERS)]
+
+    def name(self, row: Row, report: Report) -> str:
+        """Return the name of a row."""
+        return self.text("usage.all") if report.question.by is None else row.label or self.text("usage.none")
+
+    def series(self, report: Report, view: View, bins: Sequence[date]) -> list[Series]:
+        """Return the rows as series whose marks link to their records."""
+        rows = self.rows(report)
+        labels = {name: row.label for name, row, colour in rows if colour != OTHERS}
+        spans = _spans(report, bins)
+
+        def links(name: str) -> Callable[[date], str] | None:
+            label = labels.get(name)
+            if (label is None and report.question.by is not None) or view.by == "size" or view.source == LAKE:
+                return None
+            url = self._records(report, view, label)
+            return lambda begin: url + spans[begin]
+
+        return series(rows, bins, report, links)
+
+    def _records(self, report: Report, view: View, label: str | None) -> str:
+        """Return the URL of the list of a label's records, ready for the days of a bin to be appended."""
+        chosen = View({key: value for key, value in view.given.items() if key in _KEPT}, view.labels)
+        by = report.question.by
+        url = self.path(chosen.url(_JOBS) if label is None or by is None else chosen.narrowed(_JOBS, by, label))
+        return f"{url}&" if "?" in url else f"{url}?"
+
+    def _ranked(self, report: Report, view: View) -> list[tuple[str, str, Mark]]:
+        unit, found = report.question.measures[0].unit, list[tuple[str, str, Mark]]()
+        for row in report.rows[:_RANKED]:
+            name, value, label = self.name(row, report), row.total[0].value, row.label
+            link = None if label is None or view.by == "size" else self.path(view.narrowed("/usage", view.by, label))
+            figure = shown(row.total[0], unit)
+            found.append((name, figure, Mark(float(value or 0), f"{name}: {figure} {unit}".strip(), link)))
+        return found
+
+    def _days(self, report: Report, view: View, bins: Sequence[date]) -> Mapping[date, Mark]:
+        unit, found = report.question.measures[0].unit, dict[date, Mark]()
+        url, spans = self._records(report, view, None), _spans(report, bins)
+        for day in bins:
+            cell = report.totals.get(day)
+            value = None if cell is None else cell[0].value
+            figure = shown(cell[0], unit) if cell is not None else "0"
+            link = url + spans[day] if value and view.source != LAKE else None
+            found[day] = Mark(
+                None if value is None else float(value), f"{day:%a %-d %b %Y}: {figure} {unit}".strip(), link
+            )
+        return found
+
+    def _axis(self, view: View, bins: Sequence[date], unit: CalendarUnit, of_values: str) -> Axis:
+        """Return the time axis, whose labels link to their bins."""
+        ends = [following(begin, unit) for begin in bins]
+        links = (
+            []
+            if unit is CalendarUnit.DAY
+            else [self.path(zoomed(view, *span)) for span in zip(bins, ends, strict=True)]
+        )
+        days = [begin.isoformat() for begin in (*bins, *ends[-1:])]
+        return Axis([begin_of_bin(begin, unit) for begin in bins], links, days, of_values)
+
+
+def partial_places(report: Report, bins: Sequence[date]) -> Sequence[int]:
+    """Return the places of the bins that a report covers only in part."""
+    return [at for at, begin in enumerate(bins) if part_of(report.question, begin) is not None]
+
+
+def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:
+    """Return for each bin its days as parameters of the list of records."""
+    if (unit := report.question.bin) is None:
+        return {}
+    return {begin: f"from={begin}&to={following(begin, unit) - timedelta(days=1)}" for begin in bins}
+
+
+def zoomed(view: View, first: date, end: date) -> str:
+    """Return the URL of the view of other days, from ``first`` to ``end`` (exclusive)."""
+    last = end - timedelta(days=1)
+    return view.url("/usage", **{"period": None, "bin": None, "from": first.isoformat(), "to": last.isoformat()})
+
+
+def moves(view: View, first: date, end: date, today: date) -> list[tuple[str, str]]:
+    """Return names and URLs of the views before, after and around a view."""
+    length = end - first
+    before, behind = max(first - length, FIRST_DAY), min(end + length, LAST_DAY)
+    found = [("earlier", zoomed(view, before, first))] if before < first else []
+    found.append(("out", zoomed(view, before, behind)))
+    return [*found, ("later", zoomed(view, end, behind))] if end <= today else found

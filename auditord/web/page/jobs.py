@@ -1,27 +1,38 @@
-"""The pages ``/jobs`` and ``/jobs/{record_id}``: records, the latest first, and everything about one."""
+"""The pages ``/jobs`` and ``/jobs/{record_id}``: the list of records, one record, and changes to it.
+
+Administrators can correct, close or delete a record. Each change needs a confirmation and a reason, which is stored.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
 from aiohttp import web
 
+from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.client.query_string import matches
 from auditord.reporting import Figure, LabelKeys
 from auditord.reporting.measures import CORES, CPU_TIME, ENERGY, MEMORY, PEAK
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import Question
 from auditord.store import RecordStore
+from auditord.web.api.amending import note_of
 from auditord.web.api.listing import Listing, cursor
 from auditord.web.page.figures import Figures
-from auditord.web.page.job_filters import (
+from auditord.web.page.numbers import NOTHING, shown
+from auditord.web.page.query_string import (
     COMPARISONS,
+    FILTERS,
     LABEL_OPERATORS,
+    MOST_ROWS,
     OF_API,
     PAGE,
+    View,
     changed,
     chips,
     form_values,
@@ -30,13 +41,12 @@ from auditord.web.page.job_filters import (
     ordered_by,
     pieces_of,
     read_filters,
+    read_view,
     tidied,
     value_of,
 )
-from auditord.web.page.numbers import NOTHING, shown
-from auditord.web.page.query_string import FILTERS, MOST_ROWS, View, read_view
 from auditord.web.page.rendering import Renderer
-from auditord.web.page.visitors import Visitors, may
+from auditord.web.page.visitors import Form, Forms, Visitors, may
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, holder, principal_of, read_target
@@ -44,7 +54,7 @@ from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.aggregates import amount_of, meta_value
 from auditord_hookspecs.query import AllOf, Condition, ImplausibleCpuTime, Order, SortField
 from auditord_hookspecs.records import check_name
-from auditord_hookspecs.wire import decode_record
+from auditord_hookspecs.wire import decode_record, encode_record
 
 PATH: Final = "/jobs"
 
@@ -55,7 +65,7 @@ _SORTED: Final = {
     "stop": SortField.STOP,
     "runtime": SortField.RUNTIME,
 }
-"""The fields of an order by their columns."""
+"""The columns by which the list can be sorted."""
 
 _COLUMNS: Final = (*FILTERS, "start", "stop", "runtime", "cores", "gpus", "core_hours", "efficiency")
 _SHOWN: Final = ("group", "user", "start", "runtime", "cores", "gpus", "core_hours", "efficiency")
@@ -63,20 +73,12 @@ _MOST_COLUMNS: Final = 30
 _HOUR: Final = 3_600
 _MIB: Final = 1 << 20
 _UNITS: Final = {CPU_TIME: "s", MEMORY: "MiB", PEAK: "B", ENERGY: "J"}
-"""Of the components that collectors make, see :mod:`auditord.reporting.measures`."""
+"""The units of the components that collectors make; see :mod:`auditord.reporting.measures`."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobsPages:
-    """The pages of records.
-
-    Args:
-        figures: has the clock and the meta keys.
-        records: those that a visitor may see.
-        store: has the former versions of records.
-        renderer: makes pages.
-        visitors: knows who sees what.
-    """
+    """Shows the list of records and single records."""
 
     figures: Figures
     records: RecordsFor
@@ -85,7 +87,7 @@ class JobsPages:
     visitors: Visitors
 
     async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
-        """A page of the list; what the form sent becomes the URL of a view first."""
+        """Show a page of the list. A sent form is redirected to the URL of its list first."""
         pieces = pieces_of(read_target(request.raw_path).query)
         if is_sent_form(pieces):
             return self.renderer.redirect(_url(tidied(pieces)))
@@ -129,7 +131,7 @@ class JobsPages:
         return await places.run(made)
 
     def _more(self, pieces: Sequence[str], listing: Listing, found: Sequence[Record]) -> dict[str, str | None]:
-        """The pages beside this one, if there are any: in the order of start times, the next; else a longer one."""
+        """Return the URL of the next page if sorted by start time, else of a longer page; None if there is no more."""
         if len(found) <= listing.page:
             return {"next": None, "longer": None}
         if listing.query.order.field is SortField.START:
@@ -137,7 +139,7 @@ class JobsPages:
         return {"next": None, "longer": _url(changed(pieces, "limit", str(MOST_ROWS)))}
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """One record; for operators where it came from and what differed, for administrators what it was before."""
+        """Show one record; to operators also its origin and differences, to administrators also its history."""
         try:
             record_id = read_target(request.raw_path).segment(-1)
             check_name(record_id)
@@ -147,7 +149,7 @@ class JobsPages:
         if text is None:
             raise Refused(404, self.renderer.text("job.missing", record_id=record_id))
         record = decode_record(text)
-        known = principal_of(request) is not None  # elsewhere only the control socket shows it
+        known = principal_of(request) is not None  # without authenticators only the control socket shows these
         history = await self.store.history(record_id) if known and may(request, Permission.ADMINISTER) else ()
         is_operator = known and may(request, Permission.OPERATE)
         values = {
@@ -165,7 +167,7 @@ class JobsPages:
         return self.renderer.answer("job.html", values, self.visitors.navigation(request, PATH))
 
     def _acts(self, request: web.BaseRequest, record: Record) -> Sequence[str]:
-        """The changes that the visitor may make."""
+        """Return the changes that the visitor may make."""
         if self.visitors.forms.sessions is None or not may(request, Permission.ADMINISTER):
             return ()
         return ("correct", "delete") if record.stop_time is not None else ("correct", "close", "delete")
@@ -180,7 +182,7 @@ def _url(query: str) -> str:
 
 
 def _orders(pieces: Sequence[str], order: Order) -> Mapping[str, tuple[str, str]]:
-    """Of each column that records can be sorted by: the URL, and the direction in which they are (or nothing)."""
+    """Return for each sortable column the URL that sorts by it, and the present direction; empty for other columns."""
     found: dict[str, tuple[str, str]] = {}
     for column, field in _SORTED.items():
         is_it = order.field is field
@@ -190,10 +192,10 @@ def _orders(pieces: Sequence[str], order: Order) -> Mapping[str, tuple[str, str]
 
 
 def _columns(asked: Sequence[str]) -> Sequence[str]:
-    """The columns of the list: those that are offered in their order, then meta keys as they were asked for.
+    """Return the columns of the list: known ones in their usual order, then meta keys in the order of the URL.
 
     Raises:
-        InvalidQuery: a name can be none, or there are too many.
+        InvalidQuery: a name is not a valid meta key, or there are too many columns.
     """
     if len(asked) > _MOST_COLUMNS:
         raise InvalidQuery(f"more than {_MOST_COLUMNS} columns", _COLUMN)
@@ -207,13 +209,13 @@ def _columns(asked: Sequence[str]) -> Sequence[str]:
 
 
 def _labels(record: Record, columns: Sequence[str], keys: LabelKeys) -> Mapping[str, str]:
-    """The values of the columns that are meta keys."""
+    """Return the values of the columns that are meta keys."""
     named = {name: (record.meta or {}).get(keys.key(name), ()) for name in columns if name not in _COLUMNS}
     return {name: ", ".join(values) for name, values in named.items()}
 
 
-def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: shown by the template
-    """A record as a row of a table."""
+def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: read by the template
+    """Return a record as a row of a table."""
     cores, cpu = amount_of(record, CORES), amount_of(record, CPU_TIME)
     core_seconds = None if cores is None or record.runtime is None else cores * record.runtime
     hours = None if core_seconds is None else Figure(Fraction(core_seconds, _HOUR))
@@ -233,7 +235,7 @@ def job_row(record: Record, keys: LabelKeys) -> dict[str, Any]:  # Any: shown by
 
 
 def job_link(record_id: str) -> str:
-    """The path of a record's page."""
+    """Return the path of a record's page."""
     return f"{PATH}/{quote(record_id, safe='')}"
 
 
@@ -244,3 +246,126 @@ def _component(record: Record, at: int) -> dict[str, str]:
     if component.name == PEAK and component.amount >= _MIB:
         amount = f"{component.amount / _MIB:,.1f} MiB"
     return {"name": component.name, "amount": amount, "scores": scores}
+
+
+RECORD_ACT: Final = f"{PATH}/{{record_id}}/{{act}}"
+
+_ACTS: Final = ("correct", "close", "delete")
+_GOOD: Final = frozenset({"done", "same"})
+
+
+@dataclass(frozen=True, slots=True)
+class ChangingPages:
+    """Lets administrators change a record."""
+
+    changes: RecordActions
+    records: RecordsFor
+    renderer: Renderer
+    visitors: Visitors
+    forms: Forms
+
+    async def ask(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Show the form for a change."""
+        act, record = await self._chosen(request)
+        self.forms.require()
+        text = msgspec.json.format(encode_record(record), indent=2).decode()
+        return self._form(request, act, record, {"record": text, "seen": text})
+
+    async def change(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Change the record. A correction is first shown again with its differences, to be confirmed."""
+        fields = await self.forms.read(request)
+        act, record = await self._chosen(request)
+        try:
+            note = note_of(request, fields.get("reason", ""), None)
+            if act == "correct" and "confirmed" not in fields:
+                return self._form(request, act, record, fields, differences=_differences(fields))
+            outcome = await self._changed(act, record, fields, note)
+        except (InvalidRecord, ValueError) as error:
+            return self._form(request, act, record, fields, str(error))
+        if outcome.outcome not in _GOOD:
+            text = self.renderer.text(f"change.{outcome.outcome}", detail=outcome.detail or "")
+            return self._form(request, act, record, fields, text, status=HTTPStatus.CONFLICT)
+        values = {
+            "title": self.renderer.text("act.done"),
+            "text": self.renderer.text(f"change.{act}.done"),
+            "back": PATH if act == "delete" else job_link(record.record_id),
+        }
+        return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
+
+    async def _changed(self, act: str, record: Record, fields: Form, note: Note) -> Outcome:
+        if act == "delete":
+            (outcome,) = await self.changes.delete([record.record_id], note)
+        elif act == "close":
+            (outcome,) = await self.changes.close([Closing(record.record_id, _moment(fields.get("stop", "")))], note)
+        else:
+            corrected, seen = (decode_record(fields.get(name, "").encode()) for name in ("record", "seen"))
+            outcome = await self.changes.correct(corrected, seen, note)
+        return outcome
+
+    async def _chosen(self, request: web.BaseRequest) -> tuple[str, Record]:
+        target = read_target(request.raw_path)
+        try:
+            record_id, act = target.segment(1), target.segment(2)
+            check_name(record_id)
+        except (InvalidRecord, UnicodeDecodeError) as error:
+            raise Refused(HTTPStatus.NOT_FOUND, str(error)) from error
+        text = await self.records(request).get(record_id) if act in _ACTS else None
+        if text is None:
+            raise Refused(HTTPStatus.NOT_FOUND, self.renderer.text("job.missing", record_id=record_id))
+        record = decode_record(text)
+        if act == "close" and record.stop_time is not None:
+            raise Refused(HTTPStatus.CONFLICT, self.renderer.text("change.closed"))
+        return act, record
+
+    def _form(
+        self,
+        request: web.BaseRequest,
+        act: str,
+        record: Record,
+        fields: Mapping[str, str],
+        error: str | None = None,
+        *,
+        status: HTTPStatus | None = None,
+        differences: list[tuple[str, str, str]] | None = None,
+    ) -> web.StreamResponse:
+        values = {
+            "act": act,
+            "record": record,
+            "link": job_link(record.record_id),
+            "given": {"reason": "", "stop": "", "record": "", "seen": "", **fields},
+            "error": error,
+            "differences": differences,
+        }
+        status = status or (HTTPStatus.OK if error is None else HTTPStatus.UNPROCESSABLE_ENTITY)
+        return self.renderer.answer("change.html", values, self.visitors.navigation(request, PATH), status)
+
+
+def _differences(fields: Form) -> list[tuple[str, str, str]]:
+    """Return name, former value and new value of each member that a correction changes.
+
+    Raises:
+        InvalidRecord: the correction is not a valid record.
+    """
+    before, after = (
+        msgspec.json.decode(encode_record(decode_record(fields.get(name, "").encode())), type=dict[str, object])
+        for name in ("seen", "record")
+    )
+    names = dict.fromkeys([*before, *after])
+    texts = ((name, _shown(before.get(name)), _shown(after.get(name))) for name in names)
+    return [each for each in texts if each[1] != each[2]]
+
+
+def _shown(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _moment(text: str) -> datetime:
+    """Return a time from a form field, in UTC.
+
+    Raises:
+        ValueError: the text is not a time.
+    """
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError as error:
+        raise ValueError(f"'{text[:40]}' is no time such as 2026-01-31T12:00") from error

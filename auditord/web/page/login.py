@@ -1,26 +1,30 @@
-"""The page ``/login``: people prove who they are, and a session begins; ``/logout`` ends it."""
+"""The page ``/login``, where people begin a session with a token or at an issuer; and ``/logout``, which ends it.
 
+``/login/{authenticator}`` redirects the browser to the issuer, which redirects it back to ``…/callback``.
+"""
+
+import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import parse_qs, quote, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit
 
+import msgspec
 from aiohttp import web
 
 from auditord.web.access import audit
 from auditord.web.access.authorisation import Authorisation
 from auditord.web.access.credentials import LONGEST_TOKEN, credentials_of
 from auditord.web.access.sessions import Session, Sessions, TokenTooLong, new_session
-from auditord.web.page.forms import PROOF, Forms, read_fields
 from auditord.web.page.rendering import Navigation, Renderer
-from auditord.web.page.visitors import Visitors
+from auditord.web.page.visitors import PROOF, Forms, Visitors, read_fields
 from auditord.web.problems import Refused
 from auditord.web.requests import read_target
 from auditord_hookspecs import AccessRefused, Credentials, Principal
-from auditord_hookspecs.access import Login
+from auditord_hookspecs.access import Login, LoginUnavailable
 
 PATH: Final = "/login"
 LOGOUT: Final = "/logout"
@@ -34,10 +38,7 @@ class LoginPage:
     """The page on which people log in.
 
     Args:
-        authorisation: recognises them; None where nobody is asked.
-        renderer: makes pages.
-        visitors: knows who sees what.
-        forms: checks what was sent.
+        authorisation: recognises callers; None if no authenticator is configured.
     """
 
     authorisation: Authorisation | None
@@ -46,7 +47,7 @@ class LoginPage:
     forms: Forms
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The form; where nobody is asked who they are, the reason why there is none."""
+        """Show the form; without authenticators, say why there is none."""
         sessions = self._sessions
         if sessions is None:
             return self.renderer.answer("login.html", {"form": None}, self.visitors.navigation(request, PATH))
@@ -54,7 +55,7 @@ class LoginPage:
         return self.form(request, sessions, asked_target(request), error, HTTPStatus.OK)
 
     async def enter(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Begin a session with the token that was sent."""
+        """Begin a session with the token in the form."""
         fields = await read_fields(request)
         if self._sessions is None or self.authorisation is None:
             raise Refused(403, self.renderer.text("login.needless"))
@@ -80,21 +81,21 @@ class LoginPage:
         return await authorisation.recognise(Credentials(credentials_of(request).address, token=token))
 
     async def leave(self, request: web.BaseRequest) -> web.StreamResponse:
-        """End the session, and the issuer's own if it began there."""
+        """End the session, and the session at the issuer if it began there."""
         session = None if self._sessions is None else self._sessions.of(request)
         if self._sessions is None or self.authorisation is None or session is None:
             return self.renderer.redirect(PATH)
         await self.forms.read(request)
         login = self.authorisation.logins.get(session.authenticator or "")
         elsewhere = None if login is None else await login.logout(self.renderer.url(request, PATH))
-        # A form must not lead to another server (form-action), a page may.
+        # The policy form-action forbids that a form redirects to another server, so a page sends the browser on.
         response = self.renderer.redirect(PATH) if elsewhere is None else self.renderer.again(elsewhere)
         self._sessions.end(request, response)
         audit.session(request, await _name(self.authorisation, session), "logout")
         return response
 
     def refuse(self, request: web.BaseRequest, known: bool) -> web.StreamResponse | None:  # noqa: FBT001 a callback's
-        """The answer to a browser whose user is not known, or may not see the page; None for other programs."""
+        """Return the response to a browser whose user is unknown or may not see the page; None for other clients."""
         if "text/html" not in request.headers.get("Accept", ""):
             return None
         if known:
@@ -113,14 +114,9 @@ class LoginPage:
     def form(
         self, request: web.BaseRequest, sessions: Sessions, target: str, error: str | None, status: HTTPStatus
     ) -> web.Response:
-        """The form, with a proof that only the browser can send back to which it is sent.
+        """Return the login form. Only the browser that received it can send it back.
 
-        Args:
-            request: that it answers.
-            sessions: of the daemon.
-            target: the path to go on to.
-            error: the name of a text that says why there is no session.
-            status: of the answer.
+        ``target`` is the path to redirect to after the login, ``error`` the key of the text that says why it failed.
         """
         name = _nonce_name(sessions, request)
         nonce = request.cookies.get(name) or secrets.token_urlsafe(16)
@@ -137,7 +133,7 @@ class LoginPage:
 
 
 async def _name(authorisation: Authorisation, session: Session) -> str | None:
-    """The name of a session's owner; None if nobody knows them any more."""
+    """Return the name of a session's owner; None if no authenticator recognises them any more."""
     try:
         return (await authorisation.recognise(session.credentials, session.authenticator)).name
     except AccessRefused:
@@ -149,14 +145,140 @@ def _nonce_name(sessions: Sessions, request: web.BaseRequest) -> str:
 
 
 def asked_target(request: web.BaseRequest) -> str:
-    """The path to go on to after the login, as the request names it."""
+    """Return the path that the request wants to be redirected to after the login."""
     given = parse_qs(read_target(request.raw_path).query, max_num_fields=20)
     return local_target(given.get("next", [""])[0])
 
 
 def local_target(text: str) -> str:
-    """The path to go on to, if it is one of this server's; otherwise the overview."""
+    """Return the path if it belongs to this server, else that of the overview: no open redirect."""
     parts = urlsplit(text[:_LONGEST_TARGET])
     plain = text.isascii() and text.isprintable() and "\\" not in text
     is_local = plain and not parts.scheme and not parts.netloc and text.startswith("/") and not text.startswith("//")
     return text if is_local and len(text) <= _LONGEST_TARGET else "/"
+
+
+log: Final = logging.getLogger(__name__)
+
+ROUTE: Final = f"{PATH}/{{authenticator}}"
+CALLBACK: Final = f"{ROUTE}/callback"
+
+_PATIENCE: Final = timedelta(minutes=10)
+_MOST_FIELDS: Final = 50
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    """A login that a browser has begun, sealed in a cookie until the browser returns.
+
+    Args:
+        authenticator: the authenticator's name.
+        target: the path to redirect to afterwards.
+        kept: the authenticator's secrets.
+    """
+
+    authenticator: str
+    target: str
+    kept: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The authenticator that a request is about."""
+
+    name: str
+    authorisation: Authorisation
+    sessions: Sessions
+    issuer: Login
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerPages:
+    """Begins and finishes logins at issuers.
+
+    Args:
+        authorisation: the authenticators; None if none is configured.
+        login: the page with the form; it also says why a login failed.
+    """
+
+    authorisation: Authorisation | None
+    login: LoginPage
+
+    async def begin(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Redirect the browser to the issuer."""
+        chosen, target = self._chosen(request), asked_target(request)
+        try:
+            start = await chosen.issuer.start(self._callback(request, chosen.name))
+        except LoginUnavailable as error:
+            return self._away(request, chosen, target, error)
+        headers = {"Location": start.url, "Cache-Control": "no-store"}
+        response = web.Response(status=HTTPStatus.SEE_OTHER, headers=headers)
+        sealed = chosen.sessions.seal(msgspec.json.encode(_Begun(chosen.name, target, dict(start.kept))))
+        # Lax: the browser returns from another site's page; it would withhold a Strict cookie.
+        name = _cookie(chosen.sessions, request)
+        chosen.sessions.set_cookie(request, response, name, sealed, _PATIENCE, samesite="Lax")
+        return response
+
+    async def come_back(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Begin a session if the issuer vouches for the user."""
+        chosen = self._chosen(request)
+        begun = _begun(request, chosen)
+        target = "/" if begun is None else begun.target
+        try:
+            response = await self._finished(request, chosen, begun)
+        except AccessRefused as error:
+            audit.refused(request, None, str(error))
+            response = self.login.form(request, chosen.sessions, target, "login.failed", HTTPStatus.FORBIDDEN)
+        except LoginUnavailable as error:
+            response = self._away(request, chosen, target, error)
+        except TokenTooLong as error:
+            log.warning("a login at %s is refused: %s", chosen.name, error)
+            response = self.login.form(request, chosen.sessions, target, "login.too_long", HTTPStatus.FORBIDDEN)
+        response.del_cookie(_cookie(chosen.sessions, request), path=chosen.sessions.root)
+        return response
+
+    async def _finished(self, request: web.BaseRequest, chosen: _Chosen, begun: _Begun | None) -> web.Response:
+        if begun is None:
+            raise AccessRefused(f"no login at {chosen.name} was begun in this browser, or too long ago")
+        claims = await chosen.issuer.finish(self._callback(request, chosen.name), begun.kept, _answer(request))
+        session = new_session(authenticator=chosen.name, claims=claims)
+        principal = await chosen.authorisation.recognise(session.credentials, chosen.name)
+        response = self.login.renderer.again(self.login.renderer.path(begun.target))
+        chosen.sessions.begin(request, response, session)
+        audit.session(request, principal.name, "login")
+        return response
+
+    def _chosen(self, request: web.BaseRequest) -> _Chosen:
+        name = read_target(request.raw_path).segment(1)
+        authorisation = self.authorisation
+        issuer = None if authorisation is None else authorisation.logins.get(name)
+        if issuer is None or authorisation is None or authorisation.sessions is None:
+            raise Refused(HTTPStatus.NOT_FOUND, self.login.renderer.text("login.unknown"))
+        return _Chosen(name, authorisation, authorisation.sessions, issuer)
+
+    def _away(self, request: web.BaseRequest, chosen: _Chosen, target: str, error: LoginUnavailable) -> web.Response:
+        log.warning("nobody can log in at %s: %s", chosen.name, error)
+        return self.login.form(request, chosen.sessions, target, "login.away", HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def _callback(self, request: web.BaseRequest, name: str) -> str:
+        return self.login.renderer.url(request, f"{PATH}/{name}/callback")
+
+
+def _begun(request: web.BaseRequest, chosen: _Chosen) -> _Begun | None:
+    """Return the login that the browser has begun at this authenticator; None if there is none or it is too old."""
+    opened = chosen.sessions.open(request.cookies.get(_cookie(chosen.sessions, request), ""), _PATIENCE)
+    try:
+        begun = None if opened is None else msgspec.json.decode(opened, type=_Begun)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return begun if begun is not None and begun.authenticator == chosen.name else None
+
+
+def _cookie(sessions: Sessions, request: web.BaseRequest) -> str:
+    return f"{sessions.name(request)}_login"
+
+
+def _answer(request: web.BaseRequest) -> Mapping[str, str]:
+    try:
+        return dict(parse_qsl(read_target(request.raw_path).query, max_num_fields=_MOST_FIELDS))
+    except ValueError as error:
+        raise AccessRefused("the issuer's answer has too many parameters") from error

@@ -1,4 +1,4 @@
-"""The pages ``/manual`` and ``/manual/TOPIC``: the manual, as the terminal shows it."""
+"""The pages ``/manual`` and ``/manual/TOPIC``: the same manual as on the terminal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,13 +23,11 @@ PATH: Final = "/manual"
 
 @dataclass(frozen=True, slots=True)
 class ManualPages:
-    """The topics of the manual, each made of its Markdown once.
+    """Shows the manual; each topic is rendered from its Markdown once.
 
     Args:
-        renderer: makes pages.
-        visitors: knows who sees what.
-        made: HTML of the topics that somebody has read.
-        alone: lets one topic be made at a time: references import every command and every kind.
+        made: the HTML of the topics that were read so far.
+        alone: limits rendering to one topic at a time, because references import every command and every kind.
     """
 
     renderer: Renderer
@@ -38,12 +36,12 @@ class ManualPages:
     alone: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
     async def contents(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The chapters and their topics."""
+        """Show the chapters and their topics."""
         values = {"title": self.renderer.text("manual.title"), "chapters": _chapters(topics()), "here": INDEX}
         return self.renderer.answer("manual.html", values, self.visitors.navigation(request, PATH))
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """A topic."""
+        """Show a topic."""
         name = read_target(request.raw_path).segment(1)
         topic = topics().get(name)
         if topic is None:
@@ -55,7 +53,7 @@ class ManualPages:
     async def _make(self, name: str) -> str:
         try:
             text = await to_thread.run_sync(partial(text_of, name), limiter=self.alone)
-        except AuditordError as error:  # a hook module that is disabled since it is broken
+        except AuditordError as error:  # a hook module was disabled because it is broken
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
         self.made[name] = await to_thread.run_sync(partial(as_html, text, self._address), limiter=self.alone)
         return self.made[name]
@@ -65,7 +63,7 @@ class ManualPages:
 
 
 def _chapters(known: Mapping[str, Topic]) -> Sequence[tuple[str, Sequence[Topic]]]:
-    """The chapters in their order; one may come twice in the list, since references follow all else."""
+    """Return the chapters in order. A chapter may appear twice in ``known``, where references come last."""
     order = list(dict.fromkeys(topic.chapter for topic in known.values()))
     listed = sorted(known.values(), key=lambda topic: order.index(topic.chapter))
     return [(chapter, list(found)) for chapter, found in groupby(listed, key=lambda topic: topic.chapter)]

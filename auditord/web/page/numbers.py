@@ -20,12 +20,9 @@ _AGES: Final = (
 
 
 def shown(figure: Figure, unit: str = "", like: Figure | None = None) -> str:
-    """A figure with as many digits as a glance takes in, or as one that it is compared with.
+    """Return a figure with few digits; without a unit it is a count.
 
-    Args:
-        figure: to be shown.
-        unit: of it; one without is a count.
-        like: the largest of a table, all figures of which have as many digits.
+    ``like`` is the largest figure of a table. All figures of the table get as many digits as it does.
     """
     if (value := figure.value) is None:
         return NOTHING
@@ -35,19 +32,19 @@ def shown(figure: Figure, unit: str = "", like: Figure | None = None) -> str:
 
 
 def with_unit(value: str, unit: str) -> str:
-    """A figure that is shown with its unit, if it has one and there is a value."""
+    """Return a shown figure with its unit, if it has a unit and a value."""
     return f"{value} {unit}" if unit and value != NOTHING else value
 
 
 def digits_of(value: Fraction, unit: str) -> int:
-    """The digits behind the point that a value of this size is shown with."""
+    """Return the number of decimals for a value of this size."""
     if not unit or abs(value) >= _WITHOUT_DIGITS or not value:
         return 0
     return 1 if abs(value) >= 1 else 3
 
 
 def signed(change: Fraction | None) -> str | None:
-    """A change in whole percent with its sign, or how many times as much it is; None if there is none to tell."""
+    """Return a change as a whole percentage with its sign, or as a factor if large; None for None."""
     if change is None:
         return None
     if change >= _MANY_TIMES:
@@ -58,12 +55,12 @@ def signed(change: Fraction | None) -> str | None:
 
 
 def percent(value: Fraction | None) -> str:
-    """A share with one digit."""
+    """Return a percentage with one decimal, without its sign."""
     return NOTHING if value is None else text(value, 1)
 
 
 def compact(value: float) -> str:
-    """A number in a few characters, for axes: 12.5 k."""
+    """Return a number in few characters, for axes: 12.5 k."""
     exact = Fraction(value).limit_denominator(10**6)
     for size, letter in _STEPS:
         if abs(exact) >= size:
@@ -72,7 +69,7 @@ def compact(value: float) -> str:
 
 
 def begin_of_bin(begin: date, unit: CalendarUnit) -> str:
-    """A bin on an axis: 3 Nov, 2026-W45, Nov 2026, 2026 Q4 or 2026."""
+    """Return the name of a bin on an axis: 3 Nov, 2026-W45, Nov 2026, 2026 Q4 or 2026."""
     match unit:
         case CalendarUnit.DAY:
             return f"{begin.day} {begin:%b}"
@@ -88,7 +85,7 @@ def begin_of_bin(begin: date, unit: CalendarUnit) -> str:
 
 
 def ago(moment: datetime | None, now: datetime, past: str = "{distance} ago", future: str = "in {distance}") -> str:
-    """An instant in relation to the present: 5 min ago, in 3 h."""
+    """Return an instant relative to the present: 5 min ago, in 3 h."""
     if moment is None:
         return NOTHING
     distance = now - moment
@@ -100,12 +97,12 @@ def ago(moment: datetime | None, now: datetime, past: str = "{distance} ago", fu
 
 
 def instant(moment: datetime | None, zone: tzinfo = UTC) -> str:
-    """An instant to the second, in a time zone."""
+    """Return an instant to the second, in a time zone."""
     return NOTHING if moment is None else f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S}"
 
 
 def duration(seconds: int | None) -> str:
-    """A length of time: 3 d 04:05:06."""
+    """Return a length of time: 3 d 04:05:06."""
     if seconds is None:
         return NOTHING
     days, rest = divmod(abs(seconds), 86_400)

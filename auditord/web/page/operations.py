@@ -1,12 +1,20 @@
-"""The page ``/operations``: whether accounting is healthy."""
+"""The page ``/operations``: whether accounting is healthy; and what operators can do about it.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+Operators can run an instance and retry or discard quarantined entries. Each action is confirmed first. A run continues
+in the background, even if the operator leaves the page.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qs, quote
 
 from aiohttp import web
 
+from auditord.actions import Actions, RunRequest, Section
 from auditord.audit.site_reports import Reporter, SiteReports
 from auditord.errors import StoreUnavailable
 from auditord.reporting.periods import PERIODS
@@ -17,8 +25,10 @@ from auditord.web.api.status import StatusHandlers
 from auditord.web.page.figures import Figures
 from auditord.web.page.jobs import job_link
 from auditord.web.page.rendering import Renderer
-from auditord.web.page.visitors import Visitors
-from auditord.web.requests import holder, principal_of
+from auditord.web.page.visitors import Forms, Visitors
+from auditord.web.problems import Refused
+from auditord.web.requests import holder, principal_name, principal_of, read_target
+from auditord_hookspecs import AuditordError, Batch, Produced, RunReport
 from auditord_hookspecs.aggregates import AggregateQuery, Group, MetaValue
 from auditord_hookspecs.query import (
     AllOf,
@@ -34,7 +44,7 @@ from auditord_hookspecs.wire import parse_time
 PATH: Final = "/operations"
 
 _LOOKED_BACK: Final = "7-days"
-"""For implausible CPU times: no sum has them, so every record of the period is looked at."""
+"""The period in which implausible CPU times are counted. No roll-up has them, so the query reads every record."""
 _RECENT: Final = timedelta(days=30)
 _LATE: Final = timedelta(days=1)
 _NEWEST: Final = 10
@@ -43,16 +53,10 @@ _CLOCK_OFF: Final = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class OperationsPage:
-    """The page of the daemon's state.
+    """The page ``/operations``.
 
     Args:
-        figures: of sites.
-        renderer: makes pages.
-        visitors: knows who sees what.
-        status: of the daemon.
-        spool: has the quarantine.
-        site_reports: of daemons that forward their records here.
-        store: has the differences.
+        site_reports: the reports of daemons that forward their records here.
     """
 
     figures: Figures
@@ -64,7 +68,7 @@ class OperationsPage:
     store: RecordStore
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The page."""
+        """Show the page."""
         health, instances = await self.status.health_report(), await self.status.instance_states()
         open_records = AggregateQuery(IsOpen(), as_of=self.figures.now())
         values = {
@@ -92,8 +96,8 @@ class OperationsPage:
 
     async def _sites(
         self, request: web.BaseRequest, gaps: Mapping[str, str]
-    ) -> list[dict[str, Any]]:  # Any: shown by the template
-        """The sites with records of the last days, and their last record."""
+    ) -> list[dict[str, Any]]:  # Any: read by the template
+        """Return the rows of :func:`site_rows` for the last 30 days."""
         now = self.figures.now()
         recent = AllOf((TimeCompares(TimeField.STOP, Comparison.GTE, now - _RECENT),))
         query = AggregateQuery(recent, (MetaValue(self.figures.keys.site),))
@@ -105,9 +109,9 @@ class OperationsPage:
         async with self.figures.places.summed(holder(request), aggregate, query) as found:
             return found.groups
 
-    async def _differing(self, request: web.BaseRequest) -> Sequence[dict[str, Any]]:  # Any: see above
-        """The newest differences, for those who see them on the pages of records."""
-        found: list[dict[str, Any]] = []  # Any: see above
+    async def _differing(self, request: web.BaseRequest) -> Sequence[dict[str, Any]]:  # Any: read by the template
+        """Return the newest differences; none without authenticators, as on the pages of records."""
+        found: list[dict[str, Any]] = []  # Any: read by the template
         if principal_of(request) is None:
             return found
         async with self.store.differences() as newest:
@@ -120,19 +124,16 @@ class OperationsPage:
     async def _reasons(self) -> Sequence[QuarantineReason]:
         try:
             return await self.spool.quarantine_reasons()
-        except StoreUnavailable:  # health says so
+        except StoreUnavailable:  # the health on the page reports it
             return ()
 
 
 def site_rows(
     groups: Sequence[Group], gaps: Mapping[str, datetime], now: datetime
-) -> list[dict[str, Any]]:  # Any: shown by the template
-    """The sites with records of the last days, then those that have been silent for longer.
+) -> list[dict[str, Any]]:  # Any: read by the template
+    """Return the sites with recent records (``groups``), then those that have been silent for longer.
 
-    Args:
-        groups: by site.
-        gaps: sites that report nothing for longer than usual, with the end of their last record.
-        now: the present instant.
+    ``gaps`` are the sites that have been silent for longer than usual, with the end of their last record.
     """
     rows: list[dict[str, Any]] = [
         {
@@ -148,7 +149,7 @@ def site_rows(
     return [*rows, *({"site": site, "records": 0, "last": last, "state": "gap"} for site, last in silent)]
 
 
-def _reporter(reporter: Reporter) -> dict[str, Any]:  # Any: see above
+def _reporter(reporter: Reporter) -> dict[str, Any]:  # Any: read by the template
     offset = reporter.clock_offset
     return {
         "name": reporter.name,
@@ -163,7 +164,7 @@ def _reporter(reporter: Reporter) -> dict[str, Any]:  # Any: see above
     }
 
 
-def _instance(instance: Instance) -> dict[str, Any]:  # Any: see above
+def _instance(instance: Instance) -> dict[str, Any]:  # Any: read by the template
     last = next(iter(instance.last_runs), None)
     state = (
         "off" if not instance.enabled else "failing" if instance.last_error else "running" if instance.running else "ok"
@@ -186,3 +187,232 @@ def _instance(instance: Instance) -> dict[str, Any]:  # Any: see above
 
 def _time(text: str | None) -> datetime | None:
     return None if text is None else parse_time(text)
+
+
+log: Final = logging.getLogger(__name__)
+
+_KEPT: Final = 50
+_MOST_LINES: Final = 1_000
+
+StartSoon: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, None]]], object]  # Any: of a coroutine's type
+"""Runs a coroutine function in the background until it ends or the daemon stops."""
+
+
+@dataclass
+class BackgroundRun:
+    """A run that an operator started on the page; it observes its own progress.
+
+    Args:
+        number: its number, counted by this process.
+        by: the name of the operator.
+        lines: the first lines of its output.
+        records: how many records a dry run would have kept.
+        fraction: the fraction of the run that is done.
+        report: the result, once the run has ended.
+        error: why the run could not be made.
+    """
+
+    number: int
+    request: RunRequest
+    by: str
+    lines: list[str] = field(default_factory=list[str])
+    records: int = 0
+    fraction: float = 0.0
+    report: RunReport | None = None
+    error: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """True once the run has ended."""
+        return self.report is not None or self.error is not None
+
+    def progressed(self, fraction: float) -> None:
+        """Store the progress."""
+        self.fraction = fraction
+
+    async def shown(self, batch: Batch) -> None:
+        """Note a batch of a dry run: the ids of its records and the jobs that would be quarantined."""
+        self.records += len(batch.records)
+        for item in batch.records:
+            self.said((item.record if isinstance(item, Produced) else item).record_id)
+        for job in batch.quarantined:
+            self.said(f"{job.source_id}: {job.reason}")
+
+    def said(self, line: str) -> None:
+        """Append a line of output, up to the limit."""
+        if len(self.lines) < _MOST_LINES:
+            self.lines.append(line)
+
+    def printed(self, text: str) -> None:
+        """Append each line of a text."""
+        for line in text.splitlines():
+            self.said(line)
+
+
+class BackgroundRuns:
+    """Starts runs in the background and remembers the latest ones.
+
+    Args:
+        start_soon: runs a coroutine function in the background.
+    """
+
+    def __init__(self, actions: Actions, start_soon: StartSoon) -> None:
+        self._actions = actions
+        self._start_soon = start_soon
+        self._runs: dict[int, BackgroundRun] = {}
+        self._last = 0
+
+    def get(self, number: int) -> BackgroundRun | None:
+        """Return a run by its number; None if it is forgotten."""
+        return self._runs.get(number)
+
+    def start(self, request: RunRequest, by: str) -> BackgroundRun:
+        """Start a run; forget the oldest ended runs beyond the limit."""
+        self._last += 1
+        run = self._runs[self._last] = BackgroundRun(self._last, request, by)
+        for number in [each.number for each in self._runs.values() if each.is_over][:-_KEPT]:
+            del self._runs[number]
+
+        async def go() -> None:
+            try:
+                run.report = await self._actions.run(request, run)
+            except AuditordError as error:
+                run.error = str(error)
+            except Exception:  # the error boundary of a background task
+                log.exception("a run of %s, which %s asked for, failed", request.instance, by)
+                run.error = "the run failed; the log says why"
+
+        self._start_soon(go)
+        return run
+
+
+INSTANCE_ACT: Final = f"{PATH}/instances/{{instance}}/{{act}}"
+RUN: Final = f"{PATH}/runs/{{number}}"
+QUARANTINE: Final = f"{PATH}/quarantine"
+QUARANTINE_ACT: Final = f"{QUARANTINE}/{{act}}"
+
+_RUNS: Final = ("run", "dry-run")
+_CHANCES: Final = ("retry", "discard")
+_LISTED: Final = 100
+_AT_ONCE: Final = 1_000
+_REFRESH_SECONDS: Final = "2"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingPages:
+    """Lets operators run instances and handle the quarantine."""
+
+    runs: BackgroundRuns
+    actions: Actions
+    spool: Spool
+    status: StatusHandlers
+    renderer: Renderer
+    visitors: Visitors
+    forms: Forms
+
+    async def confirm_run(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Show what a run would do, above its button."""
+        name, act, section = await self._chosen(request)
+        self.forms.require()
+        values = {
+            "title": self.renderer.text(f"act.{act}", name=name),
+            "text": self.renderer.text(f"act.{act}.{section}"),
+            "button": self.renderer.text(f"act.{act}.button"),
+            "action": f"{PATH}/instances/{name}/{act}",
+            "back": PATH,
+        }
+        return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
+
+    async def run(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Start a run and redirect to its page."""
+        await self.forms.read(request)
+        name, act, section = await self._chosen(request)
+        run = self.runs.start(
+            RunRequest(name, dry_run=act == "dry-run", section=section), principal_name(request) or ""
+        )
+        return self.renderer.redirect(f"{PATH}/runs/{run.number}")
+
+    async def show_run(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Show a run and its output. Until the run has ended, the browser reloads the page."""
+        text = read_target(request.raw_path).segment(-1)
+        run = self.runs.get(int(text)) if text.isascii() and text.isdigit() and len(text) <= 9 else None  # noqa: PLR2004
+        if run is None:
+            raise Refused(HTTPStatus.NOT_FOUND, self.renderer.text("run.forgotten"))
+        response = self.renderer.answer("run.html", {"run": run}, self.visitors.navigation(request, PATH))
+        if not run.is_over:
+            response.headers["Refresh"] = _REFRESH_SECONDS
+        return response
+
+    async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
+        """List the quarantine, oldest entries first, without the raw input, which may contain personal data."""
+        given = parse_qs(read_target(request.raw_path).query, max_num_fields=20)
+        task, after = given.get("task", [None])[0], given.get("after", ["0"])[0]
+        if not (after.isascii() and after.isdigit() and len(after) <= 18):  # noqa: PLR2004 fits 63 bits
+            raise Refused(HTTPStatus.BAD_REQUEST, "'after' is the number of an entry")
+        found = await self.spool.quarantine_summaries(task, after=int(after), limit=_LISTED + 1)
+        shown = found[:_LISTED]
+        query = "" if task is None else f"task={quote(task, safe='')}&"
+        values = {
+            "entries": shown,
+            "task": task,
+            "next": f"{QUARANTINE}?{query}after={shown[-1].quarantine_id}" if len(found) > _LISTED else None,
+            "may_act": self.forms.sessions is not None,
+        }
+        return self.renderer.answer("quarantine.html", values, self.visitors.navigation(request, PATH))
+
+    async def confirm_chance(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Show what a retry or a discard would do to how many entries, above its button."""
+        act = self._chance(request)
+        self.forms.require()
+        given = parse_qs(read_target(request.raw_path).query, max_num_fields=_AT_ONCE)
+        if "task" in given:
+            every = await self.spool.quarantine_summaries(given["task"][0], limit=_AT_ONCE)
+            ids: Sequence[int] = [entry.quarantine_id for entry in every]
+        else:
+            ids = _numbers(given.get("id", []))
+        if not ids:
+            raise Refused(HTTPStatus.BAD_REQUEST, self.renderer.text("quarantine.none"))
+        values = {
+            "title": self.renderer.text(f"act.{act}", count=f"{len(ids):,}"),
+            "text": self.renderer.text(f"act.{act}.explained"),
+            "button": self.renderer.text(f"act.{act}.button"),
+            "action": f"{QUARANTINE}/{act}",
+            "back": QUARANTINE,
+            "fields": {"ids": ",".join(map(str, ids))},
+        }
+        return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
+
+    async def give_chance(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Retry or discard entries, and show the outcome."""
+        fields, act = await self.forms.read(request), self._chance(request)
+        ids = _numbers(fields.get("ids", "").split(","))
+        listed: list[str] = []
+        if act == "retry":
+            retried = await self.actions.retry(ids)
+            text = self.renderer.text("act.retried", queued=retried.queued, settled=retried.settled)
+            listed = [f"{number}: {reason}" for number, reason in retried.failed.items()]
+        else:
+            text = self.renderer.text("act.discarded", count=await self.actions.discard(ids))
+        values = {"title": self.renderer.text("act.done"), "text": text, "listed": listed, "back": QUARANTINE}
+        return self.renderer.answer("confirm.html", values, self.visitors.navigation(request, PATH))
+
+    async def _chosen(self, request: web.BaseRequest) -> tuple[str, str, Section]:
+        target = read_target(request.raw_path)
+        name, act = target.segment(2), target.segment(3)
+        for instance in await self.status.instance_states():
+            section = instance.section
+            if instance.name == name and instance.enabled and act in _RUNS and section in {"collectors", "plugins"}:
+                return name, act, "collectors" if section == "collectors" else "plugins"
+        raise Refused(HTTPStatus.NOT_FOUND, self.renderer.text("act.unknown"))
+
+    def _chance(self, request: web.BaseRequest) -> str:
+        act = read_target(request.raw_path).segment(-1)
+        if act not in _CHANCES:
+            raise Refused(HTTPStatus.NOT_FOUND, self.renderer.text("act.unknown"))
+        return act
+
+
+def _numbers(texts: Sequence[str]) -> list[int]:
+    if not all(text.isascii() and text.isdigit() and len(text) <= 18 for text in texts):  # noqa: PLR2004 fits 63 bits
+        raise Refused(HTTPStatus.BAD_REQUEST, "entries of the quarantine have numbers")
+    return [int(text) for text in texts][:_AT_ONCE]

@@ -1,7 +1,11 @@
-"""The page ``/``: the month so far beside the last one, the largest groups and users, and the daemon's health."""
+"""The pages ``/`` and ``/my``: the overview of the site, and that of the visitor's own jobs.
+
+``/`` compares this month with the last one and shows the largest groups and users and the daemon's health. ``/my``
+shows how well the visitor's jobs used what they requested.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from fractions import Fraction
 from functools import partial
@@ -10,20 +14,22 @@ from typing import Any, Final
 from aiohttp import web
 
 from auditord.reporting import MEASURES, Figure, Question, Report
+from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK
 from auditord.reporting.periods import PERIODS, month_of
 from auditord.reporting.report import Cell, has_implausible, zero
 from auditord.web.api.status import StatusHandlers
-from auditord.web.page.charts import Axis, bars
-from auditord.web.page.drawing import Picture
-from auditord.web.page.figures import Figures, change
-from auditord.web.page.numbers import begin_of_bin, percent, shown, signed
-from auditord.web.page.query_string import View
+from auditord.web.page.charts import Axis, Picture, bars
+from auditord.web.page.figures import Charts, Figures, change, compared, partial_places
+from auditord.web.page.jobs import job_row
+from auditord.web.page.numbers import NOTHING, begin_of_bin, percent, shown, signed
+from auditord.web.page.query_string import View, read_view
 from auditord.web.page.rendering import Renderer
-from auditord.web.page.usage_charts import Charts
 from auditord.web.page.visitors import Visitors, may
-from auditord_hookspecs import Permission
-from auditord_hookspecs.aggregates import CalendarUnit
-from auditord_hookspecs.query import Window
+from auditord.web.requests import holder, principal_of, read_target
+from auditord_hookspecs import Permission, Record
+from auditord_hookspecs.aggregates import CalendarUnit, amount_of
+from auditord_hookspecs.query import Condition, Order, RecordQuery, SortField, Window
+from auditord_hookspecs.wire import decode_record
 
 PATH: Final = "/"
 
@@ -33,15 +39,7 @@ _TOP: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class OverviewPage:
-    """The first page.
-
-    Args:
-        figures: answers questions.
-        renderer: makes pages.
-        visitors: knows who sees what.
-        status: of the daemon.
-        charts: draws reports.
-    """
+    """The page ``/``."""
 
     figures: Figures
     renderer: Renderer
@@ -50,7 +48,7 @@ class OverviewPage:
     charts: Charts
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The page."""
+        """Show the page."""
         now = self.figures.now()
         this, last, recent = month_of(now), month_of(now, 1), PERIODS["30-days"](now)
         ask = partial(self._ask, request)
@@ -98,7 +96,7 @@ class OverviewPage:
         question = Question(measures, by, unit, window, keys=keys, zone=self.figures.zone, labels=labels)
         return await self.figures.report(request, question)
 
-    def _efficiency(self, report: Report, this: date, last: date) -> dict[str, Any]:  # Any: shown
+    def _efficiency(self, report: Report, this: date, last: date) -> dict[str, Any]:  # Any: read by the template
         measure, note = report.question.measures[0], self.renderer.text("overview.known")
         value, before = (shown(_ratio(report.totals.get(month)), measure.unit) for month in (this, last))
         shared = {"last": before, "change": None, "note": note}
@@ -111,11 +109,13 @@ class OverviewPage:
         return bars(self.renderer.text("overview.chart"), axis_of_days, self.charts.series(report, View(), bins))
 
 
-def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> list[dict[str, Any]]:  # Any: shown
+def _cards(
+    report: Report, this: Window, last: Window, elapsed: timedelta
+) -> list[dict[str, Any]]:  # Any: read by the template
     present = _within(report, this.start.date(), this.stop.date())
     whole = _within(report, last.start.date(), last.stop.date())
     as_far = _within(report, last.start.date(), min(last.start.date() + elapsed + timedelta(days=1), last.stop.date()))
-    cards: list[dict[str, Any]] = []  # Any: see above
+    cards: list[dict[str, Any]] = []  # Any: read by the template
     for at, measure in enumerate(report.question.measures):
         if measure.name == "gpu-hours" and not (present[at].value or whole[at].value):
             continue
@@ -142,7 +142,7 @@ def _within(report: Report, first: date, end: date) -> Cell:
 
 
 def _top(report: Report, efficiency: Mapping[str | None, Cell | None] | None) -> list[dict[str, str | None]]:
-    """The largest rows, with their efficiencies if these are known."""
+    """Return the largest rows, with their efficiencies unless ``efficiency`` is None."""
     total, found = report.total[0].value, list[dict[str, str | None]]()
     for row in report.rows[:_TOP]:
         if value := row.total[0].value:
@@ -159,5 +159,107 @@ def _top(report: Report, efficiency: Mapping[str | None, Cell | None] | None) ->
 
 
 def _ratio(cell: Cell | None) -> Figure:
-    """The figure of a cell; that of nothing where there is none."""
+    """Return the figure of a cell; without a cell, a figure without a value."""
     return Figure(base=Fraction(0)) if cell is None else cell[0]
+
+
+MY_PATH: Final = "/my"
+
+LOOKED_AT: Final = 500
+"""How many of the latest jobs are searched for those with the most unused core hours."""
+
+_SHOWN: Final = ("core-hours", "jobs", "cpu-efficiency", "idle-core-hours")
+_WORST: Final = 10
+_HOUR: Final = 3_600
+
+
+@dataclass(frozen=True, slots=True)
+class MyPage:
+    """The page ``/my``."""
+
+    figures: Figures
+    renderer: Renderer
+    visitors: Visitors
+    charts: Charts
+
+    async def show(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Show the page; without a user name, say why it is empty."""
+        principal, navigation = principal_of(request), self.visitors.navigation(request, MY_PATH)
+        asked = read_view(read_target(request.raw_path).query)
+        if principal is None or principal.user is None:
+            return self.renderer.answer("my.html", {"user": None, "known": principal is not None}, navigation)
+        view = View({**asked.given, "user": principal.user}, asked.labels)
+        question = replace(
+            view.question(self.figures.now(view.zone), self.figures.keys),
+            by=None,
+            measures=tuple(MEASURES[name] for name in _SHOWN),
+        )
+        report = await self.figures.report(request, question)
+        former = await self.figures.former(request, question)
+        records = await self._latest(request, question.where())
+        values = {
+            "user": principal.user,
+            "view": view,
+            "periods": PERIODS,
+            "cards": self._cards(report, former),
+            "chart": self._chart(report, view),
+            "worst": self._worst(records),
+            "looked_at": LOOKED_AT,
+            "many": len(records) == LOOKED_AT,
+        }
+        return self.renderer.answer("my.html", values, navigation)
+
+    async def _latest(self, request: web.BaseRequest, where: Condition) -> Sequence[Record]:
+        query = RecordQuery(where, Order(SortField.STOP, descending=True), LOOKED_AT)
+        places = self.figures.places
+        async with places.one(holder(request)), self.figures.records(request).stream(query) as pages:
+            documents = [document async for page in pages for document in page]
+        return await places.run(lambda: list(map(decode_record, documents)))
+
+    def _chart(self, report: Report, view: View) -> Picture | None:
+        unit = report.question.bin
+        if unit is None:
+            return None
+        bins = self.figures.axis(report)
+        labels, unit_of_values = [begin_of_bin(begin, unit) for begin in bins], report.question.measures[0].unit
+        axis_of_time = Axis(labels, unit=unit_of_values, partial=partial_places(report, bins))
+        return bars(self.renderer.text("my.chart"), axis_of_time, self.charts.series(report, view, bins))
+
+    def _cards(
+        self, report: Report, former: Sequence[tuple[str, Report]]
+    ) -> list[dict[str, Any]]:  # Any: read by the template
+        return [
+            {
+                "measure": measure.name,
+                "unit": measure.unit,
+                "value": shown(report.total[at], measure.unit),
+                "compared": compared(report, former, self.renderer.text, at),
+            }
+            for at, measure in enumerate(report.question.measures)
+        ]
+
+    def _worst(self, records: Sequence[Record]) -> list[dict[str, Any]]:  # Any: read by the template
+        """Return the jobs with the most unused core hours."""
+        found = [(idle, record) for record in records if (idle := _idle(record)) is not None and idle > 0]
+        found.sort(key=lambda each: each[0], reverse=True)
+        return [
+            {**job_row(record, self.figures.keys), "idle": shown(Figure(idle), "core h"), "memory": _memory(record)}
+            for idle, record in found[:_WORST]
+        ]
+
+
+def _idle(record: Record) -> Fraction | None:
+    """Return the core hours that a job had and did not use; None if its CPU time is unknown."""
+    cores, used = amount_of(record, CORES), amount_of(record, CPU_TIME)
+    if cores is None or used is None or record.runtime is None:
+        return None
+    return Fraction(cores * record.runtime - used, _HOUR)
+
+
+def _memory(record: Record) -> str:
+    """Return the peak of a job's memory and the memory that it requested, in GiB."""
+    asked, peak = amount_of(record, MEMORY), amount_of(record, PEAK)
+    if asked is None or peak is None:
+        return NOTHING
+    used = Figure(Fraction(peak, 1 << 30))
+    return f"{shown(used, 'GiB')} / {shown(Figure(Fraction(asked, MIB_PER_GIB)), 'GiB')}"

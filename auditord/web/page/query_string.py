@@ -1,19 +1,27 @@
-"""The query string of the page: measure, group, period and filters, so that every view is its URL."""
+"""The query strings of the page: every view of usage and every list of records has a URL.
 
-from collections.abc import Mapping, Sequence
+A view has a measure, a group, a period and filters. A list of records has the filters and the order of the API, which
+the API's parser reads. Its form has three kinds of fields: parameters of the API, such as ``runtime[gte]``; one more
+filter by a label (``label_key``, ``label_is``, ``label_value``) or by a component; and ``filters`` for everything else.
+:func:`tidied` turns what the form sends into the query string of the list.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, quote, quote_plus, unquote_plus, urlencode
 
 from auditord.reporting import MEASURES, LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS, checked_day
 from auditord.web.api.lake_source import SOURCE, SOURCES
-from auditord.web.record_query import InvalidQuery
+from auditord.web.api.listing import FILTERS as API_FILTERS
+from auditord.web.api.listing import Listing, read_listing
+from auditord.web.record_query import InvalidQuery, parse_query_string
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.aggregates import CalendarUnit
-from auditord_hookspecs.query import Window
+from auditord_hookspecs.query import Comparison, SortField, Window
 from auditord_hookspecs.records import check_name
 from auditord_hookspecs.zones import zone_name, zone_named
 
@@ -32,9 +40,9 @@ _AUTOMATIC: Final = {
     CalendarUnit.WEEK: timedelta(days=200),
     CalendarUnit.MONTH: timedelta(days=40 * 366),
 }
-"""The longest period that is shown by each unit unless another one is asked for; longer ones are shown by year."""
+"""The longest period for which each unit is chosen automatically; longer periods are shown by year."""
 LABEL: Final = "label"
-"""The parameter of a label that records must have, ``key=value``."""
+"""The parameter for a label that records must have, ``key=value``."""
 
 _KNOWN: Final = frozenset(
     {"measure", "by", "bin", "period", "from", "to", "score", "top", "chart", "timezone", SOURCE, LABEL, *FILTERS}
@@ -49,15 +57,15 @@ _LEAST: Final = {
 }
 """The shortest length of each unit."""
 MOST_ROWS: Final = 1_000
-"""Of a table."""
+"""The most rows of a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A report that is looked at.
+    """A view of usage: one report and how it is shown.
 
     Args:
-        given: parameters by name, as the URL has them; those that are not there have their defaults.
+        given: parameters of the URL by name; missing ones have their defaults.
         labels: pairs of a meta key and a value that records must have.
     """
 
@@ -71,23 +79,23 @@ class View:
 
     @property
     def by(self) -> str:
-        """The label that rows are about; ``none`` for one row."""
+        """The label that the rows are grouped by; ``none`` for a single row."""
         return self.given.get("by", "group")
 
     @property
     def score(self) -> str:
-        """The benchmark of weighted hours."""
+        """The score by which hours are weighted."""
         return self.given.get("score", DEFAULT_SCORE)
 
     @property
     def period(self) -> str:
-        """The name of the period; empty if its ends are given."""
+        """The name of the period; empty if the view has ``from`` or ``to`` instead."""
         free = "from" in self.given or "to" in self.given
         return "" if free else self.given.get("period", _DEFAULT_PERIOD)
 
     @property
     def filters(self) -> tuple[tuple[str, str], ...]:
-        """The names and values that records must have."""
+        """The labels that records must have: names and values."""
         return (*((name, self.given[name]) for name in FILTERS if name in self.given), *self.labels)
 
     @property
@@ -97,19 +105,19 @@ class View:
 
     @property
     def source(self) -> str:
-        """The records that it is of: the record store's, or the lake's."""
+        """The source of the records: the record store or the lake."""
         return self.given.get(SOURCE, SOURCES[0])
 
     @property
     def zone(self) -> str | None:
-        """The time zone that the view asks for; None for that of the page."""
+        """The time zone of the view; None for that of the page."""
         return self.given.get("timezone")
 
     def window(self, now: datetime) -> Window:
-        """The period, half-open, in the time zone of the present.
+        """Return the half-open period in the time zone of ``now``.
 
         Raises:
-            InvalidQuery: it ends before it begins.
+            InvalidQuery: the period ends before it begins.
         """
         if self.period:
             return PERIODS[self.period](now)
@@ -122,10 +130,10 @@ class View:
         return Window(begin, end)
 
     def unit(self, now: datetime) -> CalendarUnit | None:
-        """The unit of the time axis.
+        """Return the unit of the time axis; None for no bins.
 
         Raises:
-            InvalidQuery: that would be too many.
+            InvalidQuery: the period has too many bins of this unit.
         """
         name, window = self.given.get("bin", AUTOMATIC), self.window(now)
         name = CalendarUnit.DAY.value if self.chart == DAYS else name
@@ -140,21 +148,21 @@ class View:
         return unit
 
     def question(self, now: datetime, keys: LabelKeys) -> Question:
-        """The question that the view is the answer to, in the time zone of the present."""
+        """Return the question that the view answers, in the time zone of ``now``."""
         by, zone = None if self.by == "none" else self.by, zone_name(now)
         return Question(
             (self.measure,), by, self.unit(now), self.window(now), self.filters, self.score, keys, zone, now=now
         )
 
     def url(self, path: str, **changes: str | None) -> str:
-        """The URL of the same view with some parameters changed, or with None left out."""
+        """Return the URL of the view with some parameters changed, or removed if None."""
         merged = {**self.given, **changes}
         pairs = [(name, value) for name, value in merged.items() if value is not None]
         pairs += [(LABEL, f"{key}={value}") for key, value in self.labels]
         return f"{path}?{urlencode(pairs)}" if pairs else path
 
     def narrowed(self, path: str, name: str, value: str) -> str:
-        """The URL of the same view for records with one more label."""
+        """Return the URL of the view narrowed to one more label."""
         if name in FILTERS:
             return self.url(path, **{name: value})
         return replace(self, labels=(*self.labels, (name, value))).url(path)
@@ -164,7 +172,7 @@ def read_view(query: str) -> View:
     """Read the query string of a view.
 
     Raises:
-        InvalidQuery: a parameter is unknown or has a value that is not offered.
+        InvalidQuery: a parameter is unknown or has an invalid value.
     """
     given = parse_qs(query, keep_blank_values=True, max_num_fields=100)
     for name, values in given.items():
@@ -232,3 +240,193 @@ def _day(name: str, text: str, zone: tzinfo | None = UTC) -> datetime:
         return checked_day(day)
     except ValueError as error:
         raise InvalidQuery(f"'{name}': {error}", name) from error
+
+
+PAGE: Final = 50
+"""The default number of records on a page."""
+
+OF_API: Final = frozenset({*API_FILTERS, "sort_by", "limit", "cursor", "include"})
+RANGES: Final = tuple(
+    f"{name}[{comparison}]" for name in ("start_time", "stop_time", "runtime") for comparison in ("gte", "lt")
+)
+"""The filters that have a field of their own in the form."""
+
+COMPARISONS: Final = tuple(each.value for each in Comparison)
+LABEL_OPERATORS: Final = ("c", "dnc", "absent")
+
+_TIMES: Final = ("start_time", "stop_time")
+_FIELDS: Final = frozenset(
+    {"filters", "label_key", "label_is", "label_value", "component_name", "component_is", "component_amount"}
+)
+_LATEST_FIRST: Final = f"sort_by[desc]={SortField.START.value}"
+_SHOWN_ELSEWHERE: Final = frozenset({"sort_by", "limit", "cursor", "include", "open"})
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A filter above the list.
+
+    Args:
+        subject: the label, the component, or the parameter.
+        operator: the comparison; empty if there is none.
+        value: the value that the subject is compared with.
+        without: the query string without this filter.
+    """
+
+    subject: str
+    operator: str
+    value: str
+    without: str
+
+
+def pieces_of(raw: str) -> Sequence[str]:
+    """Return the parameters of a query string, undecoded."""
+    return [piece for piece in raw.split("&") if piece]
+
+
+def name_of(piece: str) -> str:
+    """Return the decoded name of a parameter, without brackets."""
+    return unquote_plus(_key(piece)).partition("[")[0]
+
+
+def value_of(piece: str) -> str:
+    """Return the decoded value of a parameter."""
+    return unquote_plus(piece.partition("=")[2])
+
+
+def is_sent_form(pieces: Sequence[str]) -> bool:
+    """Return whether a query string was sent by the form and is not yet tidied."""
+    return any(name_of(piece) in _FIELDS for piece in pieces)
+
+
+def tidied(pieces: Sequence[str]) -> str:
+    """Return the query string of the list that the form asks for.
+
+    Raises:
+        InvalidQuery: a filter is incomplete.
+    """
+    fields = {name: value_of(piece) for piece in pieces if (name := name_of(piece)) in _FIELDS}
+    kept = [f"{_key(piece)}={piece.partition('=')[2]}" for piece in pieces if name_of(piece) not in _FIELDS]
+    others = [piece for piece in pieces_of(fields.get("filters", "")) if name_of(piece) not in _FIELDS]
+    kept = [piece for piece in (*kept, *others) if piece.partition("=")[2]]
+    for added in (*_label_filter(fields), *_component_filter(fields)):
+        key = _key(added)
+        kept = [*(piece for piece in kept if key.endswith("[]") or _key(piece) != key), added]
+    return "&".join(kept)
+
+
+def read_filters(pieces: Sequence[str], zone: tzinfo) -> Listing:
+    """Return the filters and the order of a list, by default the latest start first.
+
+    Args:
+        pieces: all parameters of the list.
+        zone: the time zone of times without one.
+
+    Raises:
+        InvalidQuery: the API would refuse it too.
+    """
+    asked = [_with_zone(piece, zone) for piece in pieces if name_of(piece) in OF_API and value_of(piece)]
+    is_ordered = any(name_of(piece) == "sort_by" for piece in asked)
+    limit = [] if any(name_of(piece) == "limit" for piece in asked) else [f"limit={PAGE}"]
+    found = read_listing("&".join([*asked, *limit, *([] if is_ordered else [_LATEST_FIRST])]), "")
+    if found.page > MOST_ROWS:
+        raise InvalidQuery(f"'limit' is a number of rows, at most {MOST_ROWS}", "limit")
+    return replace(found, query=replace(found.query, limit=found.page + 1))
+
+
+def chips(pieces: Sequence[str]) -> list[Chip]:
+    """Return the filters of a list, to be shown above it."""
+    found: list[Chip] = []
+    for at, piece in enumerate(pieces):
+        name, value = name_of(piece), value_of(piece)
+        if not value or (name != LABEL and name not in OF_API - _SHOWN_ELSEWHERE):
+            continue
+        without = "&".join(each for other, each in enumerate(pieces) if other != at and name_of(each) != "cursor")
+        if name == LABEL:
+            key, _, value = value.partition("=")
+            found.append(Chip(key, "c" if value else "absent", value, without))
+            continue
+        ((_, *inner),) = [parameter.path for parameter in parse_query_string(piece)]
+        *subject, operator = [each for each in inner if each][:2] or [""]
+        found.append(Chip(subject[0] if subject else name, operator, value, without))
+    return found
+
+
+def form_values(pieces: Sequence[str], zone: tzinfo) -> Mapping[str, str]:
+    """Return the values of the form's fields: those of :data:`RANGES`, and ``filters`` for everything else."""
+    of_ranges = {key: _local(key, value_of(piece), zone) for piece in pieces if (key := _key(piece)) in RANGES}
+    others = [
+        piece
+        for piece in pieces
+        if (name := name_of(piece)) == "sort_by" or (name in OF_API - _SHOWN_ELSEWHERE and _key(piece) not in RANGES)
+    ]
+    return {**dict.fromkeys(RANGES, ""), **of_ranges, "filters": "&".join(others)}
+
+
+def ordered_by(pieces: Sequence[str], field: SortField, *, descending: bool) -> str:
+    """Return the query string of the list in another order."""
+    kept = [piece for piece in pieces if name_of(piece) not in {"sort_by", "cursor"}]
+    return "&".join([*kept, f"sort_by[{'desc' if descending else 'asc'}]={field.value}"])
+
+
+def changed(pieces: Sequence[str], name: str, value: str | None) -> str:
+    """Return the query string with a parameter set to a value, or removed if None."""
+    kept = [piece for piece in pieces if name_of(piece) != name]
+    return "&".join(kept if value is None else [*kept, f"{name}={quote_plus(value)}"])
+
+
+def _key(piece: str) -> str:
+    """Return the name of a parameter with decoded brackets; some browsers encode them."""
+    key = piece.partition("=")[0]
+    if "[" in key:
+        return key
+    return key.replace("%5B", "[").replace("%5D", "]").replace("%5b", "[").replace("%5d", "]")
+
+
+def _label_filter(fields: Mapping[str, str]) -> Iterator[str]:
+    key, operator = fields.get("label_key", ""), fields.get("label_is") or LABEL_OPERATORS[0]
+    value = fields.get("label_value", "")
+    if not key and not value:
+        return
+    if operator not in LABEL_OPERATORS:
+        raise InvalidQuery(f"'label_is' is one of {', '.join(LABEL_OPERATORS)}", "label_is")
+    missing = "label_key" if not key else "label_value" if not value and operator != "absent" else None
+    if missing is not None:
+        raise InvalidQuery(f"'{missing}' is missing: a filter by a label has a name and a value", missing)
+    end = "[absent]=true" if operator == "absent" else f"[{operator}][]={quote_plus(value)}"
+    yield f"meta[{quote(key, safe='')}]{end}"
+
+
+def _component_filter(fields: Mapping[str, str]) -> Iterator[str]:
+    name, amount = fields.get("component_name", ""), fields.get("component_amount", "")
+    comparison = fields.get("component_is") or COMPARISONS[0]
+    if not name and not amount:
+        return
+    if comparison not in COMPARISONS:
+        raise InvalidQuery(f"'component_is' is one of {', '.join(COMPARISONS)}", "component_is")
+    if not name or not amount:
+        missing = "component_amount" if name else "component_name"
+        raise InvalidQuery(f"'{missing}' is missing: a filter by a component has a name and an amount", missing)
+    yield f"component[{quote(name, safe='')}][{comparison}]={quote_plus(amount)}"
+
+
+def _with_zone(piece: str, zone: tzinfo) -> str:
+    """Return a time parameter with a zone. The form sends times without one; they are in the page's zone."""
+    if name_of(piece) not in _TIMES:
+        return piece
+    try:
+        moment = datetime.fromisoformat(value_of(piece))
+    except ValueError:
+        return piece  # the API's parser reports it
+    return piece if moment.tzinfo else f"{_key(piece)}={quote_plus(moment.replace(tzinfo=zone).isoformat())}"
+
+
+def _local(key: str, text: str, zone: tzinfo) -> str:
+    """Return a value for a field of the form; times are shown in the page's zone."""
+    if not key.startswith(_TIMES):
+        return text
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return ""
+    return (moment.astimezone(zone) if moment.tzinfo else moment).replace(tzinfo=None).isoformat(timespec="seconds")

@@ -1,31 +1,117 @@
-"""Templates and texts, and answers made of them."""
+"""Templates, texts and static files of the page, and responses made from them.
 
+The names of static files contain a hash of their content, so that browsers may cache them for ever.
+
+If a page takes long, :func:`frame_first` sends its frame first and the rest in the same response once it is ready. The
+visitor sees the navigation, the form and a notice. A rule of the style sheet, not a script, hides the notice when
+anything follows it. Wrong input and refusals are known before the frame is sent, so they keep their status; an error
+after the frame is reported inside the page.
+"""
+
+import asyncio
+import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import zlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
+from hashlib import sha256
 from http import HTTPStatus
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from markupsafe import Markup
 
 from auditord.config.ui import UiSection
+from auditord.web.answers import NOT_FOUND
 from auditord.web.page import numbers
-from auditord.web.page.assets import Assets
-from auditord.web.page.sheet import Sheet, without_variables
+from auditord.web.page.charts import Sheet, without_variables
+from auditord.web.requests import read_target
 from auditord_hookspecs.zones import zone_named
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+
+FOLDER: Final = "/page/"
+
+_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".webp": "image/webp",
+}
+_HEADERS: Final = {
+    "Cache-Control": "public, max-age=31536000, immutable",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+}
+_HASH: Final = 12
+_LOGO: Final = "logo"
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    content: bytes
+    packed: bytes
+    media_type: str
+
+
+class Assets:
+    """The static files, read once.
+
+    Args:
+        logo: the operator's logo; None for ours.
+
+    Raises:
+        OSError: the logo cannot be read.
+    """
+
+    def __init__(self, logo: Path | None = None) -> None:
+        self._files: dict[str, _File] = {}
+        self._names: dict[str, str] = {}
+        for file in files("auditord.web.page").joinpath("static").iterdir():
+            self._add(file.name, file.name, file.read_bytes())
+        if logo is not None:
+            self._add(f"{_LOGO}.svg", f"{_LOGO}{logo.suffix}", logo.read_bytes())
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The URL path of each file, by its plain name."""
+        return self._names
+
+    def content(self, name: str) -> str:
+        """Return the text of a file."""
+        return self._files[self._names[name]].content.decode()
+
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Send a file, compressed if the client accepts gzip."""
+        file = self._files.get(read_target(request.raw_path).path)
+        if file is None:
+            return NOT_FOUND
+        packed = "gzip" in request.headers.get("Accept-Encoding", "")
+        headers = {**_HEADERS, "Content-Type": file.media_type, "Vary": "Accept-Encoding"}
+        headers |= {"Content-Encoding": "gzip"} if packed else {}
+        return web.Response(body=file.packed if packed else file.content, headers=headers)
+
+    def _add(self, known_as: str, name: str, content: bytes) -> None:
+        stem, dot, suffix = name.rpartition(".")
+        path = f"{FOLDER}{stem}-{sha256(content).hexdigest()[:_HASH]}{dot}{suffix}"
+        self._names[known_as] = path
+        self._files[path] = _File(content, gzip.compress(content, mtime=0), _TYPES[dot + suffix])
+
+
 _LANGUAGE: Final = "en"
 _HTML: Final = "text/html; charset=utf-8"
 
 Values = Mapping[str, Any]
-"""The values that a template shows. Any: each template knows its own values."""
+"""The values that a template reads. Any: each template knows the types of its own values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +121,10 @@ class Navigation:
     Args:
         here: the path of the page.
         entries: paths and names of the pages that the visitor may see.
-        visitor: the name of the visitor, if it is known.
-        proof: proves that a form was made for this visitor.
-        has_session: whether the visitor has logged in here and so can log out.
-        may_log_in: whether the visitor was recognised otherwise and can log in.
+        visitor: the name of the visitor, if known.
+        proof: the token that proves that a form was made for this visitor.
+        has_session: whether the visitor logged in on the page, and so can log out.
+        may_log_in: whether the visitor was recognised without a session and can log in.
     """
 
     here: str
@@ -50,12 +136,11 @@ class Navigation:
 
 
 class Renderer:
-    """Makes pages.
+    """Renders templates into responses.
 
     Args:
-        ui: title, links and the like.
+        ui: the title, links and other settings of the page.
         assets: the static files.
-        now: the clock.
     """
 
     def __init__(self, ui: UiSection, assets: Assets, now: Callable[[], datetime]) -> None:
@@ -73,13 +158,13 @@ class Renderer:
         }
 
     def text(self, key: str, **values: object) -> str:
-        """A text of the catalogue, with values put in."""
+        """Return a text of the catalogue, with its placeholders filled in."""
         return self._texts[key].format(**values)
 
     def answer(
         self, template: str, values: Values, navigation: Navigation, status: HTTPStatus = HTTPStatus.OK
     ) -> web.Response:
-        """A page."""
+        """Render a template."""
         everything = {
             "is_frame": False,
             "language": _LANGUAGE,
@@ -96,27 +181,28 @@ class Renderer:
         return response
 
     def redirect(self, path: str) -> web.Response:
-        """Lead the browser to another page."""
+        """Redirect the browser to another page."""
         return web.Response(status=303, headers={"Location": self.path(path), "Cache-Control": "no-store"})
 
     def again(self, target: str) -> web.Response:
-        """Have the browser go on from a page of ours to a path or a URL.
+        """Return a page that sends the browser on to a path or a URL.
 
-        Browsers keep cookies that are ``SameSite=Strict`` back where a link of another site leads here.
+        Unlike a redirect, this counts as same-site navigation. Browsers withhold ``SameSite=Strict`` cookies from a
+        request that a link on another site started, and from redirects that follow it.
         """
         return self.answer("again.html", {"target": target}, Navigation("", ()))
 
     def url(self, request: web.BaseRequest, path: str) -> str:
-        """A path of ours as the sender of a request reaches it."""
+        """Return the full URL of a path, with the host by which the client reaches this server."""
         return f"{request.scheme}://{request.headers.get('Host', 'localhost')}{self.path(path)}"
 
     def sheet(self, title: str, lines: Sequence[str], keys: Sequence[tuple[str, int]]) -> Sheet:
-        """A sheet for a chart, whose first line begins with the name of the page that it is from."""
+        """Return a sheet for a chart. Its first line begins with the title of the page."""
         named = [f"{self._ui.title} · {lines[0]}", *lines[1:]]
         return Sheet(title, named, keys, without_variables(self._assets.content("chart.css")))
 
     def path(self, path: str) -> str:
-        """A path of ours as a browser asks for it, which a proxy may have put below another one."""
+        """Return a path as browsers request it: below the prefix that a proxy may add."""
         return self._ui.root_path + path
 
     def _asset(self, name: str) -> str:
@@ -150,3 +236,88 @@ class Renderer:
             "ago": self._ago,
         }
         return environment
+
+
+FIGURES: Final = "<!-- figures -->"
+"""Marks the end of the frame in a page's HTML."""
+
+_PATIENCE_SECONDS: Final = 0.2
+_GZIP: Final = 31
+
+log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Makes the frame of a page that shows more than the navigation, such as its form."""
+
+    make: Callable[[], web.Response]
+
+
+FRAME: Final = web.RequestKey("frame", Frame)
+
+
+async def frame_first(
+    request: web.BaseRequest,
+    making: Coroutine[Any, Any, web.StreamResponse],  # Any: it neither yields nor receives
+    frame: Frame,
+    failed: Callable[[], web.Response],
+) -> web.StreamResponse:
+    """Return the response of ``making``; if that takes longer than the patience, send its frame first.
+
+    ``frame`` is used unless the handler set one of its own. ``failed`` makes an error page.
+    """
+    task = asyncio.create_task(making)
+    try:
+        await asyncio.wait([task], timeout=_PATIENCE_SECONDS)
+        if task.done() or request.version != HttpVersion11:
+            return await task
+        answer = _Answer(request, request.get(FRAME, frame).make())
+        await answer.begin()
+        try:
+            page = await task
+        except Exception:  # a bug, after the status was sent
+            log.exception("the page %s cannot be shown", request.raw_path[:200])
+            page = failed()
+        return await answer.end(page)
+    finally:
+        task.cancel()
+
+
+class _Answer:
+    """A response in two parts. The browser can show the first before it has the second.
+
+    Args:
+        frame: a page with nothing after its frame.
+    """
+
+    def __init__(self, request: web.BaseRequest, frame: web.Response) -> None:
+        self._request = request
+        self._frame = _text(frame)
+        self._response = web.StreamResponse(headers=frame.headers)
+        self._response.headers.popall("Content-Length", None)
+        self._gzip = None
+        if "gzip" in request.headers.get("Accept-Encoding", "").lower():
+            self._response.headers["Content-Encoding"] = "gzip"
+            self._gzip = zlib.compressobj(wbits=_GZIP)
+
+    async def begin(self) -> None:
+        """Send the frame."""
+        await self._response.prepare(self._request)
+        await self._response.write(self._part(self._frame.partition(FIGURES)[0], zlib.Z_SYNC_FLUSH))
+
+    async def end(self, page: web.StreamResponse) -> web.StreamResponse:
+        """Send the part of a page after its frame."""
+        rest = _text(page).partition(FIGURES)[2]
+        await self._response.write(await asyncio.to_thread(self._part, rest, zlib.Z_FINISH))
+        await self._response.write_eof()
+        return self._response
+
+    def _part(self, text: str, flush: int) -> bytes:
+        return text.encode() if self._gzip is None else self._gzip.compress(text.encode()) + self._gzip.flush(flush)
+
+
+def _text(page: web.StreamResponse) -> str:
+    if not isinstance(page, web.Response) or not isinstance(page.body, bytes):
+        raise TypeError("a page has to be a complete response with a body of bytes")
+    return page.body.decode()

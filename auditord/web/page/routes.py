@@ -1,4 +1,4 @@
-"""The routes of the page, and what becomes of requests that cannot be answered."""
+"""The routes of the page, and the error pages."""
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
@@ -29,35 +29,34 @@ from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.lake_source import LakeSource
 from auditord.web.api.status import StatusHandlers
 from auditord.web.dispatch import Handler, Route
-from auditord.web.page.assets import FOLDER, Assets
-from auditord.web.page.background_runs import BackgroundRuns, StartSoon
-from auditord.web.page.daemon_actions import INSTANCE_ACT, QUARANTINE, QUARANTINE_ACT, RUN, OperatingPages
-from auditord.web.page.figures import Figures
-from auditord.web.page.forms import Forms
-from auditord.web.page.issuers import CALLBACK, IssuerPages
-from auditord.web.page.issuers import ROUTE as ISSUER
+from auditord.web.page.figures import Charts, Figures
 from auditord.web.page.jobs import PATH as JOBS
-from auditord.web.page.jobs import JobsPages
-from auditord.web.page.late import Frame, frame_first
-from auditord.web.page.login import LOGOUT, LoginPage
+from auditord.web.page.jobs import RECORD_ACT, ChangingPages, JobsPages
+from auditord.web.page.login import CALLBACK, LOGOUT, IssuerPages, LoginPage
 from auditord.web.page.login import PATH as LOGIN
+from auditord.web.page.login import ROUTE as ISSUER
 from auditord.web.page.manual import PATH as MANUAL
 from auditord.web.page.manual import ManualPages
-from auditord.web.page.my_usage import PATH as MY
-from auditord.web.page.my_usage import MyPage
+from auditord.web.page.operations import (
+    INSTANCE_ACT,
+    QUARANTINE,
+    QUARANTINE_ACT,
+    RUN,
+    BackgroundRuns,
+    OperatingPages,
+    OperationsPage,
+    StartSoon,
+)
 from auditord.web.page.operations import PATH as OPERATIONS
-from auditord.web.page.operations import OperationsPage
+from auditord.web.page.overview import MY_PATH as MY
 from auditord.web.page.overview import PATH as OVERVIEW
-from auditord.web.page.overview import OverviewPage
+from auditord.web.page.overview import MyPage, OverviewPage
 from auditord.web.page.panels import PATH as PANELS
 from auditord.web.page.panels import PanelsPage
-from auditord.web.page.record_changes import RECORD_ACT, ChangingPages
-from auditord.web.page.rendering import Renderer
+from auditord.web.page.rendering import FOLDER, Assets, Frame, Renderer, frame_first
+from auditord.web.page.usage import FORMS, UsageFiles, UsagePage
 from auditord.web.page.usage import PATH as USAGE
-from auditord.web.page.usage import UsagePage
-from auditord.web.page.usage_charts import Charts
-from auditord.web.page.usage_files import FORMS, UsageFiles
-from auditord.web.page.visitors import Visitors
+from auditord.web.page.visitors import Forms, Visitors
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor
@@ -72,15 +71,8 @@ class Parts:
     """The parts of the daemon that the page shows.
 
     Args:
-        ui: the configuration of the page.
-        keys: the meta keys of sites, groups and users.
-        pledges: of the configuration.
-        status: of the daemon and its instances.
-        actions: what may be asked of the daemon.
-        spool: has the quarantine.
-        start_soon: has a run go on behind the answer.
-        panels: of hook modules.
-        site_reports: of daemons that forward their records here.
+        start_soon: runs a coroutine function in the background.
+        site_reports: the reports of daemons that forward their records here.
     """
 
     ui: UiSection
@@ -104,17 +96,7 @@ def page_routes(
     now: Callable[[], datetime],
     authorisation: Authorisation | None = None,
 ) -> Sequence[Route]:
-    """Every route of the page.
-
-    Args:
-        parts: of the daemon.
-        records: those that a visitor may see.
-        store: the record store, for what is known of one of them.
-        answers: sends long ones; has the places for all that reads the store.
-        lake: the records there that a visitor may see.
-        now: the clock.
-        authorisation: of visitors; None where nobody is asked who they are.
-    """
+    """Return every route of the page; ``authorisation`` is None if no authenticator is configured."""
     assets = Assets(parts.ui.logo)
     renderer = Renderer(parts.ui, assets, now)
     forms = Forms(None if authorisation is None else authorisation.sessions)
@@ -187,7 +169,7 @@ def _changing_routes(pages: ChangingPages, guard: "_Guard") -> Sequence[Route]:
 
 
 def for_browsers(handler: Handler) -> Handler:
-    """Return the handler for browsers; programs, which do not ask for HTML, get a line of text."""
+    """Return the handler for browsers. Clients that do not accept HTML get a line of text."""
     name = plain_text(200, f"auditord {__version__}: the manual is at {MANUAL}, the API at {DOCUMENT_PATH}\n")
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -196,18 +178,18 @@ def for_browsers(handler: Handler) -> Handler:
     return answer
 
 
-Guarded: TypeAlias = Callable[[web.BaseRequest], Coroutine[Any, Any, web.StreamResponse]]  # Any: they take nothing
+Guarded: TypeAlias = Callable[[web.BaseRequest], Coroutine[Any, Any, web.StreamResponse]]  # Any: they receive nothing
 
 
 @dataclass(frozen=True, slots=True)
 class _Guard:
-    """Answers with a page where a handler cannot."""
+    """Turns the refusals and errors of handlers into pages."""
 
     renderer: Renderer
     visitors: Visitors
 
     def around(self, handler: Handler) -> Guarded:
-        """The handler, whose refusals are pages."""
+        """Wrap a handler so that its refusals become pages."""
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             try:
@@ -223,7 +205,7 @@ class _Guard:
         return answer
 
     def with_frame(self, handler: Handler, here: str) -> Handler:
-        """The same of a page whose frame is sent first if the page takes long."""
+        """Wrap a handler as :meth:`around` does; if its page takes long, its frame is sent first."""
         guarded = self.around(handler)
 
         def failed(request: web.BaseRequest) -> web.Response:

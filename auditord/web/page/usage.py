@@ -1,39 +1,195 @@
-"""The page ``/usage``: any measure by any label over any period."""
+"""The page ``/usage``: any measure by any label over any period; and the same view as a file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
+from importlib.util import find_spec
 from shlex import quote
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 from aiohttp import web
 
 from auditord.client.aggregates import target
-from auditord.reporting import Question, Report, Row
+from auditord.reporting import Figure, Question, Report, Row
+from auditord.reporting.bins import part_of
+from auditord.reporting.grid import Grid
 from auditord.reporting.periods import PERIODS
+from auditord.reporting.pledges import pledged
 from auditord.reporting.questions import SIZE
 from auditord.reporting.report import has_implausible
+from auditord.reporting.workbook import write_xlsx
+from auditord.reporting.writing import csv_pieces, json_pieces, write_parquet
 from auditord.web.api.lake_source import LAKE
-from auditord.web.page.figures import MOST_COLOURS, Figures, bins_of, compared, name_of_bin
-from auditord.web.page.late import FRAME, Frame
-from auditord.web.page.numbers import percent, shown
+from auditord.web.page.charts import Picture
+from auditord.web.page.figures import MOST_COLOURS, Charts, Figures, bins_of, compared, moves, name_of_bin
+from auditord.web.page.numbers import percent, shown, with_unit
 from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
-from auditord.web.page.rendering import Renderer
-from auditord.web.page.usage_charts import moves
-from auditord.web.page.usage_files import OFFERED, UsageFiles
+from auditord.web.page.rendering import FRAME, Frame, Renderer
 from auditord.web.page.visitors import Visitors
 from auditord.web.requests import read_target
+from auditord.web.streams import Pages, StreamedAnswers
 from auditord_hookspecs.aggregates import CalendarUnit, LakeSnapshot
+from auditord_hookspecs.query import Window
 from auditord_hookspecs.zones import UTC_NAME, clock_changes, zone_name
+
+FORMS: Final = ("csv", "xlsx", "json", "parquet", "svg")
+
+OFFERED: Final = [form for form in FORMS if form != "parquet" or find_spec("pyarrow") is not None]
+"""The forms that this installation can write; Parquet needs pyarrow."""
+
+_TYPES: Final = {
+    "csv": "text/csv; charset=utf-8",
+    "json": "application/json",
+    "parquet": "application/vnd.apache.parquet",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "svg": "image/svg+xml",
+}
+
+_TEXTS: Final[Mapping[str, Callable[[Grid], Iterator[str]]]] = {"csv": csv_pieces, "json": json_pieces}
+
+_PIECE: Final = 1 << 16
+_LAST: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFiles:
+    """Writes views of usage as files, and draws their charts."""
+
+    figures: Figures
+    renderer: Renderer
+    charts: Charts
+    answers: StreamedAnswers
+
+    async def export(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Send the figures of a view as a file, or its chart as a picture."""
+        asked = read_target(request.raw_path)
+        form = asked.path.rpartition(".")[2]
+        view = read_view(asked.query)
+        question = view.question(self.figures.now(view.zone), self.figures.keys)
+        figures = self.figures.of(view.source)
+        headers = {
+            "Content-Type": _TYPES[form],
+            "Content-Disposition": f'attachment; filename="usage.{form}"',
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        }
+        if form != "svg":
+            return await self.answers.send_held(request, self._opened(request, figures, question, form), headers)
+        report = await figures.report(request, question)
+        sheet = await figures.places.run(lambda: self._sheet(report, view).encode())
+        return web.Response(body=sheet, headers=headers)
+
+    @asynccontextmanager
+    async def _opened(
+        self, request: web.BaseRequest, figures: Figures, question: Question, form: str
+    ) -> AsyncGenerator[Pages, None]:
+        async with figures.gathered(request, question) as grid:
+            pages = self._text(_TEXTS[form](grid)) if form in _TEXTS else self._file(form, grid)
+            async with aclosing(pages):
+                yield pages
+
+    async def _text(self, pieces: Iterator[str]) -> AsyncGenerator[Sequence[bytes], None]:
+        while page := await self.figures.places.run(lambda: _joined_pieces(pieces)):
+            yield [page]
+
+    async def _file(self, form: str, grid: Grid) -> AsyncGenerator[Sequence[bytes], None]:
+        """Yield the pages of a file. It is written to disk completely first, because its beginning is written last."""
+        folder, run = self.answers.folder, self.figures.places.run
+        with TemporaryFile(dir=folder) as file:
+            steps = write_xlsx(grid, file, folder) if form == "xlsx" else write_parquet(grid, file)
+            try:
+                while await run(lambda: next(steps, _LAST)) is not _LAST:
+                    pass
+            finally:
+                await run(steps.close)
+            file.seek(0)
+            while page := await run(lambda: file.read(_PIECE)):
+                yield [page]
+
+    def chart(self, report: Report, view: View) -> Picture | None:
+        """Draw the chart of a report."""
+        bins = self.figures.axis(report)
+        return self.charts.chart(report, view, bins, self.figures.pledge_line(report, bins))
+
+    def days(self, window: Window) -> str:
+        """Return the first and last day of a window as text."""
+        last = window.stop - timedelta(days=1)
+        return self.renderer.text("usage.window", start=f"{window.start:%-d %b %Y}", stop=f"{last:%-d %b %Y}")
+
+    def partial(self, report: Report) -> str | None:
+        """Return the names of the hatched bins as text; None if there are none."""
+        bins, question = self.figures.axis(report), report.question
+        names = [name_of_bin(begin, question) for begin in bins if part_of(question, begin) is not None]
+        return self.renderer.text("usage.partial", bins="; ".join(names)) if names else None
+
+    def pledged(self, report: Report) -> str | None:
+        """Return the share of the pledge that was used as text; None without a pledge."""
+        question, window = report.question, report.question.window
+        pledge = None if window is None else pledged(self.figures.pledges, question, window)
+        if pledge is None:
+            return None
+        unit, used = question.measures[0].unit, 100 * (report.total[0].value or Fraction(0)) / pledge
+        value = with_unit(shown(Figure(pledge), unit), unit)
+        return self.renderer.text("usage.of_pledge", share=f"{percent(used)} %", value=value)
+
+    def _sheet(self, report: Report, view: View) -> str:
+        """Return the chart with everything that a reader needs without the page around it."""
+        chart, unit = self.chart(report, view), report.question.bin
+        has_legend = unit is not None and view.chart != DAYS and len(report.rows) > 1
+        keys = [(name, colour) for name, _, colour in self.charts.rows(report)] if has_legend else []
+        partial = None if chart is None else self.partial(report)
+        lines = [self._when(report), self._what(report, view), *([] if partial is None else [partial])]
+        if chart is None:
+            lines.append(self.renderer.text("usage.nothing"))
+        return self.renderer.sheet(self._title(report, view), lines, keys).around(chart)
+
+    def _title(self, report: Report, view: View) -> str:
+        text, unit = self.renderer.text, report.question.bin
+        name = text(f"measure.{view.measure.name}")
+        parts = [f"{name} ({view.score})" if view.measure.scored else name]
+        if view.by != "none" and view.chart != DAYS:  # a heat map sums up all rows
+            parts.append(text("usage.sheet.by", label=text(f"by.{view.by}") if view.by in GROUPS else view.by))
+        if unit is not None:
+            parts.append(text("usage.sheet.per", bin=text(f"bin.{unit.value}")))
+        return " ".join(parts)
+
+    def _when(self, report: Report) -> str:
+        window = report.question.window
+        return _joined([] if window is None else [self.days(window), report.question.zone])
+
+    def _what(self, report: Report, view: View) -> str:
+        unit, pledged = view.measure.unit, self.pledged(report)
+        total = with_unit(shown(report.total[0], unit), unit)
+        filters = [f"{name}: {value}" for name, value in view.filters]
+        return _joined([total, *filters, *([] if pledged is None else [pledged])])
+
+
+def _joined_pieces(pieces: Iterator[str]) -> bytes:
+    """Return the next pieces of a text, joined to at least :data:`_PIECE` characters; empty at the end."""
+    taken, size = list[str](), 0
+    while size < _PIECE and (piece := next(pieces, None)) is not None:
+        taken.append(piece)
+        size += len(piece)
+    return "".join(taken).encode()
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return " · ".join(parts)
+
 
 PATH: Final = "/usage"
 _ROWS: Final = 50
 _MOST_COLUMNS: Final = 62
 _MOST_CELLS: Final = 5_000
-"""Rows by bins of a table."""
+"""The most cells (rows times bins) of a table."""
 _MANY_COLUMNS: Final = 31
-"""Bins from which on figures are only asked of the users that the table shows one by one; so are bins of time zones."""
+"""With more bins than this, only the users that the table lists get figures for each bin.
+
+The same holds for any bins in a time zone that changes its clocks.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +197,7 @@ class UsagePage:
     """The page of usage.
 
     Args:
-        figures: answers questions.
-        renderer: makes pages.
-        visitors: knows who sees what.
-        files: draws charts, and writes files.
-        labels: other meta keys to group by.
+        labels: further meta keys to group by.
     """
 
     figures: Figures
@@ -55,12 +207,12 @@ class UsagePage:
     labels: Sequence[str] = ()
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The page."""
+        """Show the page."""
         view = read_view(read_target(request.raw_path).query)
         now = self.figures.now(view.zone)
         question = view.question(now, self.figures.keys)
         figures, window = self.figures.of(view.source), view.window(now)
-        form: Mapping[str, Any] = {  # Any: shown by the template
+        form: Mapping[str, Any] = {  # Any: read by the template
             "view": view,
             "zones": list(dict.fromkeys([self.figures.zone, UTC_NAME, question.zone])),
             "zone": question.zone,
@@ -107,7 +259,7 @@ class UsagePage:
     async def _reports(
         self, request: web.BaseRequest, view: View, figures: Figures, question: Question
     ) -> tuple[Report, Report]:
-        """The report of the table, and that of the chart; a table shows no bins where there are many of them."""
+        """Return the report of the table and that of the chart; with many bins, the table has none."""
         if view.chart == DAYS:
             rows = await figures.report(request, replace(question, bin=None))
             return rows, await figures.report(request, replace(question, by=None))
@@ -121,7 +273,7 @@ class UsagePage:
         report = await figures.report(request, question, most)
         return report, report
 
-    def _table(self, report: Report, view: View) -> Mapping[str, Any]:  # Any: shown by the template
+    def _table(self, report: Report, view: View) -> Mapping[str, Any]:  # Any: read by the template
         unit, measure = report.question.bin, report.question.measures[0]
         every_bin = self.figures.axis(report)
         bins = every_bin if len(every_bin) <= _most_columns(view) else ()
@@ -134,7 +286,7 @@ class UsagePage:
         )
         total, like = report.total[0].value, report.total[0]
 
-        def line(name: str, row: Row, link: str | None) -> dict[str, Any]:  # Any: see above
+        def line(name: str, row: Row, link: str | None) -> dict[str, Any]:  # Any: read by the template
             found = [row.cells.get(begin) for begin in bins]
             share = None if measure.ratio or not total else 100 * (row.total[0].value or Fraction(0)) / total
             return {
@@ -154,22 +306,22 @@ class UsagePage:
 
 
 def _top(view: View) -> int:
-    """Return the number of rows that are shown one by one."""
+    """Return the number of rows that the table lists; the others are summed into one."""
     return int(view.given.get("top", _ROWS))
 
 
 def _most_columns(view: View) -> int:
-    """Return the most bins that the table has columns for."""
+    """Return the most bins for which the table has columns."""
     return min(_MOST_COLUMNS, _MOST_CELLS // _top(view))
 
 
 def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
-    """The line of the command line that gives the same, bins and all; ``zone`` is the page's."""
+    """Return the shell command that prints the same report; ``zone`` is the page's."""
     unit, window = view.unit(now), view.window(now)
     words = ["auditord", "report", "usage", "--measure", view.measure.name, "--by", view.by]
     words += ["--bin", NO_BIN if unit is None else unit.value]
     words += ["--score", view.score] if view.measure.scored else []
-    span = ["--from", f"{window.start:%Y-%m-%d}", "--to", f"{window.stop:%Y-%m-%d}"]  # the end is not part of it
+    span = ["--from", f"{window.start:%Y-%m-%d}", "--to", f"{window.stop:%Y-%m-%d}"]  # exclusive
     words += ["--period", view.period] if view.period else span
     words += ["--source", view.source] if view.source == LAKE else []
     words += [] if zone == zone_name(now) == UTC_NAME else ["--timezone", zone_name(now)]
@@ -179,13 +331,13 @@ def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
 
 
 def _link(row: Row, view: View) -> str | None:
-    """The view of one row alone, by what comes below it."""
+    """Return the URL of the view of one row, grouped by the next label below; None if there is none."""
     if row.label is None or view.by in {"size", "none"}:
         return None
     below = {"site": "group", "group": "user"}.get(view.by, "none")
     return replace(view, given={**view.given, "by": below}).narrowed(PATH, view.by, row.label)
 
 
-def _state(snapshot: LakeSnapshot) -> Mapping[str, Any]:  # Any: shown by the template
+def _state(snapshot: LakeSnapshot) -> Mapping[str, Any]:  # Any: read by the template
     committed_at = f"{snapshot.committed_at:%-d %b %Y %H:%M} UTC"
     return {"number": snapshot.number, "committed_at": committed_at, "is_complete": snapshot.is_complete}

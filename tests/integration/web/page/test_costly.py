@@ -22,7 +22,7 @@ from auditord.store.aggregates import Folding
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord.web import reading
 from auditord.web.api import sums
-from auditord.web.page import figures, usage_files
+from auditord.web.page import figures, usage
 from auditord.web.page.rendering import Renderer
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, Score, TooManyGroups
 from tests.api_server import Api, api_server, record
@@ -58,7 +58,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestDaemon]:
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few groups be many, and pages be answered as a whole, with their status."""
-    monkeypatch.setattr("auditord.web.page.late._PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("auditord.web.page.rendering._PATIENCE_SECONDS", 60)
     for module in (reading, figures):
         monkeypatch.setattr(module, "FEW_GROUPS", FEW)
         monkeypatch.setattr(module, "MANY_GROUPS", MANY)
@@ -95,7 +95,7 @@ def test_eight_readers_of_all_that_is_costly_hold_little(daemon: TestDaemon, mon
 
     noting(monkeypatch, Folding, "result", lambda answer: sizes.append(len(answer.groups)))
     noting(monkeypatch, sums, "_group", note_thread)
-    noting(monkeypatch, usage_files, "_joined_pieces", note_thread)
+    noting(monkeypatch, usage, "_joined_pieces", note_thread)
     targets = [target for targets in COSTLIEST.values() for target in targets]
     with ThreadPoolExecutor(8) as readers:
         asked = [readers.submit(ask, daemon, target) for target in targets]

@@ -17,7 +17,7 @@ import pytest
 from auditord.errors import StoreUnavailable
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord.web.page.figures import Figures
-from auditord.web.page.late import FIGURES
+from auditord.web.page.rendering import FIGURES
 from tests.page_browser import HTML
 
 PATHS = ("/", "/usage", "/usage?by=user&measure=jobs&site=nowhere", "/jobs", "/operations")
@@ -34,7 +34,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestDaemon]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auditord.web.page.late._PATIENCE_SECONDS", 0)
+    monkeypatch.setattr("auditord.web.page.rendering._PATIENCE_SECONDS", 0)
 
 
 @contextmanager
@@ -77,9 +77,9 @@ def comparable(page: str) -> list[str]:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_late_page_is_the_same_page(daemon: TestDaemon, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auditord.web.page.late._PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("auditord.web.page.rendering._PATIENCE_SECONDS", 60)
     _, headers, expected = ask(daemon, path)
-    monkeypatch.setattr("auditord.web.page.late._PATIENCE_SECONDS", 0)
+    monkeypatch.setattr("auditord.web.page.rendering._PATIENCE_SECONDS", 0)
     status, of_late, page = ask(daemon, path)
     assert (status, NOTICE in page, NOTICE in expected) == (200, True, False)
     assert comparable(page) == comparable(expected)

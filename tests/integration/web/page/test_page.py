@@ -270,8 +270,7 @@ def test_a_long_axis_shows_what_the_whole_report_has(
     open_site: Visitor, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     """The picture of the file is made of every row's bins, the page asks for those of the largest row alone."""
-    for module in ("figures", "usage_charts"):
-        monkeypatch.setattr(f"auditord.web.page.{module}.MOST_COLOURS", 1)
+    monkeypatch.setattr("auditord.web.page.figures.MOST_COLOURS", 1)
     view = f"bin=day&period=90-days&measure=jobs&by={by}"
     picture = open_site.get(f"/usage.svg?{view}").text
     page = open_site.get(f"/usage?{view}").text
@@ -285,7 +284,7 @@ def test_weeks_of_users_who_are_not_shown_one_by_one_are_one_row(
     open_site: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = "bin=week&period=90-days&measure=jobs&by=user"
-    monkeypatch.setattr("auditord.web.page.usage_charts.MOST_COLOURS", 1)
+    monkeypatch.setattr("auditord.web.page.figures.MOST_COLOURS", 1)
     monkeypatch.setattr("auditord.web.page.usage._ROWS", 1)
     whole = open_site.get(f"/usage?{view}").text
     monkeypatch.setattr("auditord.web.page.usage._MANY_COLUMNS", 3)

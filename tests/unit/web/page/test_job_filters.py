@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from auditord.web.page.job_filters import chips, form_values, pieces_of, read_filters, tidied
+from auditord.web.page.query_string import chips, form_values, pieces_of, read_filters, tidied
 from auditord.web.record_query import InvalidQuery
 from auditord_hookspecs.query import AllOf, TimeCompares
 

@@ -14,14 +14,25 @@ import pytest
 
 from auditord.reporting import MEASURES, Figure, LabelKeys
 from auditord.reporting.periods import PERIODS
-from auditord.web.page.charts import Axis, Series, areas, bars, lines, ranking
-from auditord.web.page.drawing import Mark, Picture, ticks
-from auditord.web.page.heat_map import heat_map, shade
+from auditord.web.page.charts import (
+    Axis,
+    Mark,
+    Picture,
+    Series,
+    Sheet,
+    areas,
+    bars,
+    heat_map,
+    lines,
+    ranking,
+    shade,
+    ticks,
+    without_variables,
+)
+from auditord.web.page.figures import moves, zoomed
 from auditord.web.page.numbers import NOTHING, ago, begin_of_bin, compact, duration, shown, signed, with_unit
 from auditord.web.page.query_string import View, read_view
-from auditord.web.page.sheet import Sheet, without_variables
 from auditord.web.page.usage import command
-from auditord.web.page.usage_charts import moves, zoomed
 from auditord.web.record_query import InvalidQuery
 from auditord_hookspecs.aggregates import CalendarUnit
 
