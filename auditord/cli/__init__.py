@@ -1,9 +1,9 @@
-"""The command line. Every command is a file here, imported only when it is used, so that each starts fast.
+"""The command line. Each command is imported only when it is used, so that all start fast.
 
-Hook modules may provide more (:mod:`auditord.cli.hook_commands`); ``--help`` imports them to list theirs.
+Hook modules may provide further commands (:mod:`auditord.cli.hooks`); ``--help`` imports them to list them.
 
-A command raises :class:`auditord_hookspecs.AuditordError` to end with its text on standard error and its exit status, 1
-unless it says otherwise; wrong usage ends with 2.
+A command raises :class:`auditord_hookspecs.AuditordError` to print its text to standard error and to exit with its
+status, which is 1 by default. Wrong usage exits with 2.
 """
 
 import gc
@@ -37,12 +37,12 @@ COMMANDS = (
     Registered("restore", "auditord.cli.restore", "Put a backup back, and heal what is missing."),
     Registered("run", "auditord.cli.run", "Run the daemon in the foreground."),
     Registered("status", "auditord.cli.status", "Say how the daemon fares."),
-    Registered("top", "auditord.cli.top", "Show who used the most this month."),
+    Registered("top", "auditord.cli.report", "Show who used the most this month."),
     Registered("trigger", "auditord.cli.collect", "Run a collector or a plugin now, or show what it would do."),
 )
 
 _ALLOCATIONS: Final = 100_000
-"""Between searches for garbage: what a command imports is none, and looking through it takes a fifth of its start."""
+"""Allocations between garbage collections. With the default, a fifth of a command's start is spent on collections."""
 
 PERMISSION_REMEDY: Final = "act as root, or as the user that the daemon runs as: runuser -u auditord -- auditord …"
 
@@ -64,7 +64,7 @@ All commands: auditord --help. Options of one: auditord COMMAND --help.
 @click.group(
     cls=Commands,
     registered=COMMANDS,
-    provided="auditord.cli.hook_commands",
+    provided="auditord.cli.hooks",
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
 )
@@ -98,8 +98,8 @@ def main() -> None:
         from auditord.errors import OutputClosed  # noqa: PLC0415 the same
         from auditord_hookspecs.terminal import say_error  # noqa: PLC0415 the same
 
-        if not isinstance(error, OutputClosed):  # as other programs end in front of head
+        if not isinstance(error, OutputClosed):  # such as head
             say_error(str(error))
         sys.exit(error.exit_status)
     finally:
-        gc.freeze()  # the interpreter looks for garbage while it ends: a sixth of a short command
+        gc.freeze()  # skips the last garbage collection, a sixth of a short command's time

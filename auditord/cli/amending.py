@@ -1,4 +1,4 @@
-"""``auditord records correct``, ``close``, ``delete`` and ``history``: single records, changed on purpose."""
+"""``auditord records correct``, ``close``, ``delete`` and ``history``: changes of single records."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import pwd
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TextIO, TypeVar
 
@@ -13,15 +14,12 @@ import click
 import msgspec
 
 from auditord.actions import Closing, Note, Outcome, RecordActions
-from auditord.cli.daemons import daemon_at, url_option
-from auditord.cli.edits import Edits
-from auditord.cli.exports import write_table
+from auditord.cli.daemons import actions, daemon_at, url_option
 from auditord.cli.installation import run_async
 from auditord.cli.option_types import INSTANT, SPAN
-from auditord.cli.record_filters import condition, opened_source, opened_store
-from auditord.cli.state_owner import actions
+from auditord.cli.record_listing import condition, opened_source, opened_store, write_table
 from auditord.web.api.changes import FormerVersion, former
-from auditord_hookspecs import AuditordError, Record, RecordQuery
+from auditord_hookspecs import AuditordError, Component, InvalidRecord, Record, RecordQuery
 from auditord_hookspecs.query import AllOf, Condition, IsOpen, Order, SortField
 from auditord_hookspecs.terminal import confirm, output_option, say, write_json, yes_option
 from auditord_hookspecs.wire import decode_record, encode_record
@@ -34,7 +32,7 @@ _SHOWN = 100
 
 
 def _common(command: F) -> F:
-    """The options of everything that changes records."""
+    """Give a command the options of all commands that change records."""
     for option in _OPTIONS:
         command = option(command)
     return command
@@ -172,7 +170,7 @@ def _only(stop_time: datetime | None, runtime: timedelta | None) -> datetime | t
 
 
 def principal_name(by: str | None) -> str:
-    """The name that is kept with a change: the given one, or that of the user."""
+    """Return the name that is stored with a change: the given one, or that of the user."""
     if name := by or os.environ.get("SUDO_USER"):
         return name
     try:
@@ -182,12 +180,9 @@ def principal_name(by: str | None) -> str:
 
 
 def _print(outcomes: Sequence[Outcome], output: str, records: Mapping[str, Sequence[Record]]) -> None:
-    """Say what became of it; the exit code is 1 unless everything is as wanted.
+    """Print the outcomes; exit with 1 if a change was refused.
 
-    Args:
-        outcomes: empty if nothing was to be changed.
-        output: ``text`` or ``json``.
-        records: for programs: ``before``, and ``after`` a correction.
+    ``records`` are printed as JSON only: those ``before`` and, for a correction, ``after``.
     """
     if output == "json":
         documents = {when: [json.loads(encode_record(each)) for each in those] for when, those in records.items()}
@@ -212,10 +207,10 @@ _WORDS = {
 
 
 async def _named(record_id: str, url: str | None) -> Record:
-    """The record of an id, in the archive as well.
+    """Return a record by its id, also from the archive.
 
     Raises:
-        AuditordError: there is none.
+        AuditordError: it does not exist.
     """
     if url is not None:
         async with daemon_at(url) as daemon:
@@ -236,7 +231,7 @@ async def _read(where: Condition, url: str | None) -> Sequence[Record]:
 
 
 async def _open_records(where: Condition, ids: Sequence[str], url: str | None) -> Sequence[Record]:
-    """The open records that are meant; what was named by its id may have stopped, which is reported later."""
+    """Return the chosen open records. Records named by id may have stopped; closing them reports that."""
     if not ids:
         return await _read(AllOf((IsOpen(), where)), url)
     return [await _named(record_id, url) for record_id in ids]
@@ -267,3 +262,68 @@ async def _history(record_id: str, url: str | None) -> Sequence[FormerVersion]:
             return [former(version) for version in await store.history(record_id)]
     async with daemon_at(url) as daemon:
         return await daemon.records.history(record_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Changes of a record.
+
+    Args:
+        meta: ``KEY=VALUE``; several values of one key make a list, ``KEY=`` removes the key.
+        components: ``NAME=AMOUNT``; scores are kept.
+    """
+
+    start_time: datetime | None = None
+    stop_time: datetime | None = None
+    meta: Sequence[str] = ()
+    components: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        """True if there is any change."""
+        return bool(self.start_time or self.stop_time or self.meta or self.components)
+
+    def apply(self, record: Record) -> Record:
+        """Return the record with the changes.
+
+        Raises:
+            InvalidRecord: the changed record would be invalid.
+            BadParameter: an option has another form.
+        """
+        return msgspec.structs.replace(
+            record,
+            start_time=self.start_time or record.start_time,
+            stop_time=self.stop_time or record.stop_time,
+            meta=_merged(record.meta, self.meta),
+            components=_with_amounts(record.components, self.components),
+        )
+
+
+def _merged(meta: Mapping[str, tuple[str, ...]] | None, changes: Sequence[str]) -> dict[str, tuple[str, ...]] | None:
+    values: dict[str, list[str]] = {}
+    for text in changes:
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise click.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="--meta")
+        values.setdefault(key, []).extend([value] if value else [])
+    merged = {**(meta or {}), **{key: tuple(found) for key, found in values.items()}}
+    return {key: found for key, found in merged.items() if found or key not in values} or None
+
+
+def _with_amounts(components: Sequence[Component], changes: Sequence[str]) -> tuple[Component, ...]:
+    changed = list(components)
+    for text in changes:
+        name, equals, amount = text.rpartition("=")
+        if not (name and equals and amount.isascii() and amount.isdigit()):
+            raise click.BadParameter(f"'{text}' is not NAME=AMOUNT, a whole number", param_hint="--component")
+        _set_amount(changed, name, int(amount))
+    return tuple(changed)
+
+
+def _set_amount(components: list[Component], name: str, amount: int) -> None:
+    places = [place for place, component in enumerate(components) if component.name == name]
+    if len(places) > 1:
+        raise InvalidRecord(f"the record has several components {name!r}: write it whole, with --from-file")
+    if places:
+        components[places[0]] = msgspec.structs.replace(components[places[0]], amount=amount)
+    else:
+        components.append(Component(name, amount, ()))

@@ -15,10 +15,9 @@ from auditord.archive.opening import ConfiguredArchive, archive_of
 from auditord.archive.running import INSTANCE
 from auditord.cli.collect import trigger_command
 from auditord.cli.daemons import url_option
-from auditord.cli.exports import Export
 from auditord.cli.installation import load_installation, run_async
 from auditord.cli.progress import StepBar
-from auditord.cli.record_listing import export_of, listing_options, query_of, write_records
+from auditord.cli.record_listing import Export, export_of, listing_options, query_of, write_records
 from auditord.cli.tables import new_table, print_table
 from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError

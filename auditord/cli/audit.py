@@ -1,4 +1,4 @@
-"""``auditord audit``: compare what a collector's source knows of a period with the record store."""
+"""``auditord audit``: compare what the source of a collector knows of a period with the record store."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -9,17 +9,16 @@ import click
 from auditord.audit.values import FAULTS, STATES, AuditReport, AuditRequest
 from auditord.cli.amending import principal_name
 from auditord.cli.collect import Watcher
-from auditord.cli.daemons import url_option
+from auditord.cli.daemons import actions, log_to_terminal, url_option
 from auditord.cli.installation import complete_instances, load_installation, run_async, utc_now
 from auditord.cli.option_types import PERIOD_INSTANT
-from auditord.cli.state_owner import actions, log_to_terminal
 from auditord.cli.tables import new_table, print_table
 from auditord.config.kinds import audited
 from auditord_hookspecs import AuditordError, Window
 from auditord_hookspecs.terminal import output_option, say, write_json
 
 FAULTS_LEFT: Final = 3
-"""Exit code: the audit went well, and something is not as it should be."""
+"""The exit code of an audit that succeeded and found faults."""
 
 _DAYS: Final = timedelta(days=7)
 _SHOWN: Final = 20

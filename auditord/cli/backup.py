@@ -1,4 +1,4 @@
-"""``auditord backup``: record store and spool as of one moment, beside a daemon that may be running."""
+"""``auditord backup``: copy record store and spool as of one moment, with or without a running daemon."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def _size(_context: click.Context, _parameter: click.Parameter, value: str | Non
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     if size is not None and size <= 0:
-        raise click.BadParameter("it must be more than nothing")
+        raise click.BadParameter("it must be more than 0")
     return size
 
 

@@ -1,4 +1,4 @@
-"""``auditord collect`` and ``auditord trigger``: run an instance once, now; also for a period that was missed."""
+"""``auditord collect`` and ``auditord trigger``: run an instance once, now or for a past period."""
 
 import os
 import sys
@@ -7,11 +7,10 @@ from datetime import datetime
 import click
 
 from auditord.actions import RunRequest
-from auditord.cli.daemons import url_option
+from auditord.cli.daemons import actions, log_to_terminal, url_option
 from auditord.cli.installation import complete_instances, run_async, utc_now
 from auditord.cli.option_types import PERIOD_INSTANT
 from auditord.cli.progress import progress_bar
-from auditord.cli.state_owner import actions, log_to_terminal
 from auditord.errors import OutputClosed
 from auditord_hookspecs import Batch, JobChoice, Produced, RunReport, Window
 from auditord_hookspecs.terminal import escaped, output_option, say, say_lines, write_json
@@ -122,28 +121,28 @@ async def _run(request: RunRequest, url: str | None) -> RunReport:
     with watcher.bar:
         async with actions(url) as owner:
             report = await owner.run(request, watcher)
-    if watcher.closed is not None:  # the run was ended for that: nothing of it has failed
+    if watcher.closed is not None:  # the closed output ended the run, which has not failed
         raise watcher.closed
     return report
 
 
 class Terminal:
-    """Prints the words of a plugin."""
+    """Prints the output of a plugin."""
 
     def said(self, line: str) -> None:
-        """Print a line of its log."""
+        """Print a line of the log."""
         say(line, err=True)
 
     def printed(self, text: str) -> None:
-        """Print what it shows."""
+        """Print output."""
         say_lines(text)
 
     def progressed(self, fraction: float) -> None:
-        """Pass it over: a plugin's own command shows what it does."""
+        """Ignore progress: a plugin's own command shows it."""
 
 
 class Watcher(Terminal):
-    """Shows a run: a progress bar on the terminal, and what a dry run found on standard output, while it is read."""
+    """Shows a run: a progress bar on the terminal; for a dry run, its records on standard output."""
 
     def __init__(self, instance: str, *, dry_run: bool = False) -> None:
         self.bar = progress_bar(among_lines=dry_run)
@@ -155,17 +154,17 @@ class Watcher(Terminal):
         self.bar.update(self._task, completed=fraction)
 
     async def shown(self, batch: Batch) -> None:
-        """Print what would have been kept.
+        """Print the records of a dry run.
 
         Raises:
-            OutputClosed: its reader has gone.
+            OutputClosed: the reader of standard output is gone.
         """
         lines = [encode_record(item.record if isinstance(item, Produced) else item).decode() for item in batch.records]
         try:
             standard_output().writelines(f"{line}\n" for line in lines)
             sys.stdout.flush()
         except BrokenPipeError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports it again when it exits
             self.closed = OutputClosed("nobody reads the records any more")
             raise self.closed from error
         for job in batch.quarantined:
@@ -173,7 +172,7 @@ class Watcher(Terminal):
 
 
 def summary(report: RunReport) -> str:
-    """One line, or two if something went wrong."""
+    """Return a line about a run, or two if it failed."""
     skipped = ", ".join(f"{count} {reason}" for reason, count in sorted(report.skipped.items()))
     parts = [
         counted(report.records, "record"),

@@ -1,4 +1,4 @@
-"""The context of commands that hook modules provide; see :mod:`auditord_hookspecs.commands`."""
+"""The context of commands that hook modules provide (:mod:`auditord_hookspecs.commands`)."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -12,8 +12,8 @@ import click
 from auditord.archive.opening import archive_of
 from auditord.backup.last_backups import InstanceBackups
 from auditord.cli.collect import Terminal
+from auditord.cli.daemons import log_to_terminal
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
-from auditord.cli.state_owner import log_to_terminal
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, environment_of
 from auditord.contexts.plugins import StateStore, opened_plugin, remote_source
@@ -31,8 +31,8 @@ T = TypeVar("T")
 class HostCommandContext:
     """Implements :class:`auditord_hookspecs.CommandContext`.
 
-    Everything is opened beside a daemon that may be running: records to be read, and the plugin's state, which the turn
-    of the plugin protects, and not the state folder's lock.
+    Everything is opened beside a daemon that may be running: records only to be read, and the plugin's state, which is
+    protected by the plugin's turn instead of the state folder's lock.
     """
 
     @property
@@ -41,23 +41,23 @@ class HostCommandContext:
         return self._installation.configuration.state_dir
 
     def roles(self) -> Collection[str]:
-        """The names of all roles."""
+        """Return the names of all roles."""
         return self._installation.configuration.access.known_roles().keys()
 
     def now(self) -> datetime:
-        """The present instant."""
+        """Return the present instant."""
         return utc_now()
 
     def instances(self, kind: str) -> Sequence[str]:
-        """The configured plugins of a kind."""
+        """Return the configured plugins of a kind."""
         plugins = self._installation.configuration.plugins
         return [name for name, config in plugins.items() if kind_of(config) == kind]
 
     def chosen(self, kind: str, name: str | None) -> str:
-        """The named plugin, or the only one of its kind.
+        """Return the named plugin, or the only one of its kind.
 
         Raises:
-            UsageError: there is no such one, or no name and not exactly one.
+            UsageError: no plugin has this name; or there is no name, and none or several plugins.
         """
         there = self.instances(kind)
         if name is None and len(there) == 1:
@@ -72,7 +72,7 @@ class HostCommandContext:
     async def instance(
         self, name: str, *, dry_run: bool = False
     ) -> AsyncGenerator[tuple[Any, PluginContext], None]:  # Any: the kind's own model
-        """Open a plugin."""
+        """Open a plugin and yield its configuration and context."""
         log_to_terminal()
         configuration = self._installation.configuration
         config = configuration.plugins.get(name)
@@ -91,7 +91,7 @@ class HostCommandContext:
         """Run a coroutine function.
 
         Raises:
-            AuditordError: also for what the operating system says of a file or a connection: one line, no traceback.
+            AuditordError: also instead of an OSError, so that it is printed without a traceback.
         """
         try:
             return run_async(main)
@@ -107,7 +107,7 @@ class HostCommandContext:
 async def _opened_states(
     configuration: Configuration, config: InstanceConfig, *, dry_run: bool
 ) -> AsyncGenerator[tuple[StateStore, StoredRecords | None], None]:
-    """Only what the plugin needs is opened, and for a dry run nothing that could be written."""
+    """Open what the plugin needs; for a dry run, read-only."""
     if remote_source(config) is None:
         opened = open_store_for_reading if dry_run else open_store_beside
         async with opened(configuration.store) as store:

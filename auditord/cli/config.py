@@ -41,7 +41,7 @@ def config_command() -> None:
 @click.option("--deep", is_flag=True, help="Also look at all that it refers to, as auditord doctor does.")
 @output_option
 def check(*, connect: bool, deep: bool, output: str) -> None:
-    """Load the configuration as the daemon would, and say what is wrong with it."""
+    """Load the configuration as the daemon would, and report what is wrong with it."""
     if output == "json":
         if connect or deep:
             raise click.UsageError(
@@ -56,7 +56,7 @@ def check(*, connect: bool, deep: bool, output: str) -> None:
         say(f"remark: {remark}", err=True)
     say(f"the configuration is fine: {_summary(installation)}")
     if deep:
-        from auditord.cli.doctor import examined, exit_with  # noqa: PLC0415 most of the daemon
+        from auditord.cli.doctor import examined, exit_with  # noqa: PLC0415 slow to import, needed only here
 
         exit_with(examined(installation), "text", show_all=False)
 
@@ -87,7 +87,7 @@ def schema() -> None:
 @click.option("--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 def show_command(output: str) -> None:
     """Print the configuration that the daemon would use, each value with its source; secrets are masked."""
-    masked = SecretStr("*" * 64)  # none is read, since none is shown
+    masked = SecretStr("*" * 64)  # no secret is read, because none is shown
     loaded = load_with_sources(config_paths(), load_installed_hooks().kinds, os.environ, lambda _: masked)
     shown = show(loaded.configuration, loaded.document)
     write(shown.as_yaml() if output == "yaml" else json.dumps(shown.as_json(), indent=2) + "\n")
@@ -131,7 +131,7 @@ def reload_command(output: str) -> None:
 
 
 async def _ask_to_reload(*, dry_run: bool) -> "Reloaded":
-    from auditord.cli.daemons import connected  # noqa: PLC0415 most of the daemon
+    from auditord.cli.daemons import connected  # noqa: PLC0415 slow to import, needed only here
 
     configuration = load_installation().configuration
     async with connected(configuration.state_dir / CONTROL_FILE) as daemon:
@@ -149,7 +149,7 @@ def _print_changes(found: "Reloaded", output: str) -> None:
 
 
 def _outside_the_unit(reason: str) -> bool:
-    """Go on without a credential of systemd's where systemd has not started this process."""
+    """Continue without a systemd credential if systemd has not started this process."""
     if not reason.startswith("'credential:") or "CREDENTIALS_DIRECTORY" in os.environ:
         return False
     say(f"remark: not checked: {reason}", err=True)
@@ -157,7 +157,7 @@ def _outside_the_unit(reason: str) -> bool:
 
 
 async def _connect(configuration: Configuration) -> None:
-    """Open the record store to read; a file that is not there yet is made by the daemon."""
+    """Open the record store for reading. A missing SQLite file is fine: the daemon creates it."""
     url = configuration.store.url
     if not is_postgresql(url) and not sqlite_path(url).exists():
         say(f"the record store {sqlite_path(url)} is not there yet: the daemon makes it")

@@ -1,9 +1,10 @@
-"""The way to a running daemon: over its control socket, or at a URL.
+"""Access to a running daemon, over its control socket or at a URL; or to its state folder if none runs.
 
-The client itself is imported once there is a daemon: most of what it knows is about answers.
+:mod:`auditord.cli.daemon_client` is imported only if there is a daemon to ask.
 """
 
 import errno
+import logging
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,14 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from auditord.cli.installation import load_installation, utc_now
 from auditord.errors import DaemonError
 
 if TYPE_CHECKING:
-    from auditord.cli.control_socket import ControlSocket
+    from auditord.actions import Actions
     from auditord.cli.daemon_client import DaemonClient
 
+
 _SILENCE: Final = timedelta(seconds=60)
-"""A daemon that says nothing for so long during a run is stuck."""
+"""A daemon without any output for this long during a run is considered stuck."""
 
 _LOCAL: Final = "http://auditord"
 _UNIX: Final = "unix:"
@@ -32,18 +35,18 @@ url_option: Final = click.option(
 
 @asynccontextmanager
 async def connected(path: Path) -> "AsyncGenerator[DaemonClient | None, None]":
-    """A client of the daemon that answers on this socket; None if none does.
+    """Yield a client of the daemon that answers on this socket; None if none does.
 
     Raises:
-        PermissionError: a daemon may be there, for others.
+        PermissionError: this user may not connect to the socket.
     """
     if not _is_there(path):
         yield None
         return
-    from auditord.cli.daemon_client import NO_ANSWER, DaemonClient  # noqa: PLC0415 where a daemon may answer
+    from auditord.cli.daemon_client import NO_ANSWER, ControlSocket, DaemonClient  # noqa: PLC0415 only if there may be a daemon
     from auditord_hookspecs.http import NoHttpAnswer  # noqa: PLC0415 the same
 
-    client = _control_socket(str(path))
+    client = ControlSocket(str(path), _SILENCE.total_seconds())
     try:
         await client.request("GET", _LOCAL)
     except NoHttpAnswer as error:
@@ -56,19 +59,19 @@ async def connected(path: Path) -> "AsyncGenerator[DaemonClient | None, None]":
 
 @asynccontextmanager
 async def daemon_at(url: str) -> "AsyncGenerator[DaemonClient, None]":
-    """A client of the daemon at ``http://host:port``, ``https://host`` or ``unix:/path/to/control.sock``.
+    """Yield a client of the daemon at ``http://host:port``, ``https://host`` or ``unix:/path/to/control.sock``.
 
     Raises:
-        UsageError: it is no such URL.
+        UsageError: the URL has another form.
     """
     if not url.startswith((_UNIX, "http://", "https://")):
         raise click.UsageError(f"--url: '{url}' is neither http://host:port nor https://host nor unix:/path")
-    from auditord.cli.daemon_client import DaemonClient  # noqa: PLC0415 where a daemon is asked
+    from auditord.cli.daemon_client import ControlSocket, DaemonClient  # noqa: PLC0415 only if a daemon is asked
 
     if url.startswith(_UNIX):
-        yield DaemonClient(_control_socket(url.removeprefix(_UNIX)), _LOCAL)
+        yield DaemonClient(ControlSocket(url.removeprefix(_UNIX), _SILENCE.total_seconds()), _LOCAL)
         return
-    from auditord.client.http import open_client  # noqa: PLC0415 aiohttp, where a daemon elsewhere is asked
+    from auditord.client.http import open_client  # noqa: PLC0415 aiohttp, only for a URL
     from auditord_hookspecs.http import HttpOptions  # noqa: PLC0415 the same
 
     options = HttpOptions(silence=_SILENCE, timeout=timedelta(days=1), max_answer=1 << 30, attempts=1)
@@ -83,7 +86,40 @@ def _is_there(path: Path) -> bool:
     return there
 
 
-def _control_socket(path: str) -> "ControlSocket":
-    from auditord.cli.control_socket import ControlSocket  # noqa: PLC0415 http.client
+def log_to_terminal() -> None:
+    """Print warnings to standard error, except those that the observer of a run prints."""
+    from auditord.logs import MessageFormatter  # noqa: PLC0415 only for commands that act
 
-    return ControlSocket(path, _SILENCE.total_seconds())
+    log = logging.getLogger("auditord")
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setLevel(logging.WARNING)
+        handler.setFormatter(MessageFormatter())
+        handler.addFilter(lambda record: not getattr(record, "observed", False))
+        log.addHandler(handler)
+
+
+@asynccontextmanager
+async def actions(url: str | None) -> "AsyncGenerator[Actions, None]":
+    """Yield the actions of the daemon at a URL or, without one, of the owner of this host's state folder.
+
+    The owner is the running daemon or, if none runs, this process.
+
+    Raises:
+        StateInUse: a daemon owns the folder and does not answer.
+    """
+    if url is not None:
+        async with daemon_at(url) as daemon:
+            yield daemon
+        return
+    from auditord.actions import CONTROL_FILE  # noqa: PLC0415 only for commands that act
+
+    installation = load_installation()
+    async with connected(installation.configuration.state_dir / CONTROL_FILE) as owner:
+        if owner is not None:
+            yield owner
+            return
+    from auditord.supervisor import acting  # noqa: PLC0415 slow to import, only if no daemon runs
+
+    async with acting(installation.configuration, installation.hooks, utc_now) as ourselves:
+        yield ourselves

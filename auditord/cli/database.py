@@ -1,4 +1,4 @@
-"""``auditord database``: make, update and look at the tables in PostgreSQL; check files; copy a record store."""
+"""``auditord database``: migrate and inspect the tables in PostgreSQL, check files, copy a record store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ def migrate_command(*, only_sql: bool, end_sessions: bool, output: str) -> None:
 
 
 async def _migrated(address: Address, *, end_sessions: bool) -> Sequence[Script]:
-    """Migrate, and say which step goes on and for how long; a cancellation ends it in the server, too."""
+    """Migrate, and print regularly which step is running. Cancelling stops it in the server, too."""
     step, began = "", anyio.current_time()
 
     def begins(script: Script) -> None:
@@ -237,7 +237,7 @@ def _print(status: DatabaseStatus) -> None:
 
 
 def _checked_server(configuration: Configuration) -> str:
-    """The database, once its tables are known to be up to date."""
+    """Return the name of the database after checking that its tables are up to date."""
     status = run_async(database_status, address_of(configuration.store))
     if status.pending:
         raise ConfigurationError(f"the database {status.where} is not up to date: run `auditord database migrate`")
@@ -246,7 +246,7 @@ def _checked_server(configuration: Configuration) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _CheckedFile:
-    """A file of SQLite that was read through; ``findings`` and ``remedy`` only of a damaged one."""
+    """An SQLite file that was checked; ``findings`` and ``remedy`` are set only if it is damaged."""
 
     path: str
     state: Literal["ok", "missing", "damaged"]

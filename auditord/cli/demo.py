@@ -18,14 +18,16 @@ PORT: Final = 8_000
 def demo_command(*, check: bool, port: int | None) -> None:
     """Replay recorded jobs and three months of a made-up site, and serve them until Ctrl-C."""
     say(f"auditord {__version__}: starting a daemon in a temporary folder")
-    from auditord.cli.demo_run import show  # noqa: PLC0415 the whole daemon; until then nothing would be said
+    from auditord.cli.demo_run import show  # noqa: PLC0415 imports the daemon, after the message
 
     show(_free_port(0 if check and port is None else port), check=check)
 
 
 def _free_port(wanted: int | None) -> int:
     with closing(socket.socket()) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the daemon does: the last demo's is free again
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as the daemon does, so that the port of the last demo is free
         try:
             probe.bind(("127.0.0.1", PORT if wanted is None else wanted))
         except OSError:

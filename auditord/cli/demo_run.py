@@ -1,7 +1,9 @@
 """The demo: a daemon in a temporary folder, with recorded and made-up records, until Ctrl-C.
 
-Recorded accounting of a real batch system goes through the real collector into an embedded store, three months of a
-made-up site (:mod:`auditord.cli.demo_site`) are put beside it, and all of it is served with the page.
+The real collector reads recorded accounting of a real batch system into an embedded store. Three months of a made-up
+site are added, the same for each day on which they are made. Nothing in them was measured: two clusters, five groups
+with sixty users; weekends and nights are quieter, some jobs are arrays, some fail, some use GPUs, and in the second
+month faster machines raise the score per core.
 """
 
 import json
@@ -9,11 +11,14 @@ import os
 import signal
 import socket
 import webbrowser
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
+from itertools import chain
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -21,10 +26,10 @@ from urllib.parse import urlsplit
 import aiohttp
 import anyio
 import anyio.to_thread
+from msgspec import structs
 
 from auditord.actions import RunRequest
 from auditord.cli.collect import Watcher, summary
-from auditord.cli.demo_site import WRONG, corrected, damaged_lines, made_up_records
 from auditord.cli.installation import program, run_async, utc_now
 from auditord.cli.progress import progress_bar
 from auditord.config.loading import load
@@ -36,9 +41,9 @@ from auditord.store import Amendment, Provenance
 from auditord.store.amendments import Action
 from auditord.store.opening import open_store
 from auditord.supervisor import acting, run
-from auditord_hookspecs import RunReport
+from auditord_hookspecs import Component, Record, RunReport, Score
 from auditord_hookspecs.terminal import say, say_lines
-from auditord_hookspecs.wire import decode_record
+from auditord_hookspecs.wire import decode_record, encode_record
 from auditord_hookspecs.wording import counted
 
 _FILES: Final = "files"
@@ -47,7 +52,7 @@ _AT_ONCE: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """A daemon to look at."""
+    """A configured demo."""
 
     file: Path
     configuration: Configuration
@@ -55,7 +60,7 @@ class Demo:
 
 
 def show(port: int, *, check: bool) -> None:
-    """Replay recorded jobs and, unless they are only to be verified, show them with a made-up site until Ctrl-C."""
+    """Replay recorded jobs; then verify that they are served, or show them with a made-up site until Ctrl-C."""
     with TemporaryDirectory(prefix="auditord-demo-") as folder:
         demo = set_up(Path(folder), port, made_up=not check)
         run_async(_demonstrate, demo, check)
@@ -70,7 +75,7 @@ def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:
         dropped.mkdir()
         (dropped / "made-up.ndjson").write_bytes(b"".join(line + b"\n" for line in damaged_lines(utc_now())))
         sections[_FILES] = {"folder": str(dropped), "settle": "0s"}
-    document: dict[str, Any] = {  # Any: as a file would say it
+    document: dict[str, Any] = {  # Any: like the content of a file
         "state_dir": str(folder / "state"),
         "ui": {"title": "auditord demo: a made-up site"},
         "api": {"listen": [f"127.0.0.1:{port}"]},
@@ -78,7 +83,7 @@ def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:
         "collectors": {name: {"kind": name, **section} for name, section in sections.items()},
     }
     file = folder / "auditord.yml"
-    file.write_text(json.dumps(document, indent=2))  # JSON is YAML, too
+    file.write_text(json.dumps(document, indent=2))  # JSON is also YAML
     return Demo(file, load([file], hooks.kinds, {}, hooks.resolve_secret), hooks)
 
 
@@ -124,7 +129,7 @@ async def _collect(demo: Demo) -> list[RunReport]:
 
 
 async def _make_up(demo: Demo) -> None:
-    """Put the records of the made-up site into the store, and one of them right, as an operator would."""
+    """Store the records of the made-up site, and correct one of them as an operator would."""
     now, bar = utc_now(), progress_bar()
     records = list(made_up_records(now))
     keys = demo.configuration.metrics.database.counted_keys
@@ -154,10 +159,10 @@ async def _interrupted() -> None:
 
 
 async def _verify(url: str, expected: int) -> None:
-    """Ask the REST API for what was collected.
+    """Check that the REST API serves what was collected.
 
     Raises:
-        DemoFailed: something is missing.
+        DemoFailed: a record is missing.
     """
     async with aiohttp.ClientSession(url) as session:
         answers: Mapping[str, str] = {
@@ -200,8 +205,151 @@ The configuration of this demo is {file}.
 
 
 def _from_afar(url: str) -> str:
-    """The remedy of a user whose browser runs on another machine."""
+    """Return a hint for users whose browser runs on another machine."""
     if "SSH_CONNECTION" not in os.environ:
         return ""
     port = urlsplit(url).port
     return f"\nFrom another machine: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}, then the same URL there."
+
+
+DAYS: Final = 92
+LATE: Final = "aurora-demo-late"
+WRONG: Final = "aurora-demo-wrong"
+"""The ids of a late record and of a wrong one."""
+
+_SEED: Final = 2026
+_USERS: Final = 60
+_WEEKEND: Final = 0.3
+_SATURDAY: Final = 5
+_FAILING: Final = 0.06
+_LONGEST: Final = 47 * 3_600
+_OLD, _NEW = 13.2, 17.8
+"""HEPscore23 per core, before and after the new machines."""
+
+_WATTS_PER_CORE: Final = 5
+_WATTS_PER_GPU: Final = 240
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The job profile of a group.
+
+    Args:
+        name: its name.
+        share: its number of users.
+        cluster: where its jobs run.
+        cores: sizes of its jobs; frequent sizes are repeated.
+        hours: the typical run time.
+        efficiency: the typical CPU efficiency.
+        gpus: numbers of GPUs of its jobs.
+    """
+
+    name: str
+    share: int
+    cluster: str
+    cores: tuple[int, ...]
+    hours: float
+    efficiency: float
+    gpus: tuple[int, ...] = (0,)
+
+
+_GROUPS: Final = (
+    _Group("particle-physics", 18, "aurora", (8, 8, 8, 16, 32), 9.0, 0.88),
+    _Group("climate", 10, "borealis", (32, 64, 128), 6.0, 0.93),
+    _Group("genomics", 14, "aurora", (1, 1, 2, 4, 8), 1.6, 0.55),
+    _Group("materials", 10, "borealis", (16, 32, 64), 8.0, 0.9),
+    _Group("machine-learning", 8, "borealis", (8, 16), 4.0, 0.35, (1, 1, 2, 4)),
+)
+
+
+def made_up_records(now: datetime) -> Iterator[Record]:
+    """Yield the jobs that ended before an instant, roughly by start time."""
+    random, number = Random(_SEED), 1_000  # noqa: S311 reproducible, not secret
+    begin = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=DAYS)
+    users = _users()
+    for day in range(DAYS + 1):
+        morning = begin + timedelta(days=day)
+        for user, group in users:
+            for start, tasks in _submissions(random, morning, user):
+                number += 1
+                for record in _jobs(random, start, tasks, (user, group), f"{number}", fast=day > DAYS // 2):
+                    if record.stop_time is not None and record.stop_time <= now:
+                        yield record
+    yield _single(LATE, begin + timedelta(days=40, hours=9), 16)
+    yield _with_cores(_single(WRONG, now - timedelta(days=2), 8), 800)
+
+
+def damaged_lines(now: datetime) -> Iterator[bytes]:
+    """Yield malformed record lines: truncated JSON, and records without a start time."""
+    for at, hours in enumerate((30, 29, 7)):
+        record = _single(f"aurora-demo-damaged-{at}", now - timedelta(hours=hours), 8)
+        text = encode_record(record)
+        yield text[: len(text) // 2]
+        yield text.replace(b'"start_time"', b'"began"')
+
+
+def corrected(record: Record) -> Record:
+    """Return the wrong record with its correct number of cores."""
+    return _with_cores(record, 8)
+
+
+def _with_cores(record: Record, count: int) -> Record:
+    cores, *others = record.components
+    return structs.replace(record, components=(structs.replace(cores, amount=count), *others))
+
+
+def _users() -> Sequence[tuple[int, _Group]]:
+    groups = [group for group in _GROUPS for _ in range(group.share)]
+    return list(enumerate(groups[:_USERS]))
+
+
+def _submissions(random: Random, morning: datetime, user: int) -> Iterator[tuple[datetime, int]]:
+    """Yield the times at which a user submits on a day, with the number of tasks of each array."""
+    busy = 0.55 + 0.45 * ((user * 7 + morning.toordinal() // 9) % 5) / 4  # some weeks are busier than others
+    quiet = _WEEKEND if morning.weekday() >= _SATURDAY else 1.0
+    for _ in range(int(random.expovariate(1.0) * 2.2 * busy * quiet + 0.35)):
+        hour = min(max(random.gauss(13.5, 4.0), 0.0), 23.9)
+        tasks = random.choice((5, 10, 20)) if random.random() < 0.08 else 1  # noqa: PLR2004 one in twelve is an array
+        yield morning + timedelta(seconds=int(hour * 3_600)), tasks
+
+
+def _jobs(
+    random: Random, start: datetime, tasks: int, user: tuple[int, _Group], name: str, *, fast: bool
+) -> Iterator[Record]:
+    number, group = user
+    cores, gpus = random.choice(group.cores), random.choice(group.gpus)
+    hours = group.hours * (0.6 if fast and group.cluster == "borealis" else 1.0)
+    for task in range(tasks):
+        failed = random.random() < _FAILING
+        seconds = int(min(random.lognormvariate(0.0, 0.7) * hours * 3_600, _LONGEST)) + 20
+        seconds = random.randint(5, 600) if failed else seconds
+        waited = timedelta(seconds=random.randint(0, 5_400))
+        used = max(0.02, min(1.0, random.gauss(group.efficiency - 0.02 * (number % 6), 0.06)))
+        record_id = f"{group.cluster}-demo-{name}" + (f"_{task}" if tasks > 1 else "")
+        labels = {"state": "FAILED" if failed else "COMPLETED", "user_id": f"demo-user-{number + 1:02}"}
+        waiting = Component("WaitTime", waited // timedelta(seconds=1), ())
+        components = chain(_components(cores, gpus, seconds, used, _NEW if fast else _OLD), [waiting])
+        yield _record(record_id, start + waited, seconds, components, (group, labels))
+
+
+def _components(cores: int, gpus: int, seconds: int, used: float, score: float) -> Iterator[Component]:
+    yield Component("Cores", cores, (Score("HEPscore23", score),))
+    yield Component("Memory", cores * 3_000, ())
+    yield Component("TotalCPU", int(cores * seconds * used), ())
+    yield Component("Energy", (cores * _WATTS_PER_CORE + gpus * _WATTS_PER_GPU) * seconds, ())
+    if gpus:
+        yield Component("GPU", gpus, ())
+
+
+def _record(
+    name: str, start: datetime, seconds: int, components: Iterator[Component], of: tuple[_Group, Mapping[str, str]]
+) -> Record:
+    group, labels = of
+    named = {"site_id": f"{group.cluster}-demo", "group_id": group.name, "origin": "made up", **labels}
+    meta: dict[str, tuple[str, ...]] = {key: (value,) for key, value in named.items()}
+    return Record(name, start, tuple(components), start + timedelta(seconds=seconds), meta)
+
+
+def _single(name: str, start: datetime, cores: int) -> Record:
+    labels = {"state": "COMPLETED", "user_id": "demo-user-01"}
+    return _record(name, start, 7_200, _components(cores, 0, 7_200, 0.5, _NEW), (_GROUPS[0], labels))

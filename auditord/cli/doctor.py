@@ -1,4 +1,4 @@
-"""``auditord doctor``: look at everything that the configuration refers to."""
+"""``auditord doctor``: check everything that the configuration refers to."""
 
 import sys
 from collections import Counter
@@ -22,13 +22,13 @@ from auditord_hookspecs.terminal import escaped, output_option, say, say_lines, 
 from auditord_hookspecs.wording import counted
 
 EXIT_CODES: Final = {Severity.OK: 0, Severity.WARNING: 1, Severity.FAILURE: 2}
-"""Those of monitoring plug-ins."""
+"""The exit codes of monitoring plug-ins."""
 
 _ANSWER_SECONDS: Final = 10.0
-"""Seconds for a running daemon to say how it fares."""
+"""The time limit for a running daemon to report its health."""
 
 _LINE: Final = 98
-"""Columns of a finding in a pipe, behind two blanks."""
+"""The width of a finding in a pipe, after two spaces."""
 
 _WORDS: Final = {"ok": "OK", "warning": "WARNING", "failure": "CRITICAL"}
 
@@ -46,7 +46,7 @@ def doctor_command(*, output: str, show_all: bool) -> None:
 
 
 def examined(installation: Installation) -> Sequence[Examined]:
-    """The findings of an installation."""
+    """Run all checks of an installation."""
     return run_async(_examine, installation)
 
 
@@ -57,7 +57,7 @@ async def _examine(installation: Installation) -> Sequence[Examined]:
 
 
 async def _refused_hosts(control: Path) -> Collection[str]:
-    """The names for which the running daemon has refused requests; nothing if it does not say."""
+    """Return the host names for which the running daemon has refused requests; empty if it does not answer."""
     with anyio.move_on_after(_ANSWER_SECONDS), suppress(DaemonError, PermissionError):
         async with connected(control) as daemon:
             if daemon is not None:
@@ -91,7 +91,7 @@ def print_findings(found: Sequence[Examined], *, show_all: bool) -> None:
 
 
 def _print(found: Sequence[Examined]) -> None:
-    if not sys.stdout.isatty():  # a table with this much text would have lines too long to read
+    if not sys.stdout.isatty():  # a table would have very long lines
         _print_blocks(found)
         return
     table = new_table("", "where", "what", "how it is", "what to do")

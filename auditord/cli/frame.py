@@ -1,4 +1,4 @@
-"""The group of all commands: their modules, and the options that every one of them has."""
+"""The group of all commands: it imports them when they are used, and gives each of them ``--config``."""
 
 import os
 import platform
@@ -24,13 +24,12 @@ _REQUIREMENT_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A command that is imported when it is needed.
+    """A command that is imported when it is used.
 
     Args:
-        name: what the user types; the module has the command under this name, with ``_command`` after it and ``_`` for
-            ``-``.
-        module: of the command.
-        help: what ``auditord --help`` says about it, so that listing the commands imports none.
+        name: the name that the user types. The module has the command as ``NAME_command``, with ``_`` instead of ``-``.
+        module: the module of the command.
+        help: the text in ``auditord --help``, so that listing the commands imports none of them.
         extensible: whether it is an :class:`ExtensibleGroup`.
     """
 
@@ -49,12 +48,12 @@ class Provided:
 
 
 class GuessingGroup(click.Group):
-    """A group that guesses a misspelt command, also one that is not imported yet."""
+    """A group that suggests commands for a misspelt one without importing them."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is meant."""
+        """Find a command, or raise an error with suggestions."""
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
@@ -65,8 +64,8 @@ class LazyGroup(GuessingGroup):
     """A group whose commands are in another module, which is imported when one of them is used.
 
     Args:
-        module: of the commands.
-        names: what the user types; the module has each under this name, with ``_command`` after it.
+        module: the module of the commands.
+        names: the names that the user types; the module has each command as ``NAME_command``.
     """
 
     def __init__(self, *args: Any, module: str, names: Sequence[str], **kwargs: Any) -> None:  # Any: click's own
@@ -75,7 +74,7 @@ class LazyGroup(GuessingGroup):
         self._names = names
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
+        """Return the names of all commands."""
         return sorted({*self._names, *super().list_commands(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -88,17 +87,17 @@ class LazyGroup(GuessingGroup):
 
 
 class ExtensibleGroup(GuessingGroup):
-    """A group of the host that also has the commands of a hook module's group of the same name."""
+    """A group of the host that includes the commands of a hook module's group of the same name."""
 
     further: Callable[[click.Context], click.Command | None] | None = None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
+        """Return the names of all commands."""
         more = self._further(ctx)
         return sorted({*super().list_commands(ctx), *(more.list_commands(ctx) if more else ())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The host's own command of this name first."""
+        """Return the host's command or, if it has none, that of a hook module."""
         if (own := super().get_command(ctx, cmd_name)) is not None:
             return own
         more = self._further(ctx)
@@ -110,7 +109,7 @@ class ExtensibleGroup(GuessingGroup):
 
 
 class Commands(GuessingGroup):
-    """The group of all commands; each gets ``--config``, so that it may stand before or after the command's name."""
+    """The group of all commands. Each gets ``--config``, so that it works before and after the command's name."""
 
     def __init__(
         self,
@@ -125,7 +124,7 @@ class Commands(GuessingGroup):
         add_config_option(self)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
+        """Return the names of all commands."""
         return sorted({*self._registered, *super().list_commands(ctx), *self._provided(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -147,18 +146,18 @@ class Commands(GuessingGroup):
         return command
 
     def _provided(self, ctx: click.Context) -> Mapping[str, Provided]:
-        """The commands of hook modules, looked for once."""
+        """Return the commands of hook modules, searched once."""
         if self._provided_by is None:
             return {}
         if _PROVIDED not in ctx.meta:
             taken = [name for name, each in self._registered.items() if not each.extensible]
-            with ctx.scope(cleanup=False):  # --config may have been given already
+            with ctx.scope(cleanup=False):  # so that --config counts
                 ctx.meta[_PROVIDED] = import_module(self._provided_by).provided_commands(taken)
         found: Mapping[str, Provided] = ctx.meta[_PROVIDED]
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing any of the host's."""
+        """Write the list of commands without importing those of the host."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._help(ctx, name)) for name in self.list_commands(ctx)])
 
@@ -170,7 +169,7 @@ class Commands(GuessingGroup):
 
 
 def add_config_option(command: click.Command) -> None:
-    """Let a command and everything below it take ``--config``; adding it twice changes nothing."""
+    """Add ``--config`` to a command and its subcommands; idempotent."""
     if not any(parameter.name == "config_files" for parameter in command.params):
         command.params.append(_config_option())
     for below in command.commands.values() if isinstance(command, click.Group) else ():
@@ -195,18 +194,18 @@ def _remember(ctx: click.Context, _: click.Parameter, value: tuple[Path, ...]) -
 
 
 def config_paths() -> Sequence[Path] | None:
-    """The files that the user named, in order; None if the default file counts. Only within a command."""
+    """Return the files that the user named, in order; None for the default file. Works only within a command."""
     paths: Sequence[Path] | None = click.get_current_context().meta.get(_CONFIG)
     return paths or [Path(each) for each in os.environ.get(FILES_VARIABLE, "").split(os.pathsep) if each] or None
 
 
 def print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 click's signature
-    """Print the versions of auditord, Python and everything that auditord requires, and exit."""
+    """Print the versions of auditord, Python and all required distributions, and exit."""
     if not value:
         return
     sys.stdout.write(f"auditord {__version__}\n")
     sys.stdout.write(f"Python {platform.python_version()}\n")
-    from importlib.metadata import version  # noqa: PLC0415 it imports email, for one option
+    from importlib.metadata import version  # noqa: PLC0415 slow to import, needed only here
 
     for name in _requirements():
         sys.stdout.write(f"{name} {version(name)}\n")
@@ -214,12 +213,12 @@ def print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None: 
 
 
 def _requirements() -> list[str]:
-    """The distributions that auditord itself needs, without extras and test tools."""
+    """Return the distributions that auditord requires without its extras."""
     from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415 the same
 
     try:
         declared = requires("auditord") or []
     except PackageNotFoundError:
-        return []  # run from a folder that was never installed
+        return []  # auditord is not installed, but run from its sources
     names = [match[0] for each in declared if "extra ==" not in each and (match := _REQUIREMENT_NAME.match(each))]
     return sorted(names, key=str.lower)

@@ -1,29 +1,403 @@
-"""``auditord init``: a first configuration, made of what is found on this host and of a few answers."""
+"""``auditord init``: write a first configuration from what is found on this host and from a few answers."""
 
-from collections.abc import Iterator
+import errno
+import glob
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import join
+from typing import Any, Final
+from urllib.parse import quote
 
 import click
 
 from auditord.cli.frame import config_paths
-from auditord.cli.init_answers import AUDITOR, Found, answers_to, chosen_collectors, given_answers
-from auditord.cli.init_file import (
-    FRAGMENTS,
-    configuration_text,
-    refuse_a_file_that_counts,
-    refuse_a_folder_of_others,
-    write_configuration,
-    write_secret,
-)
-from auditord.cli.init_host import ThisHost, find_auditor, find_postgresql, proposals
 from auditord.cli.installation import program, utc_now
+from auditord.config.documents import Path as OptionPath
+from auditord.config.documents import is_section
 from auditord.config.kinds import InstalledKinds
-from auditord.config.loading import DEFAULT_FILE, load_text
+from auditord.config.loading import DEFAULT_FILE, load_text, read_files
+from auditord.config.model import default_state_dir
+from auditord.config.printing import Remarks, to_yaml
+from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.config.yaml_files import read_file
+from auditord.errors import ConfigurationError
 from auditord.hooks import load_hooks
-from auditord_hookspecs.proposals import Answers, Host
+from auditord_hookspecs.proposals import Answers, Detect, Host, NewSecret, Proposal, Question
 from auditord_hookspecs.terminal import say
+
+_PATIENCE: Final = 20.0
+_READY: Final = re.compile(r"^(?P<host>.+):(?P<port>\d+) - ")
+_SERVICE_USER: Final = "auditord"
+_DATABASE: Final = "auditord"
+_AUDITOR_FILES: Final = ("/etc/auditor/*.yml", "/etc/auditor/*.yaml")
+
+
+class ThisHost:
+    """The machine that the command runs on; a test passes another one."""
+
+    environ: Mapping[str, str] = os.environ
+
+    def run(self, argv: Sequence[str]) -> str | None:
+        """Return the standard output of a program; None if it is missing, fails, or takes too long."""
+        try:
+            done = subprocess.run(  # noqa: S603 the kind chose the command
+                argv, capture_output=True, text=True, check=True, timeout=_PATIENCE, stdin=subprocess.DEVNULL
+            )
+        except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+            return None
+        return done.stdout
+
+    def find(self, *patterns: str) -> Sequence[Path]:
+        """Return the existing files that match, in the order of the patterns."""
+        found = [Path(name) for pattern in patterns for name in sorted(glob.glob(pattern))]  # noqa: PTH207 absolute
+        return [path for path in found if path.is_file()]
+
+
+def proposals(kinds: InstalledKinds, host: Host) -> Iterator[tuple[str, str, Proposal]]:
+    """Yield configuration section, kind name and proposal for each kind that finds something on the host."""
+    for section in ("collectors", "plugins", "transforms"):
+        for name, kind in kinds.sections()[section].items():
+            detect: Detect | None = getattr(kind, "detect", None)
+            if detect is not None and (proposal := detect(host)) is not None:
+                yield section, name, proposal
+
+
+def find_auditor(host: Host) -> Proposal | None:
+    """Return a proposal to import the configuration of an AUDITOR and its collectors; None if there is none."""
+    files = host.find(*_AUDITOR_FILES)
+    return Proposal(f"AUDITOR, configured in {files[0].parent}", imports=files) if files else None
+
+
+@dataclass(frozen=True, slots=True)
+class Postgresql:
+    """A PostgreSQL server on this host.
+
+    Args:
+        url: the URL of the database for auditord.
+        role: the PostgreSQL role of the daemon's user, which logs in without a password.
+        is_ready: whether the role and the database exist.
+    """
+
+    url: str
+    role: str
+    is_ready: bool
+
+    @property
+    def found(self) -> str:
+        """A description of the server."""
+        rest = "lets the role in" if self.is_ready else "has no such role and database yet"
+        return f"PostgreSQL, which {rest}: {self.url}"
+
+    @property
+    def question(self) -> Question:
+        """The question for the record store. PostgreSQL is the default only if it was prepared for auditord."""
+        default = self.url if self.is_ready else "sqlite"
+        return Question("store", "Keep records in 'sqlite' (a file in state_dir), or in PostgreSQL at a URL", default)
+
+    @property
+    def steps(self) -> Sequence[str]:
+        """The commands that create role and database; none if they exist."""
+        psql = "runuser -u postgres -- psql"
+        made = (
+            f"""{psql} -c 'CREATE ROLE "{self.role}" LOGIN'""",
+            f"""{psql} -c 'CREATE DATABASE {_DATABASE} OWNER "{self.role}"'""",
+        )
+        return () if self.is_ready else made
+
+
+def find_postgresql(host: Host) -> Postgresql | None:
+    """Return the server that libpq's programs find by default or by PGHOST and PGPORT; None if there is none."""
+    if (ready := _READY.match(host.run(["pg_isready"]) or "")) is None:
+        return None
+    user = (host.run(["id", "-un"]) or _SERVICE_USER).strip()
+    serves_another = user == "root" and host.run(["id", "-u", _SERVICE_USER]) is not None
+    role = _SERVICE_USER if serves_another else user
+    port = "" if ready["port"] == "5432" else f"&port={ready['port']}"
+    url = f"postgresql://{role}@/{_DATABASE}?host={quote(ready['host'])}{port}"
+    become = ("runuser", "-u", role, "--") if serves_another else ()
+    is_ready = host.run([*become, "psql", "-XAtw", "-c", "SELECT 1", url]) is not None
+    return Postgresql(url, role, is_ready)
+
+
+def store_options(answers: Answers) -> Mapping[str, str]:
+    """Return the section ``store`` for the answer; empty for SQLite in the state folder.
+
+    Raises:
+        ValueError: the answer is not the URL of a store.
+    """
+    answer = answers.get("store", "sqlite")
+    if answer == "sqlite":
+        return {}
+    if not is_postgresql(answer):
+        sqlite_path(answer)
+    return {"url": answer}
+
+
+AUDITOR: Final = "auditor"
+"""The name of the question for the URL of an AUDITOR, and of the file into which its configuration is imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything that was found on a host.
+
+    Args:
+        collectors: proposed collectors by kind.
+        imports: configuration files of AUDITOR and other programs that can be imported, by the name of the new file.
+        postgresql: a server for the record store.
+        transforms: proposed transforms by kind.
+    """
+
+    collectors: Mapping[str, Proposal]
+    imports: Mapping[str, Proposal]
+    postgresql: Postgresql | None = None
+    transforms: Mapping[str, Proposal] = field(default_factory=dict[str, Proposal])
+
+    def lines(self) -> Iterator[str]:
+        """Describe everything that was found, one line each."""
+        for proposal in (*self.collectors.values(), *self.imports.values()):
+            yield proposal.found
+        if self.postgresql is not None:
+            yield self.postgresql.found
+
+
+def given_answers(file: Path | None) -> Answers:
+    """Return the answers in a file; none without a file.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    if file is None:
+        return {}
+    return {name: _text(value) for name, value in read_file(file).values.items()}
+
+
+def _text(value: Any) -> str:  # Any: what YAML holds
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
+
+
+def answers_to(found: Found, now: datetime, given: Answers, *, ask: bool) -> Answers:
+    """Return the answers to all questions: first the general ones, then those of the chosen collectors.
+
+    Raises:
+        ConfigurationError: an answer has no question, is invalid, or a question cannot be asked without a terminal.
+    """
+    general = list(_general_questions(found, now, given))
+    names = {question.name for question in (*general, *_questions_of(found.collectors.values()))}
+    if unknown := sorted(given.keys() - names):
+        raise ConfigurationError(f"nobody asks '{unknown[0]}' here; answers are {', '.join(sorted(names))}")
+    answers = dict(_answered(general, given, ask=ask))
+    asked = _questions_of(chosen_collectors(found, answers).values())
+    return {**given, **answers, **dict(_answered(asked, given, ask=ask))}
+
+
+def chosen_collectors(found: Found, answers: Answers) -> Mapping[str, Proposal]:
+    """Return the collectors to configure. The question ``collectors`` is asked only if several were found.
+
+    Raises:
+        ConfigurationError: the answer names a collector that was not found.
+    """
+    if len(found.collectors) < 2:  # noqa: PLR2004 there is no choice
+        return found.collectors
+    names = [name for part in answers["collectors"].split(",") if (name := part.strip())]
+    if unknown := [name for name in names if name not in found.collectors]:
+        raise ConfigurationError(f"collectors: '{unknown[0]}' was not found here, but {', '.join(found.collectors)}")
+    return {name: found.collectors[name] for name in names}
+
+
+def _general_questions(found: Found, now: datetime, given: Answers) -> Iterator[Question]:
+    yield Question("site", "Name of the site", socket.gethostname().partition(".")[0])
+    yield Question("since", "Account for jobs that ended from this day on (UTC)", f"{now:%Y-%m}-01")
+    if len(found.collectors) > 1:
+        default = [name for name, proposal in found.collectors.items() if not proposal.gateway]
+        text = "Collectors, separated by commas; a job that two of them see would count twice"
+        yield Question("collectors", text, ",".join(default or found.collectors))
+    if AUDITOR in found.imports or AUDITOR in given:
+        yield Question(AUDITOR, "URL of the AUDITOR whose records are to be taken over (nothing: none)")
+    if found.postgresql is not None:
+        yield found.postgresql.question
+    yield from _questions_of(found.transforms.values())
+
+
+def _questions_of(proposals: Iterable[Proposal]) -> Sequence[Question]:
+    """Return the questions of proposals, without duplicate names."""
+    return list({question.name: question for proposal in proposals for question in proposal.questions}.values())
+
+
+def _answered(questions: Sequence[Question], given: Answers, *, ask: bool) -> Iterator[tuple[str, str]]:
+    missing = [question for question in questions if question.name not in given]
+    if missing and ask and not sys.stdin.isatty():
+        raise ConfigurationError("there is no terminal to ask at: say --yes, or give all answers with --answers FILE")
+    yield from ((each.name, given[each.name]) for each in questions if each.name in given)
+    for each in missing:
+        yield (
+            each.name,
+            click.prompt(each.text, default=each.default, show_default=bool(each.default)) if ask else each.default,
+        )
+
+
+FRAGMENTS: Final = DEFAULT_FILE.parent / "conf.d"
+_HEAD: Final = """\
+# Made by auditord init. Every option: auditord manual options. After a change: auditord config check.
+# Records are served on 127.0.0.1:8000, and kept in {store}.
+"""
+
+
+def refuse_a_file_that_counts(file: Path) -> None:
+    """Raise if the file sets anything, or if files beside it already configure collectors.
+
+    Raises:
+        ConfigurationError: that is the case, or a file cannot be read.
+    """
+    if file.exists() and any(value is not None for value in read_file(file).values.values()):
+        raise ConfigurationError(
+            f"{file} is there already, and init changes no file that sets anything: write another one with --config, "
+            f"such as {FRAGMENTS / 'site.yml'}, which is merged into {DEFAULT_FILE}"
+        )
+    document = read_files([file] if file.exists() else sorted((file.parent / "conf.d").glob("*.yml")))
+    if document.values.get("collectors"):
+        place = document.origin(("collectors",))
+        raise ConfigurationError(f"{place} has collectors already, and those of {file} would be merged with them")
+
+
+def refuse_a_folder_of_others(file: Path) -> None:
+    """Raise, before any question, if this user cannot create the file.
+
+    Raises:
+        ConfigurationError: the folder is not writable.
+    """
+    folder = next(each for each in file.absolute().parents if each.exists())
+    if not os.access(folder, os.W_OK):
+        raise _unwritable(file, os.strerror(errno.EACCES))
+
+
+def configuration_text(found: Found, answers: Answers, file: Path) -> tuple[str, Sequence[Path]]:
+    """Return the configuration as YAML with comments, and the paths of new secrets that it refers to.
+
+    Raises:
+        ConfigurationError: an answer is invalid.
+    """
+    chosen = {"collectors": chosen_collectors(found, answers), "transforms": found.transforms}
+    new = list[Path]()
+    try:
+        store = store_options(answers)
+        instances = {
+            section: {name: {"kind": name, **options} for name, options in _made(section, each, answers)}
+            for section, each in chosen.items()
+        }
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+    sections: dict[str, Any] = {"state_dir": _state_dir(file), "store": store, **instances}
+    values = {name: _with_secrets(section, file, new) for name, section in sections.items() if section}
+    above: dict[OptionPath, str] = {
+        ("state_dir",): "What the daemon keeps. Written here, it is the same for whoever runs a command."
+    }
+    for section, proposals in chosen.items():
+        for name, each in proposals.items():
+            above[section, name] = each.found
+            above.update({(section, name, option): text for option, text in each.comments.items()})
+    head = _HEAD.format(store=f"{store['url']}" if store else "an SQLite file in state_dir")
+    text = to_yaml(values, Remarks(above=above)) if values else ""
+    return head + "".join(_other_store(found, store)) + text, new
+
+
+def _made(
+    section: str, proposals: Mapping[str, Proposal], answers: Answers
+) -> Iterator[tuple[str, Mapping[str, Any]]]:  # Any: options
+    """Yield names and options of the instances. A transform without options was declined."""
+    for name, each in proposals.items():
+        if each.options is not None and ((options := each.options(answers)) or section == "collectors"):
+            yield name, options
+
+
+def _with_secrets(value: Any, file: Path, new: list[Path]) -> Any:  # Any: what YAML holds
+    if isinstance(value, NewSecret):
+        new.append(file.absolute().parent / value.name)
+        return f"file:{new[-1]}"
+    return {key: _with_secrets(each, file, new) for key, each in value.items()} if is_section(value) else value
+
+
+def _state_dir(file: Path) -> str | None:
+    """Return the default state folder of this user, so that every user gets the same one; None for a fragment."""
+    try:
+        return None if file.parent.name == FRAGMENTS.name else str(default_state_dir(os.environ, os.getuid()))
+    except KeyError:
+        return None
+
+
+def _other_store(found: Found, store: Mapping[str, str]) -> Iterator[str]:
+    """Yield comments that say how to use the PostgreSQL of this host, if it is not used."""
+    if found.postgresql is not None and not store:
+        yield "# To keep them in the PostgreSQL of this host instead:\n"
+        yield from (f"#   {line}\n" for line in (*found.postgresql.steps, "auditord database migrate"))
+        yield f"# store:\n#   url: {found.postgresql.url}\n"
+
+
+def write_configuration(file: Path, text: str) -> Path | None:
+    """Write the file; return the new path of an existing file, which set nothing, or None.
+
+    Raises:
+        ConfigurationError: the file cannot be written, or another one was moved aside before.
+    """
+    aside = file.with_name(f"{file.name}.orig")
+    try:
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("x") as opened:
+                opened.write(text)
+            return None
+        _replace(file, text, aside)
+    except FileExistsError as error:
+        raise ConfigurationError(f"{error.filename2 or error.filename} is there already: move it away") from error
+    except OSError as error:
+        raise _unwritable(file, error.strerror or "") from error
+    return aside
+
+
+def write_secret(path: Path, configuration: Path) -> bool:
+    """Write a new secret that the readers of the configuration may read; return False if it exists already.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:  # noqa: PTH123 its mode
+            opened.write(f"{secrets.token_hex(32)}\n")
+        if configuration.exists():  # installed by a package, readable by the service's user
+            there = configuration.stat()
+            os.chown(path, there.st_uid, there.st_gid)
+            path.chmod(there.st_mode & 0o640)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise _unwritable(path, error.strerror or "") from error
+    return True
+
+
+def _unwritable(file: Path, reason: str) -> ConfigurationError:
+    return ConfigurationError(f"{file} cannot be written: {reason}; run it as root, or name a file with --config")
+
+
+def _replace(file: Path, text: str, aside: Path) -> None:
+    """Replace a file atomically by a new text with the same mode and owner, and keep the old one as ``aside``."""
+    new = file.with_name(f".{file.name}.new")
+    new.write_text(text)
+    shutil.copymode(file, new)
+    os.chown(new, file.stat().st_uid, file.stat().st_gid)
+    aside.hardlink_to(file)
+    new.replace(file)
 
 
 @click.command("init")
@@ -69,7 +443,7 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
 
 
 def look_around(host: Host, kinds: InstalledKinds) -> Found:
-    """All that can be found on a host."""
+    """Search a host for everything that can be proposed."""
     every = list(proposals(kinds, host))
     collectors = {name: each for section, name, each in every if section == "collectors" and each.options is not None}
     imports = {name: each for _, name, each in every if each.imports}
@@ -80,8 +454,8 @@ def look_around(host: Host, kinds: InstalledKinds) -> Found:
 
 
 def look_at_result(since: str) -> None:
-    """Check what was written, with a dry run of each collector."""
-    from auditord.cli.init_trial import look  # noqa: PLC0415 most of the daemon
+    """Check the new configuration, with a dry run of each collector."""
+    from auditord.cli.init_trial import look  # noqa: PLC0415 slow to import, needed only here
 
     look(datetime.fromisoformat(since).replace(tzinfo=UTC))
 

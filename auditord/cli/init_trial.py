@@ -1,6 +1,6 @@
-"""A first look at the configuration that ``auditord init`` has written: doctor's checks, a dry run of each collector.
+"""Checks of a configuration that ``auditord init`` has just written: doctor's, and a dry run of each collector.
 
-Nothing of it touches the state folder, which belongs to the daemon's user: dry runs have one of their own.
+The dry runs use a temporary state folder, because the real one belongs to the daemon's user.
 """
 
 from collections.abc import Generator
@@ -28,25 +28,25 @@ _PATIENCE: Final = 60.0
 
 
 class _FirstRecord(Terminal):
-    """Keeps the first record of a dry run."""
+    """Notes the first record of a dry run."""
 
     text: str | None = None
 
     def progressed(self, fraction: float) -> None:
-        """Show nothing: it is over within a minute."""
+        """Show nothing; the run ends within a minute."""
 
     async def shown(self, batch: Batch) -> None:
-        """Keep the first record."""
+        """Note the first record."""
         for item in batch.records[:1] if self.text is None else ():
             self.text = encode_record(item.record if isinstance(item, Produced) else item).decode()
 
 
 def look(since: datetime) -> None:
-    """Check what the files now say, and print what the last day would have given."""
+    """Run doctor's checks and print what each collector would have collected of the last day."""
     installation = load_installation()
     say("")
     say("auditord doctor:")
-    found = [each for each in examined(installation) if each.where != "daemon"]  # which was not started yet
+    found = [each for each in examined(installation) if each.where != "daemon"]  # the daemon was not started yet
     print_findings(found, show_all=False)
     now = utc_now()
     window = Window(max(min(since, now - timedelta(hours=1)), now - _PERIOD), now)
@@ -61,7 +61,7 @@ def look(since: datetime) -> None:
 
 @contextmanager
 def _elsewhere(configuration: Configuration) -> Generator[Configuration]:
-    """The configuration with a state folder and a record store that are gone afterwards."""
+    """Yield the configuration with a temporary state folder and record store."""
     with TemporaryDirectory(prefix="auditord-init-") as folder:
         store = StoreSection(url=sqlite_url(Path(folder, "records.db")))
         yield configuration.model_copy(update={"state_dir": Path(folder), "store": store, "senders": {}, "plugins": {}})

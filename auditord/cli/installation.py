@@ -1,4 +1,4 @@
-"""The beginning of most commands: hook modules, their configuration, the clock and the event loop."""
+"""The start of most commands: load hook modules and configuration, and run the event loop."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 utc_now: Final[Callable[[], datetime]] = partial(datetime.now, UTC)
-"""The clock; commands read it here alone."""
+"""The clock of all commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Installation:
 
 
 def load_installation(unread_secret: Callable[[str], bool] = lambda _: True) -> Installation:
-    """Load the hook modules and then the configuration that the user's ``--config`` and the environment say.
+    """Load the hook modules and the configuration that ``--config`` and the environment name.
 
     Args:
-        unread_secret: called with the reason why a secret cannot be read; returns whether to go on without it. Most
-            commands have no use for any: they ask the daemon, or open a file.
+        unread_secret: called with the reason why a secret cannot be read; returns whether to continue without it.
+            Most commands need no secret: they ask the daemon or open a file.
 
     Raises:
         HookError: a module cannot be used.
@@ -61,10 +61,10 @@ def load_installation(unread_secret: Callable[[str], bool] = lambda _: True) -> 
 
 
 def load_configuration() -> Configuration:
-    """Load the configuration for a command that has no use for its instances (collectors, plugins and others).
+    """Load the configuration without its instances (collectors, plugins and others).
 
-    They are left out, and hook modules are imported only to read secrets, or where something has to be said about a
-    fault. That is most of what a short command costs.
+    Hook modules are imported only to read secrets or to explain a fault. Importing them would be most of the run time
+    of a short command.
 
     Raises:
         HookError: a module cannot be used.
@@ -76,19 +76,19 @@ def load_configuration() -> Configuration:
 
 
 def load_installed_hooks() -> "Hooks":
-    """Load the hook modules that the configuration does not disable; the rest of it is not looked at.
+    """Load the hook modules that the configuration does not disable, without checking the rest of it.
 
     Raises:
         HookError: a module cannot be used.
         ConfigurationError: a file cannot be read, or ``hooks`` in it is wrong.
     """
-    from auditord.hooks import load_hooks  # noqa: PLC0415 with the kinds, where instances count
+    from auditord.hooks import load_hooks  # noqa: PLC0415 imports the kinds
 
     return load_hooks(disabled_hooks(config_paths(), os.environ))
 
 
 def readable_disabled_hooks() -> tuple[Sequence[str], list[str]]:
-    """``hooks.disabled`` and no fault; nothing, and the fault, where the configuration cannot be read."""
+    """Return ``hooks.disabled`` and no fault; or nothing and the fault if the configuration cannot be read."""
     try:
         return disabled_hooks(config_paths(), os.environ), []
     except ConfigurationError as error:
@@ -96,20 +96,20 @@ def readable_disabled_hooks() -> tuple[Sequence[str], list[str]]:
 
 
 def run_async(work: Callable[[Unpack[Ts]], Awaitable[T]], *arguments: *Ts) -> T:
-    """Run something asynchronous to its end; one fault in a background task is raised as that fault."""
+    """Run a coroutine function; a single error in a task group is raised as itself."""
     with plain_errors():
         return anyio.run(work, *arguments, backend_options={"use_uvloop": True})
     raise AssertionError("unreachable")
 
 
 def complete_instances(*sections: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Make a completion of instances' names, as the files of the configuration have them, without checking those."""
+    """Return a shell completion of the instances' names in the configuration files, which are not checked."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         try:
             with context.scope(cleanup=False):
                 values = read_files(config_paths()).values
-        except ConfigurationError:  # a shell that completes words has no place for it
+        except ConfigurationError:  # a shell completion cannot report errors
             return []
         names = [name for section in sections for name in values.get(section) or ()]
         return sorted(name for name in names if name.startswith(incomplete))
@@ -118,7 +118,7 @@ def complete_instances(*sections: str) -> Callable[[click.Context, click.Paramet
 
 
 def program() -> str:
-    """This program as one types it in the shell that called it: by its path where PATH leads to none, or to another."""
+    """Return the command that starts this program from the shell: its path if PATH finds none or another one."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return f"{quote(sys.executable)} -m auditord"

@@ -1,4 +1,4 @@
-"""``auditord manual``: read the manual on the terminal, search in it, write man pages."""
+"""``auditord manual``: read and search the manual on the terminal, or write man pages."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.markdown import Markdown
 
-from auditord.cli.man_pages import man_pages
+from auditord.cli.reference import man_pages
 from auditord.cli.tables import new_table, print_table
 from auditord.manual import find, text_of, topics
 from auditord.manual.topics import INDEX
@@ -44,7 +44,7 @@ def manual_command(words: Sequence[str], folder: Path | None, *, search: bool) -
 
 
 def _contents() -> str:
-    """The contents page, with the references, and each topic as it is typed."""
+    """Return the contents page, with the command for each topic."""
     lines = [text_of(INDEX).partition("\n## ")[0].rstrip()]
     chapter = ""
     for topic in topics().values():
@@ -56,7 +56,7 @@ def _contents() -> str:
 
 
 def _show(text: str) -> None:
-    """Markdown: as it is in a pipe, in colours and by pages on a terminal."""
+    """Print Markdown: unchanged in a pipe, formatted and paged on a terminal."""
     if not sys.stdout.isatty():
         write(text)
         return

@@ -1,4 +1,4 @@
-"""``auditord new-plugin``: a distribution with a hook module that works, its tests, and what to change in it."""
+"""``auditord new-plugin``: create a distribution with a working hook module and its tests."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from auditord_hookspecs import CONTRACT, AuditordError
 from auditord_hookspecs.terminal import say
 
 _NAME: Final = re.compile(r"(?=.{1,30}\Z)[a-z][a-z0-9]*([-_][a-z0-9]+)*")
-"""30 characters, since the lines of the templates have space for no more."""
+"""At most 30 characters: longer names would make lines of the templates too long."""
 
 
 _SECTION: Final = """\
@@ -34,13 +34,13 @@ A section of auditord's configuration makes it work:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The text about a kind of hook that stands in its distribution.
+    """The texts about a kind of hook in a new distribution.
 
     Args:
         summary: one sentence.
         next: the command that shows it at work.
-        section: of the configuration; none if it works without.
-        options: of an instance, as YAML.
+        section: the section of the configuration; empty if it needs none.
+        options: the options of an instance, as YAML.
     """
 
     summary: str
@@ -50,7 +50,7 @@ class Shape:
 
     @property
     def use(self) -> str:
-        """The steps to see it at work, with ``$name`` in them."""
+        """The steps to see it at work, with the placeholder ``$name``."""
         if not self.section:
             return f"It works without a section of auditord's configuration: `{self.next}`, then look at `/panels`."
         options = "".join(f"    {line}\n" for line in self.options.splitlines())
@@ -127,7 +127,7 @@ def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
 
 
 def _written(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:
-    """The files by their paths below the folder."""
+    """Yield paths below the folder and texts of the files."""
     module = f"auditord_{name}"
     values = {
         "name": name,

@@ -1,4 +1,4 @@
-"""The types of options: instants, zones and lengths of time."""
+"""Types of options: instants, time zones and durations."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
@@ -15,8 +15,8 @@ class Instant(click.ParamType[datetime]):
     """A date (midnight in a zone) or a time with zone.
 
     Args:
-        zone: of dates; None leaves their midnights without one.
-        of_period: refuse days with which no period can begin or end.
+        zone: the zone of dates; None returns their midnights without a zone.
+        of_period: whether to refuse days at which no period can begin or end.
     """
 
     name = "time"
@@ -26,11 +26,11 @@ class Instant(click.ParamType[datetime]):
         self._of_period = of_period
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:  # Any: click's
-        """Read an instant, or fail with what is allowed."""
+        """Parse an instant, or fail with the allowed forms."""
         moment = value if isinstance(value, datetime) else self._read(value, param, ctx)
         if not self._of_period:
             return moment
-        from auditord.reporting.periods import checked_day  # noqa: PLC0415 with reports
+        from auditord.reporting.periods import checked_day  # noqa: PLC0415 only for reports
 
         try:
             return checked_day(moment)
@@ -61,7 +61,7 @@ class Zone(click.ParamType[str]):
     name = "zone"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # Any: click's
-        """Look it up, or fail with what is allowed."""
+        """Check that the zone exists."""
         try:
             zone_named(value)
         except ValueError as error:
@@ -73,20 +73,20 @@ ZONE = Zone()
 
 
 class Span(click.ParamType[timedelta]):
-    """A length of time in whole seconds, as the configuration writes it."""
+    """A duration in whole seconds, written as in the configuration."""
 
     name = "duration"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> timedelta:  # Any: click's
-        """Read a length of time, or fail with what is allowed."""
+        """Parse a duration, or fail with the allowed forms."""
         try:
             span = parse_duration(value)
         except (ValueError, OverflowError) as error:
             self.fail(str(error), param, ctx)
         if not isinstance(span, timedelta) or span < timedelta(0) or span % timedelta(seconds=1):
-            self.fail(f"'{value}' is no duration in whole seconds: write 90s, 30m, 12h or 7d", param, ctx)
+            self.fail(f"'{value}' is not a duration in whole seconds: write 90s, 30m, 12h or 7d", param, ctx)
         return span
 
 

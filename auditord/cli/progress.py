@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: a bar on a terminal; of imports, a line now and then where there is none."""
+"""Progress on standard error: a bar on a terminal; for imports, an occasional line otherwise."""
 
 import sys
 import time
@@ -16,21 +16,21 @@ _BETWEEN_LINES: Final = 10.0
 
 
 def progress_bar(*, among_lines: bool = False) -> Progress:
-    """A bar that is gone at the end; nothing where there is no terminal.
+    """Return a bar that disappears at the end, or is never shown without a terminal.
 
     Args:
-        among_lines: whether lines for programs are written to standard output meanwhile: where the same terminal shows
-            them, they are left whole and there is no bar.
+        among_lines: whether lines for programs are written to standard output meanwhile. If both go to the same
+            terminal, there is no bar, so that the lines stay whole.
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    shared = sys.stdout.isatty()  # else rich would take what is written to a file or a pipe to the terminal
+    shared = sys.stdout.isatty()  # else rich would send to the terminal what is redirected to a file or pipe
     disabled = not console.is_terminal or (among_lines and shared)
     return Progress(*columns, console=console, transient=True, disable=disabled, redirect_stdout=shared)
 
 
 class StepBar:
-    """Shows a work of several steps on the terminal."""
+    """Shows the steps of a task on the terminal."""
 
     def __init__(self) -> None:
         self.shown = progress_bar()
@@ -42,7 +42,7 @@ class StepBar:
 
 
 class ImportProgress:
-    """Shows rows, rate and remaining time on standard error; to be entered with ``with``."""
+    """A context manager that shows rows, rate and remaining time on standard error."""
 
     def __init__(self, doing: str, clock: Callable[[], float] = time.monotonic, console: Console | None = None) -> None:
         console = console or Console(stderr=True)
@@ -72,9 +72,9 @@ class ImportProgress:
             self._say()
 
     def advanced(self, rows: int, fraction: float) -> None:
-        """Count rows, and note the fraction of all that is done (0 to 1)."""
+        """Count rows, and set the fraction that is done (0 to 1)."""
         if self._first is None:
-            self._first = fraction  # what an earlier attempt has done says nothing about this one's pace
+            self._first = fraction  # the work of an earlier attempt says nothing about the rate of this one
         self._rows += rows
         self._fraction = fraction
         self._bar.update(self._task, completed=fraction, rate=f"{counted(self._rows, 'row')}, {self._rate():,.0f}/s")

@@ -1,4 +1,4 @@
-"""``auditord quarantine``: what could not be handled, why, and what to do with it."""
+"""``auditord quarantine``: list, show, retry or discard what could not be handled."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -57,7 +57,7 @@ def show_command(number: int, url: str | None) -> None:
 @output_option
 @url_option
 def retry_command(*, numbers: Sequence[int], every: bool, task: str | None, output: str, url: str | None) -> None:
-    """Try entries again, after their cause has been mended; what is still wrong stays."""
+    """Retry entries after their cause has been fixed; entries that fail again stay."""
     _require_choice(numbers, every=every)
     run_async(_retry, None if every else numbers, task, output, url)
 
@@ -72,7 +72,7 @@ def retry_command(*, numbers: Sequence[int], every: bool, task: str | None, outp
 def discard_command(
     *, numbers: Sequence[int], every: bool, task: str | None, yes: bool, output: str, url: str | None
 ) -> None:
-    """Forget entries for good."""
+    """Delete entries for good."""
     _require_choice(numbers, every=every)
     confirm("Discarded entries are gone for good. Go on?", yes=yes)
     run_async(_discard, None if every else numbers, task, output, url)
@@ -85,7 +85,7 @@ def _require_choice(numbers: Sequence[int], *, every: bool) -> None:
 
 async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, url: str | None) -> None:
     chosen = await _chosen(numbers, task, url)
-    from auditord.cli.state_owner import actions  # noqa: PLC0415 where something is done, not listed
+    from auditord.cli.daemons import actions  # noqa: PLC0415 not needed to list entries
 
     async with actions(url) as owner:
         retried = await owner.retry(chosen)
@@ -102,7 +102,7 @@ async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, u
 
 async def _discard(numbers: Sequence[int] | None, task: str | None, output: str, url: str | None) -> None:
     chosen = await _chosen(numbers, task, url)
-    from auditord.cli.state_owner import actions  # noqa: PLC0415 where something is done, not listed
+    from auditord.cli.daemons import actions  # noqa: PLC0415 not needed to list entries
 
     async with actions(url) as owner:
         discarded = await owner.discard(chosen)

@@ -1,19 +1,238 @@
-"""Options that choose records and say how they are written, and the writing; of all commands that list records."""
+"""Records on the command line: the options that choose them, their source, and their output.
 
+Records are written as a table, JSON, NDJSON or CSV; all but the table are streamed.
+"""
+
+import csv
+import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
+from datetime import datetime, timedelta
 from functools import partial, reduce
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias, TypeVar
 
 import click
 
-from auditord.cli.exports import EXPORTS, Export, write_csv, write_table
+from auditord.archive.opening import archive_of
+from auditord.cli.daemons import daemon_at
+from auditord.cli.installation import load_configuration, utc_now
 from auditord.cli.option_types import INSTANT, SPAN
-from auditord.cli.record_filters import condition
+from auditord.cli.tables import new_table, print_table
+from auditord.config.model import Configuration
+from auditord.lake.opening import ConfiguredLake
+from auditord.store import RecordStore
+from auditord.store.opening import open_store_for_reading
+from auditord.store.reading import StoredRecords, decoded
 from auditord_hookspecs import Record, RecordQuery
+from auditord_hookspecs import query as queries
+from auditord_hookspecs.aggregates import amount_of
 from auditord_hookspecs.query import Order, SortField
-from auditord_hookspecs.terminal import output, say
+from auditord_hookspecs.spreadsheets import no_formula
+from auditord_hookspecs.terminal import escaped, output, say
+from auditord_hookspecs.wire import encode_record, format_time
 from auditord_hookspecs.wording import counted
+
+if TYPE_CHECKING:
+    from auditord.cli.daemon_client import DaemonClient
+
+
+Cell: TypeAlias = str | int | None
+Export: TypeAlias = Callable[[AsyncIterator[Record], TextIO], Awaitable[int]]
+
+COMPONENT_COLUMNS: Final = ("Cores", "Memory", "GPU", "TotalCPU", "MaxRSS")
+META_COLUMNS: Final = (("site_id", "site"), ("group_id", "group"), ("user_id", "user"))
+CSV_COLUMNS: Final = (
+    *("record_id", "start_time", "stop_time", "runtime"),
+    *(names[0] for names in META_COLUMNS),
+    *COMPONENT_COLUMNS,
+    *("meta", "components"),
+)
+
+
+async def write_table(records: AsyncIterator[Record], out: TextIO) -> int:
+    """Print a table and return the number of rows. It is held in memory, so it is meant for few records."""
+    table = new_table("record", "site", "group", "user", "start (UTC)", "runtime", "cores")
+    for column in table.columns[-2:]:
+        column.right = True
+    async for record in records:
+        table.add_row(*_table_row(record))
+    print_table(table, out)
+    return table.row_count
+
+
+def _table_row(record: Record) -> list[str]:
+    runtime = "open" if record.runtime is None else f"{record.runtime} s"
+    cores = amount_of(record, "Cores")
+    return [
+        record.record_id,
+        *(first_value(record, names) for names in META_COLUMNS),
+        f"{record.start_time:%Y-%m-%d %H:%M:%S}",
+        runtime,
+        "" if cores is None else str(cores),
+    ]
+
+
+async def write_ndjson(records: AsyncIterator[Record], out: TextIO) -> int:
+    """Write a JSON object per line, as the REST API does; return their number."""
+    count = 0
+    async for record in records:
+        out.write(encode_record(record).decode() + "\n")
+        count += 1
+    return count
+
+
+async def write_json(records: AsyncIterator[Record], out: TextIO) -> int:
+    """Write a JSON array; return the number of records."""
+    count = 0
+    out.write("[")
+    async for record in records:
+        out.write(("," if count else "") + "\n" + encode_record(record).decode())
+        count += 1
+    out.write("\n]\n" if count else "]\n")
+    return count
+
+
+async def write_csv(records: AsyncIterator[Record], out: TextIO, shown: Callable[[Cell], Cell] = no_formula) -> int:
+    """Write CSV (RFC 4180) with a header; return the number of records.
+
+    Frequent fields have columns; the last two columns hold all meta and components as JSON. Text that a spreadsheet
+    would take for a formula is escaped (:mod:`auditord_hookspecs.spreadsheets`), unless ``shown`` changes nothing.
+    """
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    count, to_look_at = 0, out.isatty()
+    async for record in records:
+        row = map(shown, _csv_row(record))
+        writer.writerow([escaped(cell) if to_look_at and isinstance(cell, str) else cell for cell in row])
+        count += 1
+    return count
+
+
+def _csv_row(record: Record) -> list[Cell]:
+    document = json.loads(encode_record(record))
+    return [
+        record.record_id,
+        format_time(record.start_time),
+        None if record.stop_time is None else format_time(record.stop_time),
+        record.runtime,
+        *(first_value(record, names) for names in META_COLUMNS),
+        *(amount_of(record, name) for name in COMPONENT_COLUMNS),
+        json.dumps(document["meta"], ensure_ascii=False),
+        json.dumps(document["components"], ensure_ascii=False),
+    ]
+
+
+def first_value(record: Record, names: Sequence[str]) -> str:
+    """Return the first meta value under the first name that the record has; empty if there is none."""
+    for name in names:
+        for value in (record.meta or {}).get(name, ()):
+            return value
+    return ""
+
+
+EXPORTS: Final[Mapping[str, Export]] = {
+    "table": write_table,
+    "json": write_json,
+    "ndjson": write_ndjson,
+    "csv": write_csv,
+}
+
+
+def condition(
+    *,
+    record_id: str | None = None,
+    meta: Sequence[str] = (),
+    started_since: datetime | None = None,
+    started_before: datetime | None = None,
+    stopped_since: datetime | None = None,
+    stopped_before: datetime | None = None,
+    older_than: timedelta | None = None,
+    only_open: bool = False,
+    implausible: bool = False,
+    **_: Any,  # Any: other options
+) -> queries.Condition:
+    """Return the condition that all options make together."""
+    bounds = (
+        (queries.TimeField.START, queries.Comparison.GTE, started_since),
+        (queries.TimeField.START, queries.Comparison.LT, started_before),
+        (queries.TimeField.STOP, queries.Comparison.GTE, stopped_since),
+        (queries.TimeField.STOP, queries.Comparison.LT, stopped_before),
+        (queries.TimeField.START, queries.Comparison.LT, None if older_than is None else _ago(older_than)),
+    )
+    conditions: list[queries.Condition] = [
+        queries.TimeCompares(field, how, moment) for field, how, moment in bounds if moment
+    ]
+    conditions += [queries.MetaContains(*key_and_value(text)) for text in meta]
+    conditions += [queries.IdEquals(record_id)] if record_id is not None else []
+    conditions += [queries.IsOpen()] if only_open else []
+    conditions += [queries.ImplausibleCpuTime()] if implausible else []
+    return queries.AllOf(tuple(conditions))
+
+
+def _ago(span: timedelta) -> datetime:
+    try:
+        return utc_now() - span
+    except OverflowError as error:
+        raise click.BadParameter("that is before the calendar begins", param_hint="--older-than") from error
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    """Split ``KEY=VALUE``.
+
+    Raises:
+        BadParameter: the text has another form.
+    """
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise click.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="--meta")
+    return key, value
+
+
+@asynccontextmanager
+async def opened_store() -> AsyncGenerator[RecordStore, None]:
+    """Yield the record store of this host, opened to be read beside a daemon."""
+    configuration = load_configuration()
+    async with open_store_for_reading(configuration.store) as store:
+        with archive_of(store, configuration):
+            yield store
+
+
+@asynccontextmanager
+async def opened_source(url: str | None) -> "AsyncGenerator[StoredRecords | DaemonClient, None]":
+    """Yield the source of the records: the daemon at a URL or, without one, the store of this host."""
+    if url is not None:
+        async with daemon_at(url) as daemon:
+            yield daemon
+        return
+    async with opened_store() as store:
+        yield StoredRecords(store)
+
+
+@asynccontextmanager
+async def lake_records(query: RecordQuery, url: str | None) -> AsyncGenerator[AsyncIterator[Record], None]:
+    """Yield the matching records of the lake of the daemon at a URL or, without one, of this host."""
+    if url is not None:
+        async with daemon_at(url) as daemon, daemon.stream(query, "lake") as records:
+            yield records
+        return
+    with opened_lake(load_configuration()) as lake:
+        async with lake.stream(query) as pages, aclosing(decoded(pages)) as records:
+            yield records
+
+
+@contextmanager
+def opened_lake(configuration: Configuration) -> Generator[ConfiguredLake, None, None]:
+    """Yield the lake of this host.
+
+    Raises:
+        UsageError: no lake is configured.
+    """
+    if not configuration.lake.is_there:
+        raise click.UsageError("--source lake: the configuration has no lake")
+    with closing(ConfiguredLake(configuration)) as lake:
+        yield lake
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,20 +270,20 @@ _OPTIONS: Final = (
 
 
 def listing_options(command: F) -> F:
-    """Give a command the options of which :func:`query_of` and :func:`export_of` are made."""
+    """Give a command the options that :func:`query_of` and :func:`export_of` take."""
     return reduce(lambda wrapped, option: option(wrapped), reversed(_OPTIONS), command)
 
 
 def query_of(  # Any: click's values
     *, sort: str, descending: bool, limit: int | None, form: str, **chosen: Any
 ) -> RecordQuery:
-    """The records that are wanted."""
+    """Return the query that the options make."""
     cut = TABLE_LIMIT if form == "table" and limit is None else limit
     return RecordQuery(condition(**chosen), Order(_SORT[sort], descending), cut)
 
 
 def export_of(*, form: str, escape_formulas: bool, **_: Any) -> Export:  # Any: click's values
-    """The way in which they are written."""
+    """Return the function that writes the records in the chosen form."""
     verbatim = form == "csv" and not escape_formulas
     return partial(write_csv, shown=lambda cell: cell) if verbatim else EXPORTS[form]
 

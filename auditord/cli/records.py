@@ -1,4 +1,4 @@
-"""``auditord records``: look at the records and export them, beside a running daemon or without one."""
+"""``auditord records``: list and export records, beside a running daemon or without one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,11 +8,18 @@ import click
 from click.core import ParameterSource
 
 from auditord.cli.daemons import url_option
-from auditord.cli.exports import Export
 from auditord.cli.frame import LazyGroup
 from auditord.cli.installation import run_async
-from auditord.cli.record_filters import lake_records, opened_source, opened_store
-from auditord.cli.record_listing import export_of, listing_options, query_of, write_records
+from auditord.cli.record_listing import (
+    Export,
+    export_of,
+    lake_records,
+    listing_options,
+    opened_source,
+    opened_store,
+    query_of,
+    write_records,
+)
 from auditord.cli.tables import new_table, print_table
 from auditord.store import Difference
 from auditord_hookspecs import RecordQuery
@@ -68,7 +75,7 @@ def records_command(  # Any: click's values
 
 
 def _refuse_options(ctx: click.Context) -> None:
-    """A filter in front of a command that changes records must not be lost."""
+    """Refuse options before a subcommand: a filter there would be ignored."""
     for parameter in ctx.command.params:
         if parameter.expose_value and ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"write {parameter.opts[0]} behind '{ctx.invoked_subcommand}'", ctx)

@@ -1,14 +1,422 @@
-"""``auditord report``: usage and efficiency by site, group, user or label, and over time."""
+"""``auditord report`` and ``auditord top``: usage and efficiency as tables, charts in the terminal, and files."""
 
-from functools import partial
+import io
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import date, datetime, tzinfo
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, TypeVar
 
 import click
 
+from auditord.archive.opening import archive_of
 from auditord.cli.frame import ExtensibleGroup
-from auditord.cli.report_options import ReportOptions, answered, report_options
-from auditord.cli.report_output import OUTPUTS
-from auditord.reporting import MEASURES
+from auditord.cli.installation import load_configuration, run_async, utc_now
+from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE
+from auditord.cli.record_listing import opened_lake
+from auditord.cli.tables import Table, new_table, print_table
+from auditord.config.model import Configuration
+from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
+from auditord.reporting.bins import parts_of
+from auditord.reporting.grid import Grid, grid_of
+from auditord.reporting.measures import DEFAULT_SCORE
+from auditord.reporting.periods import PERIODS
+from auditord.reporting.pledges import Pledge, pledged
+from auditord.reporting.report import make_report, zero
+from auditord.reporting.workbook import write_xlsx
+from auditord.reporting.writing import csv_pieces, json_pieces, text, write_parquet
+from auditord.store.opening import open_store_for_reading
+from auditord_hookspecs import AggregateQuery, Aggregates
 from auditord_hookspecs.aggregates import CalendarUnit
+from auditord_hookspecs.query import Window
+from auditord_hookspecs.terminal import escaped, say, write
+from auditord_hookspecs.wire import format_time
+from auditord_hookspecs.zones import UTC_NAME, zone_named
+
+_NO_LABEL: Final = "(none)"
+_ALL: Final = "all"
+_WITHOUT_DIGITS: Final = 1_000
+
+
+def shown(figure: Figure, measure: Measure) -> str:
+    """Return a figure as text; ``-`` without a value."""
+    value = figure.value
+    return "-" if value is None else text(value, _digits(value, measure))
+
+
+def _digits(value: Fraction, measure: Measure) -> int:
+    """Return the number of decimals: few, but enough that no small value is shown as zero."""
+    if not measure.unit or abs(value) >= _WITHOUT_DIGITS or not value:
+        return 0
+    return 1 if abs(value) >= 1 else 3
+
+
+def largest(report: Report, most: int) -> Sequence[tuple[str, Row]]:
+    """Return at most ``most`` largest rows with their names, and one row that sums up the others."""
+    rows, rest, count = report.largest(most)
+    named = [(_ALL if report.question.by is None else row.label or _NO_LABEL, row) for row in rows]
+    return named if rest is None else [*named, (f"{count} more", rest)]
+
+
+def period(report: Report) -> str:
+    """Return the period of a report after a comma; empty without a period."""
+    window = report.question.window
+    span = "" if window is None else f", {window.start:%Y-%m-%d %H:%M} to {window.stop:%Y-%m-%d %H:%M}"
+    return f"{span} {report.question.zone}" if span else ""
+
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """The options that reports have in common.
+
+    Args:
+        period: the name of the period of the stop times.
+        since: the start of the period instead.
+        until: the end of the period instead.
+        zone: the time zone of the calendar; None for the page's.
+        filters: labels and values that records must have.
+        score: the score by which hours are weighted.
+        co2_per_kwh: the CO2 of a kWh, in kg; None for the configured one.
+        url: the server to ask; None for the store of this host.
+        token_file: contains a token for the server.
+        source: the source of the records.
+    """
+
+    period: str
+    since: datetime | None
+    until: datetime | None
+    zone: str | None
+    filters: tuple[tuple[str, str], ...]
+    score: str
+    co2_per_kwh: float | None
+    url: str | None
+    token_file: Path | None
+    source: Literal["store", "lake"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A report and the configured pledges."""
+
+    report: Report
+    pledges: Sequence[Pledge]
+
+
+def report_options(default_period: str) -> Callable[[F], F]:
+    """Return a decorator that gives a command the common options as one argument ``options``."""
+
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def wrapped(**chosen: Any) -> Any:  # Any: click's values
+            filters = tuple(_pair(text) for text in chosen.pop("filters"))
+            taken = {each.name: chosen.pop(each.name) for each in fields(ReportOptions) if each.name != "filters"}
+            return command(**chosen, options=ReportOptions(filters=filters, **taken))
+
+        for option in reversed(_options(default_period)):
+            wrapped = option(wrapped)
+        return wrapped  # type: ignore[return-value] # click looks at its options, not at its type
+
+    return decorate
+
+
+def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: click's commands
+    return (
+        click.option(
+            "--period",
+            type=click.Choice(list(PERIODS)),
+            default=default_period,
+            show_default=True,
+            metavar="PERIOD",
+            help=f"{', '.join(PERIODS)}.",
+        ),
+        click.option("--from", "since", type=LOCAL_PERIOD_INSTANT, help="Instead: records that stopped then or later."),
+        click.option("--to", "until", type=LOCAL_PERIOD_INSTANT, help="Only records that stopped earlier."),
+        click.option(
+            "--timezone",
+            "zone",
+            type=ZONE,
+            help="Of days, months and periods, such as Europe/Berlin; by default ui.timezone, with --url UTC.",
+        ),
+        click.option(
+            "--filter",
+            "filters",
+            multiple=True,
+            metavar="LABEL=VALUE",
+            help="Only records with this site, group, user or value of a meta key, or without one (LABEL=); "
+            "repeated: with all of them.",
+        ),
+        click.option("--score", default=DEFAULT_SCORE, show_default=True, help="The benchmark of score-hours."),
+        click.option(
+            "--co2-per-kwh",
+            type=click.FloatRange(min=0),
+            metavar="KG",
+            help="The CO2 of a kWh, for the measure co2; by default ui.co2_per_kwh.",
+        ),
+        click.option("--url", metavar="URL", help="Ask the server at http://host:port or https://host."),
+        click.option(
+            "--token-file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="A token for the server at --url.",
+        ),
+        click.option(
+            "--source",
+            type=click.Choice(["store", "lake"]),
+            default="store",
+            show_default=True,
+            help="Sum up the records of the store, or those of the lake as of its last commit.",
+        ),
+    )
+
+
+def _window(options: ReportOptions, now: datetime) -> Window:
+    """Return the window in the time zone of ``now``."""
+    named, zone = PERIODS[options.period](now), now.tzinfo
+    since, until = (None if each is None else _local(each, zone) for each in (options.since, options.until))
+    if since is None and until is None:
+        return named
+    window = (since or named.start, until or max(named.stop, since or named.stop))
+    if window[1] <= window[0]:
+        raise click.BadParameter("it is not behind --from", param_hint="--to")
+    return Window(*window)
+
+
+def _local(moment: datetime, zone: tzinfo | None) -> datetime:
+    """Return an instant in a zone; a date is midnight there."""
+    return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"'{text}' is not LABEL=VALUE", param_hint="--filter")
+    return name, value
+
+
+def answered(
+    options: ReportOptions, measures: tuple[Measure, ...], by: str | None, unit: CalendarUnit | None
+) -> Answered:
+    """Query the sums and make the report."""
+    asked = Question(measures, by, unit, filters=options.filters, score=options.score)
+    if options.url is not None:
+        if not options.url.startswith(("http://", "https://")):
+            raise click.UsageError(f"--url: '{options.url}' is neither http://host:port nor https://host")
+        question = replace(
+            _in_zone(asked, options, options.zone or UTC_NAME), co2_per_kwh=_intensity(options.co2_per_kwh)
+        )
+        return Answered(make_report(question, _noted(run_async(_ask_server, question.query(), options))), ())
+    if options.token_file is not None:
+        raise click.UsageError("--token-file is for --url: without it, the record store itself is read")
+    configuration = load_configuration()
+    keys = LabelKeys(*configuration.metrics.database.label_keys)
+    here = _in_zone(asked, options, options.zone or configuration.ui.timezone)
+    question = replace(here, keys=keys, co2_per_kwh=_intensity(options.co2_per_kwh, configuration.ui.co2_per_kwh))
+    ask = _ask_lake if options.source == "lake" else _ask_store
+    report = make_report(question, _noted(run_async(ask, question.query(), configuration)))
+    return Answered(report, [each.pledge() for each in configuration.pledges])
+
+
+def _in_zone(question: Question, options: ReportOptions, zone: str) -> Question:
+    now = utc_now().astimezone(zone_named(zone))
+    return replace(question, window=_window(options, now), zone=zone, now=now)
+
+
+def _intensity(*said: float | Decimal | None) -> Fraction | None:
+    """Return the first CO2 intensity that is given."""
+    return next((Fraction(str(each)) for each in said if each is not None), None)
+
+
+async def _ask_store(query: AggregateQuery, configuration: Configuration) -> Aggregates:
+    async with open_store_for_reading(configuration.store) as store:
+        with archive_of(store, configuration):
+            return await store.aggregate(query)
+
+
+async def _ask_lake(query: AggregateQuery, configuration: Configuration) -> Aggregates:
+    with opened_lake(configuration) as lake:
+        return await lake.aggregate(query)
+
+
+def _noted(found: Aggregates) -> Aggregates:
+    """Print to standard error which snapshot of a lake answered, and return the answer."""
+    if (snapshot := found.snapshot) is not None:
+        say(f"as of the lake's snapshot {snapshot.number} of {format_time(snapshot.committed_at)}", err=True)
+        if not snapshot.is_complete:
+            say("too low: a first sync to the lake is still under way (`auditord lake status`)", err=True)
+    return found
+
+
+async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregates:
+    from auditord.client import AsyncClient  # noqa: PLC0415 aiohttp, where a server is asked
+
+    token = None if options.token_file is None else options.token_file.read_text().strip()
+    async with AsyncClient(options.url or "", token=token) as client:
+        return await client.aggregate(query, source=options.source)
+
+
+ReportOutput: TypeAlias = Callable[[Answered, int | None], None]
+
+_COLUMNS: Final = 5
+
+
+def write_table(answered: Answered, most: int | None) -> None:
+    """Print rows by bins if there is one measure, else rows by measures."""
+    report = answered.report
+    measure = report.question.measures[0]
+    single = len(report.question.measures) == 1
+    table = _by_bins(report) if single and report.bins else _by_measures(report, most)
+    for column in table.columns[1:]:
+        column.right = True
+    if not report.rows:
+        say("no record stopped in this period", err=True)
+        return
+    print_table(table)
+    unit = f"{measure.title} ({measure.unit})" if measure.unit else measure.title
+    say(f"{unit if single else 'Totals are over all rows'}{period(report)}", err=True)
+    _write_pledge(answered)
+
+
+def _write_pledge(answered: Answered) -> None:
+    question = answered.report.question
+    amount = None if question.window is None else pledged(answered.pledges, question, question.window)
+    if amount:
+        share = 100 * (answered.report.total[0].value or Fraction(0)) / amount
+        say(f"Pledge {text(amount)} {question.measures[0].unit}: {text(share, 1)} % used", err=True)
+
+
+def _by_bins(report: Report) -> Table:
+    """Return a table with a line for each bin, so that a year fits 80 columns."""
+    measure = report.question.measures[0]
+    named = largest(report, _COLUMNS)
+    totals = [Row(None, report.totals, report.total)] if len(report.rows) > 1 else []
+    unit = report.question.bin
+    table = new_table(unit.value if unit else "", *(escaped(name) for name, _ in named), *("total" for _ in totals))
+    columns = [row for _, row in named] + totals
+    nothing, parts = zero(report.question.measures), parts_of(report.question, report.bins)
+    for begin in report.bins:
+        name = f"{begin}, {parts[begin].text()}" if begin in parts else begin.isoformat()
+        table.add_row(name, *(shown(row.cells.get(begin, nothing)[0], measure) for row in columns))
+    table.add_row("total", *(shown(row.total[0], measure) for row in columns), bold=True)
+    return table
+
+
+def _by_measures(report: Report, most: int | None) -> Table:
+    measures = report.question.measures
+    titles = [f"{each.title} ({each.unit})" if each.unit == "%" else each.title for each in measures]
+    table = new_table(report.question.by or "", *titles)
+    for name, row in largest(report, len(report.rows) if most is None else most):
+        table.add_row(name, *map(shown, row.total, measures))
+    if len(report.rows) > 1:
+        table.add_row("total", *map(shown, report.total, measures), bold=True)
+    return table
+
+
+def write_chart(answered: Answered, most: int | None) -> None:
+    """Print bars for one measure."""
+    if not answered.report.rows:
+        say("no record stopped in this period", err=True)
+        return
+    _print_chart(answered.report, most)
+    _write_pledge(answered)
+
+
+def _write_text(pieces: Callable[[Grid], Iterator[str]], answered: Answered, _most: int | None) -> None:
+    for piece in pieces(grid_of(answered.report)):
+        write(piece)
+
+
+def _write_file(
+    form: str, steps: Callable[[Grid, BinaryIO], Iterator[None]], answered: Answered, _most: int | None
+) -> None:
+    """Write a file to standard output, unless that is a terminal."""
+    if sys.stdout.isatty():
+        say(f"{form} is not for a terminal: write > usage.{form}", err=True)
+        raise SystemExit(2)
+    out = io.BytesIO()
+    for _ in steps(grid_of(answered.report), out):
+        pass
+    sys.stdout.buffer.write(out.getbuffer())
+
+
+OUTPUTS: Final[Mapping[str, ReportOutput]] = {
+    "table": write_table,
+    "chart": write_chart,
+    "csv": partial(_write_text, csv_pieces),
+    "json": partial(_write_text, json_pieces),
+    "parquet": partial(_write_file, "parquet", write_parquet),
+    "xlsx": partial(_write_file, "xlsx", write_xlsx),
+}
+
+
+_ROWS: Final = 6
+_WIDTH: Final = 100
+_COLOURS: Final = ("blue", "yellow", "green", "red", "cyan", "magenta", "white")
+_SHADES: Final = "█▓▒░#=+"
+"""Patterns in addition to the colours, so that rows can be told apart without colour."""
+
+
+def _print_chart(report: Report, most: int | None) -> None:
+    """Print a bar for each bin, stacked by row; without bins, a bar for each row."""
+    from rich.console import Console  # noqa: PLC0415 slow to import, needed only here
+    from rich.text import Text  # noqa: PLC0415 the same
+
+    measure = report.question.measures[0]
+    console = Console(highlight=False, markup=False)
+    console.width = min(console.width, _WIDTH)
+    console.print(Text(f"{measure.title}{f' ({measure.unit})' if measure.unit else ''}{period(report)}", "bold"))
+    if report.bins and not measure.ratio:
+        _print_bins(console, report, measure)
+    else:
+        _print_rows(console, report, measure, most)
+
+
+def _print_bins(console: "Console", report: Report, measure: Measure) -> None:
+    from rich.text import Text  # noqa: PLC0415 slow to import, needed only here
+
+    series = largest(report, _ROWS)
+    sums = {begin: _value(report.totals, begin) for begin in report.bins}
+    parts = {begin: f" ({part.text()})" for begin, part in parts_of(report.question, report.bins).items()}
+    width = console.width - 26 - max(map(len, parts.values()), default=0)
+    longest = max(sums.values()) or Fraction(1)
+    for begin in report.bins:
+        bar = Text(f"{begin.isoformat()}  ")
+        reached, drawn = Fraction(0), 0
+        for at, (_, row) in enumerate(series):
+            reached += _value(row.cells, begin)
+            until = round(width * reached / longest)
+            bar.append(_SHADES[at] * (until - drawn), _COLOURS[at])
+            drawn = max(drawn, until)
+        bar.append(f" {shown(Figure(sums[begin]), measure)}{parts.get(begin, '')}")
+        console.print(bar, overflow="crop", no_wrap=True)
+    for at, (name, row) in enumerate(series):
+        legend = Text(f"{_SHADES[at] * 2} ", _COLOURS[at]).append(f"{escaped(name)} ", "default")
+        console.print(legend.append(shown(row.total[0], measure), "default"))
+
+
+def _print_rows(console: "Console", report: Report, measure: Measure, most: int | None) -> None:
+    from rich.text import Text  # noqa: PLC0415 slow to import, needed only here
+
+    named = [(escaped(name), row) for name, row in largest(report, most or 20)]
+    label = min(max(len(name) for name, _ in named), 24)
+    longest = max(row.total[0].value or Fraction(0) for _, row in named) or Fraction(1)
+    for name, row in named:
+        length = max(round((console.width - label - 18) * (row.total[0].value or Fraction(0)) / longest), 0)
+        line = Text(f"{name[:label]:<{label}}  ").append(_SHADES[0] * length, _COLOURS[0])
+        console.print(line.append(f" {shown(row.total[0], measure)}", "default"), overflow="crop", no_wrap=True)
+
+
+def _value(cells: Mapping[date | None, tuple[Figure, ...]], begin: date) -> Fraction:
+    return (cells[begin][0].value or Fraction(0)) if begin in cells else Fraction(0)
+
 
 _BY_HELP = "site, group, user, size (cores of a job), any meta key, or none."
 
@@ -70,3 +478,21 @@ def efficiency_command(form: str, by: str, worst: int, options: ReportOptions) -
     """
     chosen = tuple(MEASURES[name] for name in ("idle-core-hours", "cpu-efficiency", "core-hours", "jobs"))
     OUTPUTS[form](answered(options, chosen, None if by == "none" else by, None), worst)
+
+
+_SHOWN = ("core-hours", "jobs", "gpu-hours", "wall-hours", "cpu-efficiency")
+
+
+@click.command("top")
+@click.argument("label", type=click.Choice(["users", "groups", "sites"]), default="users")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many rows.")
+@report_options(default_period="this-month")
+@click.option("--output", "form", type=click.Choice(list(OUTPUTS)), default="table", show_default=True)
+def top_command(form: str, label: str, limit: int, options: ReportOptions) -> None:
+    """Show who used the most core hours this month, or in another period.
+
+    A record counts in the period in which it stopped. Reads the record store itself, beside a running daemon or without
+    one; with --url, a server anywhere.
+    """
+    measures = tuple(MEASURES[name] for name in _SHOWN)
+    OUTPUTS[form](answered(options, measures, label.removesuffix("s"), None), limit)

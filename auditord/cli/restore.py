@@ -1,4 +1,4 @@
-"""``auditord restore``: a backup back into its place, verified before anything is touched."""
+"""``auditord restore``: verify a backup and put it back."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -161,7 +161,7 @@ def _document(
 
 
 def _collect_since(done: Done, configuration: Configuration) -> Mapping[str, datetime | None]:
-    """Enabled collectors, and their checkpoints in the backup; None: from their beginning."""
+    """Return the enabled collectors with their checkpoints in the backup; None if they start from the beginning."""
     checkpoints: Mapping[str, datetime] = {}
     if not isinstance(done, StartedOver):
         manifest = done.restoration.manifest if isinstance(done, Continued) else done.manifest

@@ -1,4 +1,4 @@
-"""``auditord run``: the daemon, and the signals that end it."""
+"""``auditord run``: the daemon, and the signals that stop it."""
 
 import faulthandler
 import logging
@@ -30,8 +30,7 @@ _OPEN_FILES: Final = 65_536
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 _ECHO: Final = 0.5
-"""Seconds in which the same signal is not taken for a second one: ``timeout`` and terminals send it to the process and
-to its group."""
+"""Seconds in which a repeated signal is ignored: ``timeout`` and terminals send it to the process and to its group."""
 
 
 @click.command("run")
@@ -45,7 +44,7 @@ def run_command() -> None:
     installation = load_installation(lambda _: False)
     settings = installation.configuration.logging
     logs.set_up(settings.level, settings.format)
-    faulthandler.enable()  # names a fatal signal, such as SIGBUS after the disk of a mapped file failed
+    faulthandler.enable()  # reports fatal signals, such as SIGBUS after a disk error under a mapped file
     _allow_connections()
 
     read = partial(load, config_paths(), installation.hooks.kinds, os.environ, installation.hooks.resolve_secret)
@@ -65,7 +64,7 @@ def run_command() -> None:
 
 
 def _allow_connections() -> None:
-    """Every connection is an open file; the 1,024 that most systems give first are for programs that use select()."""
+    """Raise the limit of open files: every connection is one, and the usual 1,024 exist for programs with select()."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -73,13 +72,13 @@ def _allow_connections() -> None:
 
 
 async def run_until_signalled(work: Callable[[anyio.Event], Awaitable[None]]) -> bool:
-    """Run something that ends in order once the event that it is given is set; SIGTERM or SIGINT sets it.
+    """Run something that stops once its event is set. SIGTERM or SIGINT sets the event.
 
-    After an end in order, further signals are ignored: the echo of the first one must not kill the process in its last
-    milliseconds. A handler of Python's would not do, since those are taken away while the interpreter ends.
+    After an orderly stop, signals are ignored, so that a repetition of the first one cannot kill the process in its
+    last milliseconds. A Python handler would not do: the interpreter removes those while it shuts down.
 
     Returns:
-        Whether it ended in order; False if a second signal has cancelled it.
+        False if a second signal has cancelled the work.
     """
     stop = anyio.Event()
     in_order = False

@@ -1,12 +1,12 @@
-"""``auditord status``: how the daemon fares; as it says itself where one runs, else from its files."""
+"""``auditord status``: the state of the daemon, as it reports it or, if none runs, from its files."""
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -15,20 +15,22 @@ from auditord.actions import CONTROL_FILE
 from auditord.backup.last_backups import last_backups
 from auditord.cli.daemons import connected, daemon_at, url_option
 from auditord.cli.installation import load_installation, run_async, utc_now
-from auditord.cli.status_all import look_at_all, print_all
-from auditord.cli.status_output import print_status
+from auditord.cli.tables import new_table, print_labelled, print_table
 from auditord.config.kinds import remarks
 from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError, DaemonError, HookError
 from auditord.spool import LastRun, QueueStatistics, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
+from auditord.store.protocol import HeldTurn, KnownDaemon
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.terminal import output_option, say, say_error, write
-from auditord_hookspecs.wire import format_time
+from auditord_hookspecs.wire import format_time, parse_time
+from auditord_hookspecs.wording import counted, span
 
 if TYPE_CHECKING:
     from auditord.cli.daemon_client import DaemonClient
     from auditord.web.api.shapes import Instance, Run
+
 
 NOBODY_ANSWERS = 3
 
@@ -41,9 +43,9 @@ _BETWEEN_LOOKS = 2.0
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
 @url_option
 def status_command(*, output: str, everywhere: bool, watch: bool, url: str | None) -> None:
-    """Say how the daemon fares: instances, queues, quarantine, records.
+    """Show the state of the daemon: instances, queues, quarantine, records.
 
-    The exit code is 0 if a daemon answers, 3 if none does; --watch waits for one, and Ctrl-C ends it with 0.
+    The exit code is 0 if a daemon answers, 3 if none does. --watch waits for a daemon; Ctrl-C ends it with 0.
     """
     if everywhere and url:
         raise click.UsageError("--all reads the database of this configuration, and no daemon: leave --url out")
@@ -71,7 +73,7 @@ def _watch(look: Callable[[], Any], show: Callable[[Any], None]) -> None:  # Any
             status = look()
         except (ConfigurationError, HookError):
             raise
-        except AuditordError as error:  # such as a daemon that is being started again
+        except AuditordError as error:  # such as a daemon that is being restarted
             click.clear()
             say(f"{utc_now():%Y-%m-%d %H:%M:%S} UTC: {error}")
             say(f"Tried again every {_BETWEEN_LOOKS:.0f} s, until Ctrl-C.")
@@ -167,7 +169,7 @@ def _counts(run: "Run | LastRun | None") -> dict[str, Any]:  # Any: JSON
 async def _left(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
     if not (configuration.state_dir / SPOOL_FILE).exists():
         return {"records": 0, "instances": [], "turns": [], "senders": [], "queues": {}, "quarantine": {}, "gaps": {}}
-    from auditord.audit.silence import site_activity  # noqa: PLC0415 a third of the start-up time, needed only here
+    from auditord.audit.silence import site_activity  # noqa: PLC0415 slow to import, needed only here
     from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 the same
 
     async with Spool.opened_read_only(configuration.state_dir, utc_now) as spool:
@@ -217,3 +219,114 @@ def _queue(queue: QueueStatistics) -> dict[str, Any]:  # Any: JSON
 
 def _time(moment: datetime | None) -> str | None:
     return None if moment is None else format_time(moment)
+
+
+async def look_at_all(configuration: Configuration) -> Sequence[dict[str, Any]]:  # Any: JSON
+    """Return the daemons that use the configured record store, as they registered themselves there.
+
+    Raises:
+        StoreUnavailable: the store does not answer.
+    """
+    from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 needed only here
+
+    async with open_store_for_reading(configuration.store) as store:
+        daemons, turns = await store.daemons(utc_now()), await store.turns()
+    return [_as_json(each, turns) for each in daemons]
+
+
+def _as_json(daemon: KnownDaemon, turns: Sequence[HeldTurn]) -> dict[str, Any]:  # Any: JSON
+    state = daemon.state
+    return {
+        "host": state.host,
+        "process": state.process,
+        "state_dir": state.state_dir,
+        "version": state.version,
+        "state": "ended" if state.ended else "running" if daemon.is_running else "silent",
+        "seen_seconds_ago": int(daemon.age.total_seconds()),
+        "started": format_time(state.started_at),
+        "queued": state.queued,
+        "oldest": None if state.oldest is None else format_time(state.oldest),
+        "quarantined": state.quarantined,
+        "turns": [turn.task for turn in turns if (turn.host, turn.process) == (state.host, state.process)],
+        "spool_id": state.spool_id,
+    }
+
+
+def print_all(daemons: Sequence[Mapping[str, Any]]) -> None:  # Any: JSON
+    """Print a table of daemons."""
+    table = new_table(
+        "host", "process", "version", "state", "heard of", "queue", "oldest", "quarantine", "turns", "folder"
+    )
+    for each in daemons:
+        ago = f"{span(timedelta(seconds=each['seen_seconds_ago']))} ago"
+        waiting = (str(each["queued"]), each["oldest"] or "", str(each["quarantined"]), ", ".join(each["turns"]))
+        where = (each["host"], str(each["process"]), each["version"])
+        table.add_row(*where, each["state"], ago, *waiting, each["state_dir"])
+    print_table(table)
+    if not daemons:
+        say("No daemon has registered itself in this database within a month.")
+
+
+_TIMES: Final = ("last run", "last success", "next run")
+
+
+def print_status(status: Mapping[str, Any]) -> None:  # Any: JSON
+    """Print the values of ``auditord status --output json`` as text."""
+    now = utc_now()
+    print_labelled(_lines(status, now))
+    table = new_table("instance", "kind", *_TIMES, "records")
+    for column in table.columns[2:]:
+        column.whole = True  # "5 min ago" stays on one line; names wrap
+    for run in status["instances"]:
+        times = (distance(run["last_run"], now) or "never", distance(run["last_success"], now) or "never")
+        table.add_row(run["task"], run["kind"], *times, _next(run, now), str(run["records"]))
+    print_table(table)
+
+
+def _lines(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:  # Any: JSON
+    how = f"running ({status['status']})" if status["running"] else "not running"
+    where = f"at {status['url']}" if "url" in status else f"state in {status['state_dir']}"
+    yield "daemon", f"{how}, {where}"
+    yield from (("problem", error) for error in status.get("errors", ()))
+    for run in status["instances"]:
+        if run["error"]:
+            yield "problem", f"{run['task']}: {_failures(run)}"
+    yield from (("remark", remark) for remark in status.get("remarks", ()))
+    yield "records", "unknown" if status["records"] is None else str(status["records"])
+    for sender, queue in status["queues"].items():
+        yield "queue", f"{sender}: {queue['entries']} waiting, the oldest came {distance(queue['oldest'], now)}"
+    for sender in status["senders"]:
+        state = "not enabled" if not sender["enabled"] else _failures(sender) if sender["error"] else "delivers"
+        yield "sender", f"{sender['task']}: {state}"
+    yield from _rarer_lines(status)
+
+
+def _rarer_lines(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:  # Any: JSON
+    for turn in status["turns"]:
+        silent = ", has not renewed it: the next one takes over" if turn["expired"] else ""
+        yield "turn", f"{turn['task']}: process {turn['process']} on {turn['host']} since {turn['since']}{silent}"
+    for task, backup in status.get("backups", {}).items():
+        age = span(timedelta(seconds=backup["age_seconds"]))
+        yield "backup", f"{task}: as of {backup['made_at']}, {age} ago"
+    for site, last in status["gaps"].items():
+        yield "gap", f"{site or 'records without site_id'}: nothing has ended there since {last}"
+    for where, count in status["quarantine"].items():
+        yield "quarantine", f"{where}: {count}"
+
+
+def _failures(run: Mapping[str, Any]) -> str:  # Any: JSON
+    return f"{counted(run['failures'], 'failure')}: {run['error']}"
+
+
+def _next(run: Mapping[str, Any], now: datetime) -> str:  # Any: JSON
+    if run["enabled"] is False:
+        return "not enabled"
+    return "running now" if run["running"] else distance(run["next_run"], now)
+
+
+def distance(moment: str | None, now: datetime) -> str:
+    """Return an instant relative to now in its largest unit: ``5 min ago``, ``in 2 h``."""
+    if moment is None:
+        return ""
+    length = parse_time(moment) - now
+    return f"in {span(length)}" if length > timedelta(0) else f"{span(length)} ago"

@@ -1,4 +1,4 @@
-"""Tables on the terminal, within its width. In a pipe, lines break at blanks alone, so that they can be searched."""
+"""Tables that fit the terminal. In a pipe, lines break only at spaces, so that words stay searchable."""
 
 import shutil
 import sys
@@ -14,7 +14,7 @@ from auditord_hookspecs.terminal import escaped, say
 _LABEL: Final = 10
 _GAP: Final = "  "
 _LONG: Final = 100
-"""Columns of a cell in a pipe; a longer word stays whole."""
+"""The width of a cell in a pipe; longer words stay whole."""
 
 
 @dataclass(slots=True)
@@ -23,8 +23,8 @@ class Column:
 
     Args:
         title: above it.
-        right: whether cells are aligned to the right, as numbers are.
-        whole: whether cells stay on one line, and others give way.
+        right: whether cells are right-aligned, like numbers.
+        whole: whether cells stay on one line while other columns shrink.
     """
 
     title: str
@@ -34,7 +34,7 @@ class Column:
 
 @dataclass(slots=True)
 class Table:
-    """A table without lines; nothing in its cells acts on the terminal."""
+    """A table without rules. Control characters in its cells are escaped."""
 
     columns: Sequence[Column]
     _rows: list[tuple[tuple[str, ...], bool]] = field(default_factory=list[tuple[tuple[str, ...], bool]])
@@ -49,10 +49,10 @@ class Table:
         return len(self._rows)
 
     def lines(self, most: int | None) -> Iterator[tuple[str, bool]]:
-        """The lines, and whether they are bold.
+        """Yield the lines and whether they are bold.
 
         Args:
-            most: the columns of a terminal; None in a pipe.
+            most: the width of the terminal; None in a pipe.
         """
         rows = [(tuple(escaped(each.title) for each in self.columns), True), *self._rows]
         widths = [max(_width(cells[at]) for cells, _ in rows) for at in range(len(self.columns))]
@@ -64,7 +64,7 @@ class Table:
                 yield _GAP.join(aligned).rstrip(), bold
 
     def _shrunk(self, widths: Sequence[int], most: int) -> Sequence[int]:
-        """Take from the widest columns what is too much."""
+        """Return the widths of the columns after shrinking the widest ones to fit."""
         found = list(widths)
         yielding = [at for at, column in enumerate(self.columns) if not column.whole]
         while sum(found) + len(_GAP) * (len(found) - 1) > most and yielding:
@@ -76,12 +76,12 @@ class Table:
 
 
 def new_table(*titles: str) -> Table:
-    """An empty table."""
+    """Return an empty table."""
     return Table([Column(title) for title in titles])
 
 
 def print_labelled(lines: Iterable[tuple[str, str]]) -> None:
-    """Print lines behind their labels; on a terminal, one that is too long goes on below its text."""
+    """Print lines after their labels; on a terminal, long lines wrap below their text."""
     for label, text in lines:
         head, room = f"{label:<{_LABEL}}{_GAP}", shutil.get_terminal_size().columns - _LABEL - len(_GAP)
         for at, part in enumerate(_folded(escaped(text), room, whole=True) if sys.stdout.isatty() else [text]):
@@ -89,7 +89,7 @@ def print_labelled(lines: Iterable[tuple[str, str]]) -> None:
 
 
 def print_table(table: Table, out: TextIO | None = None) -> None:
-    """Print a table that has rows."""
+    """Print a table unless it is empty."""
     if not table.row_count:
         return
     most = shutil.get_terminal_size().columns if (out or sys.stdout).isatty() else None
@@ -97,11 +97,11 @@ def print_table(table: Table, out: TextIO | None = None) -> None:
         say(line, bold=bold, out=out)
 
 
-def _folded(text: str, limit: int, whole: bool) -> Sequence[str]:  # noqa: FBT001 words are broken, too
-    """The text broken into lines that are at most ``limit`` columns wide."""
+def _folded(text: str, limit: int, whole: bool) -> Sequence[str]:  # noqa: FBT001 whether to break words
+    """Break a text into lines of at most ``limit`` columns."""
     if _width(text) <= limit:
         return [text]
-    narrow = limit if len(text) == _width(text) else max(limit // 2, 1)  # letters may be two columns wide
+    narrow = limit if len(text) == _width(text) else max(limit // 2, 1)  # a letter may take two columns
     return wrap(text, max(narrow, 1), break_long_words=whole, break_on_hyphens=False) or [""]
 
 
@@ -111,7 +111,7 @@ def _aligned(part: str, limit: int, column: Column) -> str:
 
 
 def _width(text: str) -> int:
-    """The columns that a text takes on a terminal."""
+    """Return the number of columns that a text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(

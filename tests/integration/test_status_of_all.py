@@ -33,4 +33,4 @@ def test_every_daemon_of_a_database_is_listed(tmp_path: Path, postgres_url: str)
 
 def test_a_store_without_daemons_says_so(tmp_path: Path, postgres_url: str) -> None:
     (tmp_path / "auditord.json").write_text(json.dumps({"state_dir": str(tmp_path), "store": {"url": postgres_url}}))
-    assert "No daemon has noted itself" in status(tmp_path).output
+    assert "No daemon has registered itself" in status(tmp_path).output

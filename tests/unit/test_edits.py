@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import click
 import pytest
 
-from auditord.cli.edits import Edits
+from auditord.cli.amending import Edits
 from auditord_hookspecs import Component, InvalidRecord, Record, Score
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -166,7 +166,7 @@ def _ratio(cell: Cell | None) -> Figure:
 MY_PATH: Final = "/my"
 
 LOOKED_AT: Final = 500
-"""How many of the latest jobs are searched for those with the most unused core hours."""
+"""The number of latest jobs that are searched for those with the most unused core hours."""
 
 _SHOWN: Final = ("core-hours", "jobs", "cpu-efficiency", "idle-core-hours")
 _WORST: Final = 10

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from auditord.cli.demo_site import made_up_records
+from auditord.cli.demo_run import made_up_records
 from auditord.duplicates import Duplicates
 from auditord.store import Provenance
 from auditord.store.opening import open_store

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from auditord.cli.init_host import proposals
+from auditord.cli.init import proposals
 from auditord.config.kinds import InstalledKinds
 from auditord.hooks import load_hooks
 from auditord.testing import FakeHost

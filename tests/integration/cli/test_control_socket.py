@@ -9,7 +9,7 @@ from threading import Thread
 import anyio
 import pytest
 
-from auditord.cli.control_socket import ControlSocket
+from auditord.cli.daemon_client import ControlSocket
 from auditord_hookspecs.http import HttpStatusError, NoHttpAnswer
 
 pytestmark = pytest.mark.anyio

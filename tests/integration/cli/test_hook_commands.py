@@ -15,7 +15,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from click.testing import CliRunner, Result
 
-from auditord.cli import auditord, hook_commands
+from auditord.cli import auditord, hooks
 from auditord.errors import StoreMismatch
 from auditord.hooks import HookEntry, HookModule, installed_entries, loading
 from auditord.store.sqlite import SqliteRecordStore
@@ -199,7 +199,7 @@ def test_what_is_wrong_with_a_module_costs_nobody_else_s_commands(
     gone = HookEntry(HookModule("gone", "acme_gone", "acme", "1.2"), broken)
     monkeypatch.setattr(loading, "installed_entries", lambda: [entry(counting()), entry(bad), gone])
     with click.Context(auditord):
-        assert set(hook_commands.provided_commands({"run"})) == {"count"}
+        assert set(hooks.provided_commands({"run"})) == {"count"}
     stderr = capsys.readouterr().err
     assert "out of paper" in stderr
     assert "no module named printer" in stderr
@@ -216,7 +216,7 @@ def test_commands_that_cannot_be_used_are_reported(
     vars(bad).update(auditord_commands=auditord_commands)
     monkeypatch.setattr(loading, "installed_entries", lambda: [entry(bad)])
     with click.Context(auditord):
-        assert set(hook_commands.provided_commands({"run"})) == {"fine"}
+        assert set(hooks.provided_commands({"run"})) == {"fine"}
     stderr = capsys.readouterr().err
     for text in ("'run', which is there already", "without a name", "yield click commands", "'fine', which is"):
         assert text in stderr

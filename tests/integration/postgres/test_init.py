@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from auditord.cli import auditord
-from auditord.cli.init_host import ThisHost, find_postgresql
+from auditord.cli.init import ThisHost, find_postgresql
 from tests.postgres_server import PostgresServer
 
 

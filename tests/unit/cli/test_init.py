@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord, init
-from auditord.cli.init_host import ThisHost
+from auditord.cli.init import ThisHost
 from auditord.config.loading import load_with_sources
 from auditord.config.model import Configuration
 from auditord.hooks import load_hooks
@@ -288,7 +288,7 @@ def test_nothing_is_asked_where_nothing_can_be_written(
         tried.append(path)
         return False
 
-    monkeypatch.setattr("auditord.cli.init_file.os.access", access)
+    monkeypatch.setattr("auditord.cli.init.os.access", access)
     done = call(tmp_path / "new/deep/a.yml")
     assert f"{tmp_path / 'new/deep/a.yml'} cannot be written: Permission denied; run it as root" in str(done.exception)
     assert (tried, done.output) == ([tmp_path], "")

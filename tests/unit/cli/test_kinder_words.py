@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from auditord.cli import auditord
-from auditord.cli.status_output import distance
+from auditord.cli.status import distance
 from auditord.tasks.runs import log_run
 from auditord.testing import EPOCH
 from auditord_hookspecs import RunReport

@@ -63,7 +63,7 @@ def test_all_daemons_are_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "_look_at_all", look_at_all)
     monkeypatch.setattr("auditord.cli.status.time.sleep", sleep)
     done = CliRunner().invoke(auditord, ["status", "--watch", "--all"])
-    assert (done.exit_code, "No daemon has noted itself" in done.output) == (0, True)
+    assert (done.exit_code, "No daemon has registered itself" in done.output) == (0, True)
 
 
 def test_a_configuration_that_cannot_be_used_ends_it(tmp_path: Path) -> None:

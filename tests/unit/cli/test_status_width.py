@@ -9,7 +9,7 @@ from tests.terminal import on_terminal
 
 SHOW: Final = """
 import json, sys
-from auditord.cli.status_output import print_status
+from auditord.cli.status import print_status
 print_status(json.loads(sys.argv[1]))
 """
 LONG: Final = "collector_of_the_second_cluster_in_the_old_building"

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from auditord.cli.hook_commands import provided_commands
+from auditord.cli.hooks import provided_commands
 from auditord.errors import HookError
 from auditord.hooks import HookEntry, broken_kinds, load_hooks
 from auditord_hookspecs import Deferred, InstanceConfig, PluginContext, PluginKind, RunConfig, hookimpl
