@@ -24,13 +24,10 @@ from auditord.metrics import TaskMetrics
 from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
 from auditord.tasks.audits import Audits
-from auditord.tasks.clock import Clock
-from auditord.tasks.demands import OnDemand
+from auditord.tasks.demands import OnDemand, RecordEditor, Retries
 from auditord.tasks.gauges import SECTIONS
 from auditord.tasks.instances import Instances
-from auditord.tasks.record_editor import RecordEditor
-from auditord.tasks.retries import Retries
-from auditord.tasks.runs import Listener, RunReporter, log_run
+from auditord.tasks.runs import Clock, Listener, RunReporter, log_run
 from auditord.tasks.senders import Grace, SendLoop, SendReporter, sending
 from auditord_hookspecs import InstanceConfig, RecordSink, RunReport, SenderKind
 

@@ -25,26 +25,25 @@ from auditord.lake.running import warn_of_changes
 from auditord.reporting import LabelKeys
 from auditord.runtime import RANDOM, Runtime
 from auditord.spool import own
-from auditord.spool.exposition import SpoolMetrics
 from auditord.storage import opened_storage
 from auditord.store.opening import open_replica
 from auditord.store.protocol import Reads
 from auditord.store.replica import ReplicaMetrics, ReplicatedReads
 from auditord.systemd import Notifier
+from auditord.tasks.audits import TASK as NIGHTLY
+from auditord.tasks.audits import NightlyAudits
 from auditord.tasks.gauges import (
     BackupMetrics,
+    Heartbeat,
     HostMetrics,
+    SpoolMetrics,
     count_records,
     look_at_host,
     look_at_spool,
     record_gauges,
     run_intervals,
 )
-from auditord.tasks.heartbeat import Heartbeat
-from auditord.tasks.loops import Loops
-from auditord.tasks.nightly_audits import TASK as NIGHTLY
-from auditord.tasks.nightly_audits import NightlyAudits
-from auditord.tasks.reloading import Reloading, reload_on_hangup
+from auditord.tasks.loops import Loops, Reloading, reload_on_hangup
 from auditord.tasks.runs import log_run
 from auditord.watchdog import watched_process
 from auditord.web.access.authorisation import Authorisation, open_authorisation

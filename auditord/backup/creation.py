@@ -21,8 +21,7 @@ from auditord.database.durable_files import make_private_folder
 from auditord.database.memory import file_turn
 from auditord.database.migrations import load_migrations
 from auditord.spool import handing_over
-from auditord.spool import memory as spool_memory
-from auditord.spool import queue as spool_queue
+from auditord.spool import tables as spool_tables
 from auditord.spool.spool import FILE as SPOOL
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
 from auditord.store.copying import Progress
@@ -137,7 +136,7 @@ class _Making:
 
 
 def _spool_part(spool: sqlite3.Connection) -> SpoolPart:
-    generation, statistics = spool_queue.generation(spool), spool_memory.statistics(spool)
+    generation, statistics = spool_tables.generation(spool), spool_tables.statistics(spool)
     return SpoolPart(
         schema=len(load_migrations(SPOOL_MIGRATIONS).scripts),
         file=SPOOL,

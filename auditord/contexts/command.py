@@ -1,4 +1,4 @@
-"""Child processes: an argument vector in, bytes out, and nothing left behind whatever happens."""
+"""Child processes: an argument vector in, bytes out. No process or pipe is left behind, whatever happens."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ INHERITED: Final = (
     *("KRB5_CONFIG", "KRB5CCNAME", "SSH_AUTH_SOCK", "BEARER_TOKEN_FILE"),
     *("X509_CERT_DIR", "X509_USER_CERT", "X509_USER_KEY", "X509_USER_PROXY"),
 )
-"""The variables of the daemon that a child sees: they say where things are; secrets live in the rest of them."""
+"""The environment variables that a child inherits. They contain locations; others may contain secrets."""
 
 _TERM_GRACE: Final = 2.0
 _STDOUT: Final = 1
@@ -32,14 +32,14 @@ _SILENT_TURNS: Final = 50
 _TURN: Final = 0.01
 _SHOWN_COMMAND: Final = 200
 _PIECE: Final = 2**20
-"""Bytes that wait to be taken before the child has to wait, give or take what one read brings."""
+"""The approximate number of unread bytes at which reading from the child pauses."""
 
 
 class CommandRunner:
     """Runs child processes: implements both methods of :class:`auditord_hookspecs.contexts.Context`.
 
     Attributes:
-        environment: variables that its child processes get besides, as configured.
+        environment: configured variables of its child processes.
     """
 
     environment: Mapping[str, str] = {}
@@ -53,7 +53,7 @@ class CommandRunner:
         through: Sequence[str] = (),
         max_output: int = 256 * 1024 * 1024,
     ) -> CommandResult:
-        """Run a child and gather what it prints; cancelling the call kills its process group."""
+        """Run a child and return its output. Cancelling the call kills its process group."""
         seconds = timeout.total_seconds()
         async with self.child(argv, {**self.environment, **(environment or {})}, through, max_output) as child:
             with anyio.move_on_after(seconds):
@@ -70,7 +70,7 @@ class CommandRunner:
         through: Sequence[str] = (),
         max_output: int | None = None,
     ) -> AsyncGenerator["Child", None]:
-        """Run a child and read while it prints; leaving the block kills its process group."""
+        """Run a child and read its output while it runs. Leaving the block kills its process group."""
         limit = maxsize if max_output is None else max_output
         async with self.child(argv, {**self.environment, **(environment or {})}, through, limit) as child:
             child.patience = timeout
@@ -80,10 +80,10 @@ class CommandRunner:
     async def child(
         self, argv: Sequence[str], environment: Mapping[str, str], through: Sequence[str], max_output: int
     ) -> AsyncGenerator["Child", None]:
-        """Start a child; on leaving neither process nor pipe is left, an unfinished one is killed with its whole group.
+        """Start a child. On leaving, a running child is killed with its process group, and its pipes are closed.
 
         Raises:
-            CommandFailed: it cannot be started.
+            CommandFailed: the child cannot be started.
         """
         child, command = Child(argv, max_output), command_line(argv, environment, through)
         transport = await _spawn(child, command, child_environment(environment, through))
@@ -97,23 +97,23 @@ class CommandRunner:
 
 
 def command_line(argv: Sequence[str], environment: Mapping[str, str], through: Sequence[str]) -> list[str]:
-    """The vector to execute; behind ``through`` everything is one argument, quoted for the shell at the other end."""
+    """Return the argument vector; after ``through``, the command is one argument, quoted for the remote shell."""
     if not through:
         return list(argv)
     return [*through, shlex.join(["env", *(f"{name}={value}" for name, value in environment.items()), *argv])]
 
 
 def child_environment(environment: Mapping[str, str], through: Sequence[str]) -> dict[str, str]:
-    """The whole environment of the child; ssh would not forward the additions, so they are in the line instead."""
+    """Return the environment of the child, without additions for ssh: they are in the command line instead."""
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     return inherited if through else {**inherited, **environment}
 
 
 async def _spawn(child: "Child", command: Sequence[str], environment: Mapping[str, str]) -> asyncio.SubprocessTransport:
-    # The loop's own call and not a stream API: its transport can close a pipe that a grandchild keeps open.
+    # Not a stream API, because only the transport can close a pipe that a grandchild keeps open.
     start = partial(asyncio.get_running_loop().subprocess_exec, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     try:
-        with anyio.CancelScope(shield=True):  # cancelled in here, a child would be killed without its group
+        with anyio.CancelScope(shield=True):  # a cancellation here would kill the child without its group
             transport, _ = await start(lambda: child, *command, env=environment, start_new_session=True)
             return transport
     except FileNotFoundError as error:
@@ -144,7 +144,7 @@ class Child(asyncio.SubprocessProtocol):
 
     @classmethod
     def ended(cls, argv: Sequence[str], printed: bytes, max_output: int, piece: int) -> "Child":
-        """A child that has printed and ended well, without a process: for tests."""
+        """Return a child without a process, which has printed and succeeded: for tests."""
         child = cls(argv, max_output, piece)
         child._waiting += printed
         child._open_pipes.clear()
@@ -153,19 +153,19 @@ class Child(asyncio.SubprocessProtocol):
 
     @property
     def stderr(self) -> bytes:
-        """The last words on standard error so far."""
+        """The end of standard error so far."""
         return bytes(self._stderr)
 
     @property
     def printed(self) -> int:
-        """Bytes of standard output so far."""
+        """The number of bytes on standard output so far."""
         return self._taken + len(self._waiting)
 
     async def gather(self) -> bytes:
-        """All of standard output, once the child has ended.
+        """Return all of standard output after the child has ended.
 
         Raises:
-            CommandFailed: it printed too much, or did not end with 0.
+            CommandFailed: the child printed too much, or its exit code is not 0.
         """
         self._piece = maxsize
         printed = await self._next(self._max_output + 1)
@@ -173,10 +173,10 @@ class Child(asyncio.SubprocessProtocol):
         return printed
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Pieces of standard output.
+        """Yield pieces of standard output.
 
         Raises:
-            CommandFailed: it was silent for longer than ``patience``, printed too much, or did not end with 0.
+            CommandFailed: the child was silent for too long (``patience``), printed too much, or failed.
         """
         while piece := await self._next_in_time():
             yield piece
@@ -196,11 +196,11 @@ class Child(asyncio.SubprocessProtocol):
         raise self.failed(f"was killed after {seconds:g} s without output", timed_out=True)
 
     async def _next(self, enough: int = 1) -> bytes:
-        """Output since the last time, once there is enough, or the child has exited and all that it printed is here.
+        """Return new output once there is enough, or the child has exited and all its output has been read.
 
-        A background child (ssh's ControlPersist) may hold the pipes for hours, so their end is no condition. What the
-        child itself printed is in the pipe when it exits; turns of the loop are counted, not time, since after a stall
-        the clock has run on while nothing was read.
+        The end of the pipes is no condition, because a background child (ssh's ControlPersist) may hold them open for
+        hours. The child's own output is in the pipe when it exits. Turns of the loop are counted instead of time,
+        because time passes during a stall while nothing is read.
         """
         self._enough, silent, size = enough, 0, -1
         while len(self._waiting) < enough and not (self.exited.is_set() and not self._open_pipes):
@@ -218,7 +218,7 @@ class Child(asyncio.SubprocessProtocol):
         return self._take()
 
     def _take(self) -> bytes:
-        # uvloop may go on reading for a while after it was told to pause.
+        # uvloop may continue reading for a while after a pause.
         whole = len(self._waiting) <= self._piece
         piece = bytes(self._waiting if whole else self._waiting[: self._piece])
         self._taken += len(piece)
@@ -228,7 +228,7 @@ class Child(asyncio.SubprocessProtocol):
         return piece
 
     def _pipe(self) -> asyncio.ReadTransport | None:
-        """The pipe, while it is open; that of uvloop can wait as well, though by its class it is no ReadTransport."""
+        """Return the pipe while it is open. uvloop's can pause too, though it is not a ReadTransport by class."""
         if self._transport is None or _STDOUT not in self._open_pipes:
             return None
         return cast("asyncio.ReadTransport | None", self._transport.get_pipe_transport(_STDOUT))
@@ -236,7 +236,7 @@ class Child(asyncio.SubprocessProtocol):
     def failed(
         self, what: str, *, exit_code: int | None = None, timed_out: bool = False, printed_too_much: bool = False
     ) -> CommandFailed:
-        """An error that names the command and its last words."""
+        """Return an error with the command and the end of its standard error."""
         command = shlex.join(self._argv)
         command = command if len(command) <= _SHOWN_COMMAND else f"{command[:_SHOWN_COMMAND]}…"
         last_words = self._stderr.decode(errors="replace").strip()
@@ -246,11 +246,11 @@ class Child(asyncio.SubprocessProtocol):
     # -- called by the event loop -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the transport, to make the child wait."""
+        """Keep the transport, to pause reading."""
         self._transport = cast("asyncio.SubprocessTransport", transport)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Keep what arrives, and read no more once it is enough."""
+        """Buffer output, and pause reading once there is enough."""
         if fd == _STDERR:
             self._stderr += data
             del self._stderr[:-_STDERR_TAIL]
@@ -262,12 +262,12 @@ class Child(asyncio.SubprocessProtocol):
             self._news.set()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 asyncio's signature
-        """Note the end of a pipe; one that broke has ended as well, the exit code says how."""
+        """Note the end of a pipe, also after an error; the exit code tells the outcome."""
         self._open_pipes.discard(fd)
         self._news.set()
 
     def process_exited(self) -> None:
-        """Note that the process is gone; its pipes may still hold something."""
+        """Note that the process has exited; its pipes may still contain output."""
         self.exited.set()
         self._news.set()
 
@@ -279,7 +279,7 @@ def _exit_text(returncode: int | None) -> str:
 
 
 async def _kill_group(child: Child, pid: int) -> None:
-    """TERM, a moment to obey, KILL; the group is the child's own, since it began a session."""
+    """Send TERM, wait a moment, send KILL. The child started a session, so the group contains only its processes."""
     _signal_group(pid, signal.SIGTERM)
     with anyio.move_on_after(_TERM_GRACE):
         await child.exited.wait()

@@ -1,4 +1,4 @@
-"""Panels of hook modules: where each is shown, and what it may ask for a visitor."""
+"""Panels of hook modules: the instances that have them, and what they may query for a visitor."""
 
 import inspect
 import re
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from auditord.config.model import INSTANCE_NAME
-from auditord.contexts.plugins import StateStore, remote_source
+from auditord.contexts.instances import StateStore, remote_source
 from auditord.errors import HookError
 from auditord.hooks import HookModule, Hooks
 from auditord.spool import Spool
@@ -27,7 +27,7 @@ Aggregate = Callable[[AggregateQuery], Awaitable[Aggregates]]
 
 @dataclass(frozen=True, slots=True)
 class PanelInstance:
-    """An instance that takes part."""
+    """An enabled instance."""
 
     section: str
     name: str
@@ -37,18 +37,18 @@ class PanelInstance:
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """The memories of instances.
+    """The stored states and runs of instances.
 
     Args:
         store: the state of plugins.
-        spool: checkpoints and last runs, and the state of plugins whose records are elsewhere.
+        spool: checkpoints, last runs, and the state of plugins whose records are elsewhere.
     """
 
     store: StateStore
     spool: Spool
 
     async def state(self, instance: PanelInstance) -> Any:  # Any: JSON of its own
-        """The checkpoint of a collector, the state of a plugin."""
+        """Return the checkpoint of a collector or the state of a plugin."""
         if instance.section == "collectors":
             return await self.spool.checkpoint(instance.name)
         states = self.store if remote_source(instance.config) is None else self.spool
@@ -56,7 +56,7 @@ class Memories:
             return await memory.load()
 
     async def last_runs(self, task: str) -> Sequence[RunReport]:
-        """The newest first."""
+        """Return the last runs, the newest first."""
         runs = (await self.spool.last_runs()).get(task, ())
         return [
             RunReport(
@@ -71,11 +71,11 @@ class HostPanelContext:
     """Implements :class:`auditord_hookspecs.PanelContext`.
 
     Args:
-        panel: whose context it is.
-        of: the instance, of a panel that belongs to a kind.
-        sums: over the records that the visitor may see.
+        panel: the panel.
+        of: the instance, if the panel belongs to a kind.
+        sums: returns sums over the records that the visitor may see.
         now: the present instant.
-        memories: what instances have saved.
+        memories: what instances have stored.
     """
 
     panel: Panel
@@ -95,19 +95,19 @@ class HostPanelContext:
         return None if self.of is None else self.of.config
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Sums over what the visitor may see."""
+        """Return sums over the records that the visitor may see."""
         return await self.sums(query)
 
     async def state(self) -> Any:  # Any: JSON of the instance's own
-        """The JSON that the instance saved last."""
+        """Return the JSON that the instance saved last."""
         return await self.memories.state(self._whole())
 
     async def pending(self) -> Mapping[str, Any]:  # Any: the same
-        """The values that a collector keeps between runs."""
+        """Return the values that a collector keeps between runs."""
         return await self.memories.spool.pending(self._whole().name)
 
     async def last_runs(self) -> Sequence[RunReport]:
-        """The reports of the last runs."""
+        """Return the reports of the last runs."""
         return await self.memories.last_runs(self._whole().name)
 
     def _whole(self) -> PanelInstance:
@@ -118,12 +118,12 @@ class HostPanelContext:
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """The panels of all hook modules, and where they are shown.
+    """The panels of all hook modules.
 
     Args:
-        declared: each with the text that names its module.
-        instances: those that take part at the moment.
-        memories: what they have saved.
+        declared: the panels, each with the name of its module.
+        instances: returns the presently enabled instances.
+        memories: what instances have stored.
     """
 
     declared: Sequence[tuple[str, Panel]]
@@ -131,7 +131,7 @@ class Panels:
     memories: Memories
 
     def shown(self) -> Iterator[tuple[str, Panel, PanelInstance | None]]:
-        """The panels that there are: the module of each, and its instance if it belongs to a kind."""
+        """Yield module and panel, and the instance if the panel belongs to a kind: once for each of them."""
         for module, panel in self.declared:
             if panel.kind is None:
                 yield module, panel, None
@@ -140,10 +140,10 @@ class Panels:
 
 
 def declared_panels(hooks: Hooks) -> Sequence[tuple[str, Panel]]:
-    """The panels that hook modules declare.
+    """Return the panels that hook modules declare.
 
     Raises:
-        HookError: a module declares something else, or fails; the text names it.
+        HookError: a module declares something else, or fails.
     """
     found = list(hooks.declarations("auditord_panels"))
     named = set[tuple[HookModule, str]]()

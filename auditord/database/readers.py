@@ -1,36 +1,164 @@
-"""Threads and connections for reading: short queries, and long answers read page by page."""
+"""Reading from SQLite: threads and connections for short queries, and long answers read page by page."""
 
+import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Generic, LiteralString, TypeAlias, TypeVar
+from queue import SimpleQueue
+from typing import Any, Final, Generic, LiteralString, NamedTuple, TypeAlias, TypeVar
 
 from auditord.database.connections import open_for_reading
 from auditord.database.faults import as_unavailable, translated
-from auditord.database.pages import Page, following
-from auditord.database.threads import Threads
 from auditord.errors import StoreDamaged, StoreUnavailable
 
 T = TypeVar("T")
+
+PAGE_BYTES: Final = 128 * 1024
+"""The size after which a page of texts ends. With the size of the largest text it bounds the memory of an answer."""
+
+
+class Page(NamedTuple, Generic[T]):
+    """A page of rows.
+
+    Args:
+        rows: the rows in order; may be empty.
+        is_last: whether no rows follow. It is known without reading ahead.
+    """
+
+    rows: list[T]
+    is_last: bool
+
+
+async def following(page: Page[T], read: Callable[[], Awaitable[Page[T]]]) -> AsyncGenerator[list[T], None]:
+    """Yield the rows of a page and of the following pages, which are read on demand; no list is empty."""
+    while True:
+        if page.rows:
+            yield page.rows
+        if page.is_last:
+            return
+        page = await read()
+
+
+_Call: TypeAlias = tuple[Callable[[], Any], "asyncio.Future[Any]"]  # Any: calls of all types wait together
+
+
+class Threads:
+    """A pool of threads for an event loop. Threads start on demand; the last idle one is used first.
+
+    Each thread has a queue. The threads of :class:`concurrent.futures.ThreadPoolExecutor` share one; in Python 3.11, a
+    thread that wakes up there also wakes the next idle one, which costs as much as a short query.
+
+    Args:
+        most: the most threads.
+        name: the name of each thread.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most: Final = most
+        self._name: Final = name
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._idle: list[SimpleQueue[_Call | None]] = []
+        self._waiting: deque[_Call] = deque()
+        self._closed = False
+
+    def run(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run a function in a thread, in the order of the calls.
+
+        Cancelling the future prevents a call that has not started.
+        """
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            if self._idle:
+                self._idle.pop().put((work, future))
+            elif len(self._threads) < self._most:
+                self._start((work, future))
+            else:
+                self._waiting.append((work, future))
+        return future
+
+    def close(self) -> None:
+        """Finish all calls and end the threads; blocks."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for calls in idle:
+            calls.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _start(self, call: _Call) -> None:
+        calls: SimpleQueue[_Call | None] = SimpleQueue()
+        calls.put(call)  # not an argument, because the thread would keep that alive
+        # A daemon thread, so that it does not keep a failing process alive.
+        thread = threading.Thread(target=self._work, args=(calls,), name=self._name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self, calls: SimpleQueue[_Call | None]) -> None:
+        call = calls.get()
+        while call is not None:
+            call = self._do(*call, calls)
+            call = call or calls.get()  # releases the finished call before it waits
+
+    def _do(
+        self, work: Callable[[], T], future: "asyncio.Future[T | None]", calls: SimpleQueue[_Call | None]
+    ) -> _Call | None:
+        """Run a function unless its future is cancelled; return the next call."""
+        outcome, fault = (None, None) if future.cancelled() else _outcome_of(work)
+        following = self._next(calls)  # first, so that this thread is idle when the waiter makes its next call
+        with suppress(RuntimeError):  # the loop is closed
+            future.get_loop().call_soon_threadsafe(_settle, future, outcome, fault)
+        return following
+
+    def _next(self, calls: SimpleQueue[_Call | None]) -> _Call | None:
+        """Return a waiting call; if there is none, mark the thread as idle and return None."""
+        with self._lock:
+            if self._waiting:
+                return self._waiting.popleft()
+            if self._closed:
+                calls.put(None)
+            else:
+                self._idle.append(calls)
+            return None
+
+
+def _outcome_of(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    try:
+        return work(), None
+    except BaseException as fault:  # noqa: BLE001 passed on to the future
+        return None, fault
+
+
+def _settle(future: "asyncio.Future[T | None]", outcome: T | None, fault: BaseException | None) -> None:
+    if future.done():  # cancelled
+        return
+    if fault is None:
+        future.set_result(outcome)
+    else:
+        future.set_exception(fault)
+
+
 Query: TypeAlias = tuple[LiteralString, Sequence[object] | Mapping[str, object]]
-"""The text of a query, and what its placeholders stand for."""
+"""The text of a query and its parameters."""
 MakeQuery: TypeAlias = Callable[[sqlite3.Connection], Query]
-"""Makes a query from what it briefly reads, as of the moment that the answer is of."""
+"""Makes a query, after short reads in the same snapshot if needed."""
 
 _MOST_IDLE: Final = 8  # connections; more are opened when needed and closed after use
 
 
 def take_page(cursor: sqlite3.Cursor, most: int) -> Page[Any]:  # Any: columns of all types
-    """The next rows of a cursor, at most so many."""
+    """Return the next rows of a cursor as a page."""
     rows = cursor.fetchmany(most)
     return Page(rows, len(rows) < most)
 
 
 class ConnectionPool:
-    """Reading connections; the last one used is the first one used again, its cache is warm."""
+    """Connections for reading. The last one used is reused first, because its cache is warm."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,7 +167,7 @@ class ConnectionPool:
         self._closed = False
 
     def take(self) -> sqlite3.Connection:
-        """An idle connection or a new one; it belongs to the caller until it is given back."""
+        """Return an idle connection or a new one. The caller must give it back."""
         with self._lock:
             if self._closed:
                 raise StoreUnavailable(f"The database {self.path} is closed.")
@@ -48,7 +176,7 @@ class ConnectionPool:
         return open_for_reading(self.path)
 
     def give_back(self, connection: sqlite3.Connection) -> None:
-        """Keep a connection for the next one who asks, or close it."""
+        """Keep a connection for reuse, or close it."""
         with self._lock:
             if not self._closed and len(self._idle) < _MOST_IDLE:
                 self._idle.append(connection)
@@ -56,7 +184,7 @@ class ConnectionPool:
         connection.close()
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do work on a connection of the pool, in the present thread; what it reads is one consistent state."""
+        """Run a function on a connection of the pool, in this thread, within one snapshot."""
         connection = self.take()
         try:
             with translated(self.path):
@@ -68,7 +196,7 @@ class ConnectionPool:
             self.give_back(connection)
 
     def close(self) -> None:
-        """Close what is idle; what is in use is closed when it is given back."""
+        """Close idle connections; those in use are closed when they are given back."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -77,12 +205,12 @@ class ConnectionPool:
 
 
 class Snapshot(Generic[T]):
-    """The answer to one query, as of the moment when it began, read page by page.
+    """The answer to one query as of its start, read page by page.
 
-    An open cursor keeps the answer consistent: a record that is closed meanwhile is neither lost nor doubled. Its price
-    is that the log grows until the cursor is closed, see :class:`Snapshots`.
+    An open cursor keeps the answer consistent: a record that is closed meanwhile is neither lost nor doubled. In
+    return, the write-ahead log grows until the cursor is closed; see :class:`Snapshots`.
 
-    :meth:`page` runs in reader threads, one call at a time; :meth:`abandon` may be called from any thread.
+    :meth:`page` runs in reader threads, one call at a time. :meth:`abandon` may be called from any thread.
     """
 
     def __init__(
@@ -102,10 +230,10 @@ class Snapshot(Generic[T]):
         self._abandoned: StoreUnavailable | None = None
 
     def page(self) -> Page[T]:
-        """The next rows.
+        """Read the next page.
 
         Raises:
-            StoreUnavailable: the database is away, or this answer was abandoned.
+            StoreUnavailable: the database is unavailable, or this answer was abandoned.
         """
         self._start_reading()
         try:
@@ -118,7 +246,7 @@ class Snapshot(Generic[T]):
             self._stop_reading()
 
     def abandon(self, reason: StoreUnavailable) -> None:
-        """Free the connection; later pages raise the reason. A query that is running is interrupted."""
+        """Free the connection. A running query is interrupted; later pages raise the reason."""
         with self._state:
             self._abandoned = self._abandoned or reason
             if not self._reading:
@@ -144,11 +272,11 @@ class Snapshot(Generic[T]):
             cursor = self._pool.take().cursor()
             with self._state:
                 self._cursor = cursor
-                if self._abandoned is not None:  # meanwhile
+                if self._abandoned is not None:
                     raise self._abandoned
             cursor.execute("BEGIN")
             cursor.execute(*self._make(cursor.connection))
-            cursor.connection.execute("COMMIT")  # the query goes on with what it sees, and lets go of it at its end
+            cursor.connection.execute("COMMIT")  # the query keeps its snapshot until it ends
         return self._cursor
 
     def _release(self) -> None:
@@ -161,14 +289,14 @@ class Snapshot(Generic[T]):
             self._pool.give_back(connection)
 
 
-AnySnapshot = Snapshot[Any]  # Any: answers of all types are looked after together
+AnySnapshot = Snapshot[Any]  # Any: answers of all types
 
 
 class Snapshots:
-    """All open answers of one database, so that a slow reader cannot make the log grow for ever.
+    """All open answers of one database, so that a slow reader cannot make the write-ahead log grow without limit.
 
-    The log is emptied only when nobody reads an old state. Once it is larger than ``most_log`` bytes, answers that are
-    older than ``patience`` seconds are abandoned: their readers see an error, never a short answer.
+    The log can be reset only when no answer needs an old snapshot. Once it is larger than ``most_log`` bytes, answers
+    older than ``patience`` seconds are abandoned. Their readers get an error, never a truncated answer.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float], *, most_log: int, patience: float) -> None:
@@ -180,23 +308,23 @@ class Snapshots:
         self.open: set[AnySnapshot] = set()
 
     def begin(self, pool: ConnectionPool, make: MakeQuery, take: Callable[[sqlite3.Cursor], Page[T]]) -> Snapshot[T]:
-        """A new answer; :meth:`end` it."""
+        """Open an answer; :meth:`end` must be called for it."""
         snapshot = Snapshot(pool, make, take, self._clock())
         self.open.add(snapshot)
         return snapshot
 
     def end(self, snapshot: AnySnapshot) -> None:
-        """Forget an answer and free what it holds."""
+        """Close an answer and free its connection."""
         self.open.discard(snapshot)
         snapshot.abandon(StoreUnavailable(f"The answer from {self._path} has been left."))
 
     def end_all(self) -> None:
-        """Abandon every answer: the database is being closed."""
+        """Abandon every answer, because the database is being closed."""
         for snapshot in list(self.open):
             snapshot.abandon(StoreUnavailable(f"The database {self._path} is closed."))
 
     def relieve_log(self) -> None:
-        """Abandon old answers if the log is too large; called after each commit, in the writer's thread."""
+        """Abandon old answers if the log is too large. The writer's thread calls this after each commit."""
         if not self.open or self._log_size() <= self._most_log:
             return
         reason = StoreUnavailable(
@@ -210,20 +338,20 @@ class Snapshots:
     def _log_size(self) -> int:
         try:
             return self._log.stat().st_size
-        except OSError:  # no log yet, or a folder without permission: nothing to act on, least of all by dying
+        except OSError:  # no log yet, or no permission
             return 0
 
 
 class Readers:
-    """The threads that read: some for short queries, others for pages of long answers, so that neither waits long.
+    """The threads that read: some for short queries, others for pages of long answers, so that neither is delayed.
 
-    Pages are read in the order in which they are asked for; an answer that is not asked for its next page uses no
-    thread, so a slow client costs others nothing.
+    Pages are read in the order of their requests. An answer uses a thread only while a page is read, so a slow client
+    costs others nothing.
 
     Args:
         path: the file.
-        snapshots: the answers that are open.
-        damaged: called when the file is found to be damaged.
+        snapshots: the open answers.
+        damaged: called if the file is found to be damaged.
     """
 
     def __init__(self, path: Path, snapshots: Snapshots, damaged: Callable[[StoreDamaged], None] | None) -> None:
@@ -236,18 +364,17 @@ class Readers:
         self._closed = False
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do work that only reads, and briefly, on one consistent state; what is committed before is seen."""
+        """Run a short function that only reads, within one snapshot that includes all earlier commits."""
         return await self._in_thread(self._queries, lambda: self._pool.run(work))
 
     @asynccontextmanager
     async def stream(
         self, make: MakeQuery, take: Callable[[sqlite3.Cursor], Page[T]]
     ) -> AsyncGenerator[AsyncIterator[list[T]], None]:
-        """The answer to a query, page by page, as of the moment when the context is entered.
+        """Yield the answer to a query page by page, as of the moment when the context is entered.
 
-        A page is read when it is asked for, so memory is bounded by the page and a slow reader slows only itself. (One
-        that is slow for long while the log outgrows its limit gets an error instead of its next page, see
-        :class:`Snapshots`.)
+        Pages are read on demand, so a page bounds the memory and a slow reader slows only itself. (If it is slow while
+        the log exceeds its limit, it gets an error instead of the next page; see :class:`Snapshots`.)
 
         Args:
             make: makes the query, in a reader's thread.
@@ -262,12 +389,12 @@ class Readers:
             self._snapshots.end(snapshot)
 
     def stop(self) -> None:
-        """Let nobody read any more, and end the answers that are open."""
+        """Refuse further reads and end open answers."""
         self._closed = True
         self._snapshots.end_all()
 
     def close(self) -> None:
-        """Finish what is running and close every idle connection; blocks."""
+        """Finish running calls and close every idle connection; blocks."""
         self._queries.close()
         self._pages.close()
         self._pool.close()

@@ -9,8 +9,8 @@ from auditord.config.model import Configuration, kind_of
 from auditord.hooks import Hooks
 from auditord.spool import LastRun, Spool, owner
 from auditord.spool.spool import FILE as SPOOL_FILE
-from auditord.tasks.clock import latest_tick
 from auditord.tasks.instances import when
+from auditord.tasks.runs import latest_tick
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.wording import counted, span
 

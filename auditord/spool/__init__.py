@@ -1,9 +1,6 @@
-"""The spool: what is on its way, how far each source has been read, and what could not be handled."""
+"""The spool: queued changes, the checkpoints of collectors, and what could not be handled."""
 
-from auditord.spool.lock import handing_over, own, owner
-from auditord.spool.retry import retry
-from auditord.spool.spool import Spool
-from auditord.spool.values import (
+from auditord.spool.encoding import (
     Enqueued,
     Generation,
     LastRun,
@@ -14,6 +11,8 @@ from auditord.spool.values import (
     SpoolStatistics,
     Stage,
 )
+from auditord.spool.lock import handing_over, own, owner
+from auditord.spool.spool import Spool, retry
 
 __all__ = [
     "Enqueued",

@@ -1,20 +1,20 @@
-"""From a collector's batch to rows, and from rows back to entries.
+"""The spool's values, and their conversion: a collector's batch to rows, and rows to entries.
 
-A record is encoded once: what the queue keeps is what the store keeps. Constructing a record checks texts, numbers and
-times, but not types, and what was constructed can be changed. So both are looked at here, and a record of any other
-types is read back: what a collector should not have made is set aside alone, and the rest of its batch goes on.
+A record is encoded once: the queue keeps the text that the store will keep. The constructor of a record checks texts,
+numbers and times, but not types, and a record can be changed afterwards. So types are checked here, and a record with
+other types is decoded again. Invalid records of a collector are quarantined alone; the rest of the batch continues.
 """
 
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from auditord.database.instants import to_micros
-from auditord.spool.values import Stage
 from auditord_hookspecs import (
     Batch,
     Close,
@@ -34,6 +34,143 @@ from auditord_hookspecs.entries import Encoded
 from auditord_hookspecs.records import check_name, in_utc
 from auditord_hookspecs.wire import MAX_CLIENT_OBJECT_BYTES, decode_record, encode_record, format_time, parse_time
 
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """The result of keeping a batch.
+
+    Args:
+        records: how many records were queued, without those that were in the queue already with equal content.
+        quarantined: how many jobs and records of the batch were quarantined.
+        oversized: how many records are longer than AUDITOR's asynchronous client can read.
+    """
+
+    records: int
+    quarantined: int
+    oversized: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """An entry of the queue for one destination."""
+
+    entry_id: int
+    entry: Entry
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The generation that a spool and its record store have reached together.
+
+    Args:
+        spool_id: identifies the spool to the store.
+        number: grows with every delivery, start and stop; 0 before the first store.
+    """
+
+    spool_id: str
+    number: int
+
+
+class Stage(Enum):
+    """The stage at which something failed. It decides what a retry does."""
+
+    JOB = "job"
+    """A job that the collector could not convert: the kind's ``convert`` gets the raw input again."""
+    RECORD = "record"
+    """An invalid record of a collector: it is checked again."""
+    ENTRY = "entry"
+    """An entry that a destination refused for good: it is queued again."""
+    BODY = "body"
+    """A client's body that was answered with 400: it is decoded again."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineReason:
+    """A reason and its number of entries."""
+
+    stage: Stage
+    task: str
+    reason: str
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineEntry:
+    """Something that could not be handled.
+
+    Args:
+        quarantine_id: its number in commands.
+        stage: where it failed.
+        task: the collector; of an entry the sender; of a body ``api``.
+        source_id: the job's id at the source; of an entry the record id; of a body a digest.
+        raw: JSON, or the posted body.
+        quarantined_at: when it was quarantined last.
+        operation: of an entry: ``insert``, ``close`` or ``replace``.
+        alternate_id: the alternate id of a record or an entry.
+        route: of a body: the request target.
+        limits: of an entry: the roles of its client that remain to be checked, as JSON.
+    """
+
+    quarantine_id: int
+    stage: Stage
+    task: str
+    source_id: str
+    raw: bytes
+    reason: str
+    quarantined_at: datetime
+    occurrences: int = 1
+    operation: str | None = None
+    alternate_id: str | None = None
+    provenance: Provenance | None = None
+    route: str | None = None
+    limits: bytes | None = None
+
+    @property
+    def raw_json(self) -> Any:  # Any: JSON of the collector
+        """The raw input of a job, decoded."""
+        return json.loads(self.raw)
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """One of the last runs of an instance, and the time of its last success."""
+
+    task: str
+    kind: str
+    started: datetime
+    duration: timedelta
+    error: str | None
+    records: int
+    quarantined: int
+    skipped: Mapping[str, int]
+    last_success: datetime | None
+    failures: int
+    """Failed runs since the last success."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """The queue of one sender."""
+
+    entries: int = 0
+    oldest: datetime | None = None
+    """The time at which the oldest entry was received."""
+    attempts: int = 0
+    """The number of attempts of the oldest entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolStatistics:
+    """Counts of the spool's contents for metrics and status; ``quarantined`` by stage and task."""
+
+    queues: Mapping[str, QueueStatistics] = field(default_factory=dict[str, QueueStatistics])
+    quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    checkpoints: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
+    refused_bodies: int = 0
+    dropped_bodies: int = 0
+
+
 _BROKEN: Final = (
     InvalidRecord,
     msgspec.MsgspecError,
@@ -43,17 +180,17 @@ _BROKEN: Final = (
     ArithmeticError,
     RecursionError,
 )
-"""The errors of writing and reading a value of wrong types."""
+"""The errors that encoding or decoding a value of wrong types raises."""
 
 _limits: Final = msgspec.json.Decoder(tuple[Role, ...])
 
 
 Operation: TypeAlias = Literal["insert", "replace"]
-"""The change that an entry makes."""
+"""The effect of a batch: it adds records, or replaces stored ones."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """An entry as the queue keeps it."""
+    """A row of the queue."""
 
     record_id: str
     operation: str
@@ -65,7 +202,7 @@ class Row(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """An entry of the quarantine that is to be written."""
+    """A new entry for the quarantine."""
 
     stage: Stage
     task: str
@@ -81,7 +218,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A batch as it will be written; ``settled`` are the source ids of the jobs that its rows are of."""
+    """An encoded batch; ``settled`` are the source ids of the jobs that have rows."""
 
     rows: Sequence[Row] = ()
     set_aside: Sequence[SetAside] = ()
@@ -99,10 +236,10 @@ def prepare(
     operation: Operation = "insert",
     transform: Transform | None = None,
 ) -> Prepared:
-    """Check and write out everything in a batch; its records are to be inserted or to replace what is stored.
+    """Check and encode a batch.
 
     Raises:
-        TypeError: checkpoint or pending values are no JSON (a fault of the collector, so nothing of the batch counts).
+        TypeError: checkpoint or pending values are not JSON. That is a bug of the collector; the batch is refused.
     """
     provenance = Provenance(received_at, principal=f"task:{task}")
     settled = set[str]()
@@ -132,10 +269,10 @@ def prepare(
 def record_row(
     operation: Operation, produced: Produced, provenance: Provenance, transform: Transform | None = None
 ) -> Row:
-    """The row of a record as the transform leaves it.
+    """Return the row of a record after the transform.
 
     Raises:
-        InvalidRecord: it breaks a rule (and whatever wrong types make Python raise).
+        InvalidRecord: the record breaks a rule. Wrong types raise any of :data:`_BROKEN`.
     """
     if produced.alternate_id is not None:
         check_name(produced.alternate_id)
@@ -145,10 +282,10 @@ def record_row(
 
 
 def entry_row(entry: Entry, received_at: datetime, transform: Transform | None = None) -> Row:
-    """The row of any entry; its record as the transform leaves it.
+    """Return the row of an entry, with its record after the transform.
 
     Raises:
-        InvalidRecord: its record breaks a rule.
+        InvalidRecord: the record breaks a rule.
     """
     provenance = entry.provenance or Provenance(received_at)
     match entry:
@@ -167,10 +304,10 @@ def entry_row(entry: Entry, received_at: datetime, transform: Transform | None =
 
 
 def decode_entry(row: Row) -> Entry:
-    """The entry of a row.
+    """Return the entry of a row.
 
     Raises:
-        InvalidRecord: a row that an earlier version wrote breaks a rule of this one.
+        InvalidRecord: the row was written by an earlier version and breaks a rule of this one.
     """
     limits = None if row.limits is None else _limits.decode(row.limits)
     match row.operation:
@@ -187,24 +324,24 @@ def _limits_json(limits: tuple[Role, ...] | None) -> bytes | None:
     return None if limits is None else msgspec.json.encode(limits)
 
 
-def to_json(value: Any) -> bytes:  # Any: what a hook module made
-    """JSON of a hook module's value.
+def to_json(value: Any) -> bytes:  # Any: a hook module's value
+    """Encode a hook module's value as JSON.
 
     Raises:
-        TypeError: it holds something that JSON does not.
+        TypeError: the value contains something that JSON cannot represent.
     """
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def printable(text: object) -> str:
-    """Text that a database takes: lone surrogates and NUL are written as escapes."""
+    """Return text that a database accepts: lone surrogates and NUL are escaped."""
     return str(text).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _checked(record: Record) -> bytes:
     if _is_checked(record):
         return encode_record(record)
-    in_utc(record.start_time)  # writing would take a time without zone for the host's local time
+    in_utc(record.start_time)  # encoding would treat a time without zone as local time
     if record.stop_time is not None:
         in_utc(record.stop_time)
     body = encode_record(record)
@@ -213,10 +350,10 @@ def _checked(record: Record) -> bytes:
 
 
 def _is_checked(record: Record) -> bool:
-    """Check a record again if everything in it is exactly of the type that is declared: then its text can be read.
+    """Check a record again if everything in it has exactly the declared type. Then its text is valid.
 
     Raises:
-        InvalidRecord: it has been changed since it was made.
+        InvalidRecord: the record was changed after its construction and is invalid.
     """
     if type(record) is not Record or not _has_declared_types(record):
         return False
@@ -270,8 +407,8 @@ def _record_row(task: str, produced: Produced, error: Exception) -> SetAside:
     return SetAside(Stage.RECORD, task, source_id, _any_json(produced.record), reason, alternate_id=alternate_id)
 
 
-def _any_json(value: Any) -> bytes:  # Any: whatever could not be handled
-    """JSON of anything: nothing may be lost because it cannot be written down neatly."""
+def _any_json(value: Any) -> bytes:  # Any: what could not be handled
+    """Encode any value as JSON; parts that cannot be encoded become their repr, so that nothing is lost."""
     try:
         return json.dumps(msgspec.to_builtins(value, enc_hook=repr), default=repr).encode()
     except _BROKEN:
@@ -279,6 +416,6 @@ def _any_json(value: Any) -> bytes:  # Any: whatever could not be handled
 
 
 def provenance_columns(provenance: Provenance) -> tuple[int, str | None, str | None]:
-    """The columns of a provenance: time of receipt, principal and agent."""
+    """Return the columns of a provenance: time of receipt, principal and agent."""
     agent = None if provenance.agent is None else printable(provenance.agent)
     return to_micros(provenance.received_at), provenance.principal, agent

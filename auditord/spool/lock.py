@@ -1,4 +1,4 @@
-"""One owner of the state folder: an advisory lock that ends with the process, however it ends."""
+"""The lock of the state folder: one owner, whose advisory lock ends with the process."""
 
 import fcntl
 import logging
@@ -21,15 +21,17 @@ _log: Final = logging.getLogger(__name__)
 
 @contextmanager
 def own(state_dir: Path) -> Generator[None, None, None]:
-    """Own the state folder, which is made if it is missing.
+    """Own the state folder, which is created if missing.
 
     Raises:
-        StateInUse: another process owns it (its id is named), the folder cannot be used, or it is that of another user
-            and this one is root.
+        StateInUse: another process owns it (its id is named), the folder cannot be used, or it belongs to another user
+            and this user is root.
     """
     _refuse_roots_files(state_dir)
     descriptor = _open(state_dir)
-    if state_dir.stat().st_mode & stat.S_IWOTH:  # no error: a container's volume may be open, and yet out of reach
+    if (
+        state_dir.stat().st_mode & stat.S_IWOTH
+    ):  # no error: a container's volume may be open to all and yet be unreachable
         _log.warning("everybody may write to %s, where tokens are kept: chmod o-w it, and look at its files", state_dir)
     try:
         _lock(descriptor, state_dir)
@@ -37,12 +39,12 @@ def own(state_dir: Path) -> Generator[None, None, None]:
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
-        # The file stays: removing it would let two processes each lock a file of this name.
+        # The file is not removed: otherwise two processes could each lock a file of this name.
         os.close(descriptor)
 
 
 def owner(state_dir: Path) -> int | None:
-    """The process id of the running owner, or None if nobody owns the folder."""
+    """Return the process id of the folder's owner; None if no process owns it."""
     try:
         descriptor = os.open(state_dir / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -57,23 +59,23 @@ def owner(state_dir: Path) -> int | None:
 
 
 def handing_over(state_dir: Path) -> AbstractAsyncContextManager[None]:
-    """Hold the turn in which entries pass from the record store's outbox to the spool.
+    """Hold the lock under which entries move from the record store's outbox to the spool.
 
-    A backup holds it between its first looks at the two: an entry that had left the one after the first look, and
-    reached the other before the second, would be in neither.
+    A backup holds it between its snapshots of the two. Otherwise an entry could leave the one after the first snapshot
+    and reach the other before the second, and would be in neither.
 
     Raises:
-        StoreUnavailable: the locked file cannot be made.
+        StoreUnavailable: the lock file cannot be created.
     """
     return file_turn(state_dir / "spool.db", "hand-over", lambda: None)
 
 
 def _refuse_roots_files(state_dir: Path) -> None:
-    """Root may write anywhere, and would leave files in the service's folder that the service cannot write."""
+    """Raise if root runs in the folder of another user, who could not write the files that root would leave."""
     try:
         uid = state_dir.stat().st_uid
     except OSError:
-        return  # it is made, or _open says what is wrong
+        return  # it will be created, or _open reports the fault
     if os.geteuid() != 0 or uid == 0:
         return
     raise StateInUse(

@@ -1,4 +1,4 @@
-"""The daemon's own SQLite file: send-queue, checkpoints and quarantine, so that they commit together."""
+"""The daemon's own SQLite file: send-queue, checkpoints and quarantine, which commit together."""
 
 import hashlib
 import sqlite3
@@ -7,17 +7,45 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 import anyio.to_thread
 
 from auditord.database import Database
 from auditord.database.memory import Occasion, PluginMemory, sqlite_memory
-from auditord.spool import memory, quarantine, queue, values
-from auditord.spool.encoding import Operation, SetAside, decode_entry, entry_row, prepare, printable
-from auditord.spool.values import Enqueued, Generation, LastRun, QuarantineEntry, Queued, SpoolStatistics, Stage
-from auditord_hookspecs import Batch, Entry, InvalidRecord, Provenance, RunReport, Transform
+from auditord.spool import tables
+from auditord.spool.encoding import (
+    Enqueued,
+    Generation,
+    LastRun,
+    Operation,
+    QuarantineEntry,
+    QuarantineReason,
+    Queued,
+    Row,
+    SetAside,
+    SpoolStatistics,
+    Stage,
+    decode_entry,
+    entry_row,
+    prepare,
+    printable,
+)
+from auditord_hookspecs import (
+    AuditordError,
+    Batch,
+    Entry,
+    Insert,
+    InvalidRecord,
+    Produced,
+    Provenance,
+    Record,
+    Replace,
+    RunReport,
+    Transform,
+)
+from auditord_hookspecs.wire import decode_record, decode_records
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -29,17 +57,17 @@ MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 
 
 class Spool:
-    """Everything between a source and a destination that must survive the process.
+    """The durable state between sources and destinations.
 
-    Every method raises :class:`auditord.errors.StoreUnavailable` when the file cannot be used (a full disk, say); then
-    nothing of what it was to do has happened. Use :meth:`opened` or :meth:`opened_read_only`.
+    Every method raises :class:`auditord.errors.StoreUnavailable` if the file cannot be used (such as on a full disk),
+    and then has had no effect. Use :meth:`opened` or :meth:`opened_read_only`.
 
     Args:
-        max_bodies: how many refused bodies are kept.
-        max_body_bytes: how many bytes of them.
-        transform: what every record meets before it is kept.
-        occupied: the senders for which something waits.
-        generation: the one that is kept; nobody else writes to the file.
+        max_bodies: the most refused bodies that are kept.
+        max_body_bytes: the most bytes of them.
+        transform: changes every record before it is stored.
+        occupied: the senders whose queues have entries.
+        generation: the stored one; no other process writes to the file.
     """
 
     def __init__(
@@ -59,9 +87,9 @@ class Spool:
         self._max_body_bytes = max_body_bytes
         self._transform = transform
         self._listeners: dict[str, Callable[[], None]] = {}
-        self._occupancy = queue.Occupancy(occupied)
+        self._occupancy = tables.Occupancy(occupied)
         self.occupied: Final = self._occupancy.senders
-        """The senders for which something may wait, now and later; asks no database."""
+        """A live view of the senders whose queues may have entries; needs no query."""
         self._generation = self._reached = generation
 
     @classmethod
@@ -76,11 +104,11 @@ class Spool:
         max_body_bytes: int = MAX_BODY_BYTES,
         transform: Transform | None = None,
     ) -> AsyncGenerator["Spool", None]:
-        """The spool of a state folder, which the caller owns (:func:`auditord.spool.own`)."""
+        """Yield the spool of a state folder that the caller owns (:func:`auditord.spool.own`)."""
         database = Database.open(state_dir / FILE, MIGRATIONS, max_page_count=max_page_count)
         limits = {"max_bodies": max_bodies, "max_body_bytes": max_body_bytes}
         try:
-            occupied, generation = await database.read(queue.senders), await database.read(queue.generation)
+            occupied, generation = await database.read(tables.senders), await database.read(tables.generation)
             yield cls(database, now, generation, **limits, transform=transform, occupied=occupied)
         finally:
             await database.close()
@@ -88,22 +116,22 @@ class Spool:
     @classmethod
     @asynccontextmanager
     async def opened_read_only(cls, state_dir: Path, now: Callable[[], datetime]) -> AsyncGenerator["Spool", None]:
-        """The spool of a state folder that a running daemon may own; only the reading methods work."""
+        """Yield the spool of a state folder that a daemon may own; only methods that read work."""
         database = Database.open_read_only(state_dir / FILE, MIGRATIONS)
         try:
-            yield cls(database, now, await database.read(queue.generation))
+            yield cls(database, now, await database.read(tables.generation))
         finally:
             await database.close()
 
     @classmethod
     @asynccontextmanager
     async def opened_beside(cls, state_dir: Path, now: Callable[[], datetime]) -> AsyncGenerator["Spool", None]:
-        """The spool beside a daemon that may own it, for what plugins keep; migrates nothing of a daemon's.
+        """Yield the spool beside a daemon that may own it, for the memory of plugins. An existing file is not migrated.
 
         Raises:
-            SchemaMismatch: it is of another version.
+            SchemaMismatch: the file has another version.
         """
-        with suppress(OSError):  # opening a file in it says better what is wrong
+        with suppress(OSError):  # opening the file reports the fault better
             await anyio.Path(state_dir).mkdir(mode=0o750, parents=True, exist_ok=True)
         if (state_dir / FILE).exists():
             await Database.open_read_only(state_dir / FILE, MIGRATIONS).close()
@@ -112,7 +140,7 @@ class Spool:
 
     @property
     def state_dir(self) -> Path:
-        """The folder that it lies in."""
+        """The folder of the file."""
         return self._database.path.parent
 
     # -- in ---------------------------------------------------------------------------------------------------------
@@ -120,53 +148,53 @@ class Spool:
     async def enqueue(
         self, task: str, batch: Batch, destinations: Sequence[str], operation: Operation = "insert"
     ) -> Enqueued:
-        """Keep a batch in one transaction: its records for every destination, quarantine, checkpoint, memory.
+        """Store a batch in one transaction: records for every destination, quarantined jobs, checkpoint, memory.
 
-        Records that are invalid are quarantined alone.
+        Invalid records are quarantined alone.
 
         Args:
             task: the collector.
-            batch: what it made.
+            batch: the batch.
             destinations: the senders that forward the records.
-            operation: whether they are new or replace what is stored of the same runs.
+            operation: whether the records are new or replace stored records of the same runs.
 
         Raises:
-            TypeError: checkpoint or pending values are no JSON; nothing is kept.
+            TypeError: checkpoint or pending values are not JSON; nothing is stored.
         """
         now = self._now()
         prepared = await anyio.to_thread.run_sync(prepare, task, batch, now, operation, self._transform)
-        queued = await self._queue(destinations, memory.keep, task, prepared, destinations, now)
+        queued = await self._queue(destinations, tables.keep, task, prepared, destinations, now)
         return Enqueued(queued, len(prepared.set_aside), prepared.oversized)
 
     async def accept(self, entries: Sequence[Entry], provenance: Provenance, destinations: Sequence[str]) -> None:
-        """Queue what a client sent, on which the transforms have acted; all of it or, where one is invalid, nothing.
+        """Queue a client's entries, which are already transformed; all of them, or none if one is invalid.
 
         Raises:
             InvalidRecord: an entry breaks a rule.
         """
         named, now = [replace(entry, provenance=provenance) for entry in entries], self._now()
         rows = await anyio.to_thread.run_sync(lambda: [entry_row(entry, now) for entry in named])
-        await self._queue(destinations, queue.put, rows, destinations)
+        await self._queue(destinations, tables.put, rows, destinations)
 
     async def take_over(self, entries: Sequence[tuple[int, Entry]], destinations: Sequence[str]) -> None:
-        """Queue numbered entries of the record store's outbox, in order; leave out what was taken over before.
+        """Queue numbered entries of the record store's outbox, in order, without those that were taken over before.
 
-        Call :meth:`forget_taken` when they are not in the outbox any more.
+        Call :meth:`forget_taken` when they have left the outbox.
         """
         now = self._now()
         rows = [(number, entry_row(entry, now)) for number, entry in entries]
-        await self._queue(destinations, memory.take_over, rows, destinations)
+        await self._queue(destinations, tables.take_over, rows, destinations)
 
     async def forget_taken(self, numbers: Collection[int]) -> None:
-        """Forget the numbers of entries that were taken over and are not in the outbox any more."""
-        await self._write(memory.forget_taken, numbers)
+        """Forget the numbers of entries that have left the outbox."""
+        await self._write(tables.forget_taken, numbers)
 
     async def waiting(self, record_ids: Collection[str], senders: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
-        """The waiting entries of the records, by id, in order; what comes later must wait behind them."""
-        rows = await self._read(queue.waiting, record_ids, senders)
+        """Return the queued entries of records by id, in order. Later entries must wait behind them."""
+        rows = await self._read(tables.waiting, record_ids, senders)
         found: dict[str, list[Entry]] = {}
         for row in rows:
-            with suppress(InvalidRecord):  # set aside when it is claimed
+            with suppress(InvalidRecord):  # quarantined when it is claimed
                 found.setdefault(row.record_id, []).append(decode_entry(row))
         return found
 
@@ -187,162 +215,222 @@ class Spool:
         return await self._database.read(lambda connection: work(connection, *args))
 
     def on_queued(self, sender: str, wake: Callable[[], None]) -> None:
-        """Have a sender woken whenever something is queued for it."""
+        """Call ``wake`` whenever something is queued for a sender."""
         self._listeners[sender] = wake
 
     # -- out --------------------------------------------------------------------------------------------------------
 
     async def claim(self, sender: str, limit: int) -> Sequence[Queued]:
-        """The oldest entries whose time has come, in order; never one before an earlier one of its record.
+        """Return the oldest due entries in order, never one before an earlier one of its record.
 
-        They stay until they are settled, so one loop at a time may send for a sender.
+        They stay in the queue until they are settled, so a sender must have only one loop.
         """
         if sender not in self.occupied:
             return []
-        rows = await self._read(queue.claim, sender, limit, self._now())
+        rows = await self._read(tables.claim, sender, limit, self._now())
         if not rows:
-            await self.settle(sender, [], {})  # which looks for what is left
-        entries, unreadable = queue.decoded(rows)
+            await self.settle(sender, [], {})  # looks for remaining entries
+        entries, unreadable = tables.decoded(rows)
         if unreadable:
             await self.settle(sender, [], unreadable)
         return entries
 
     async def settle(self, sender: str, delivered: Sequence[int], refused: Mapping[int, str]) -> None:
-        """Forget delivered entries; put refused ones into quarantine, each with its reason."""
+        """Delete delivered entries; quarantine refused ones with their reasons."""
         now, mark, reached = self._now(), self._occupancy.mark(sender), self._reached
 
         def work(connection: sqlite3.Connection) -> bool:
-            queue.set_generation(connection, reached.number)
-            return queue.settle(connection, sender, delivered, refused, now)
+            tables.set_generation(connection, reached.number)
+            return tables.settle(connection, sender, delivered, refused, now)
 
         if not await self._database.write(work):
             self._occupancy.empty(sender, mark)
         self._generation = reached
 
     async def postpone(self, until: Mapping[int, datetime]) -> None:
-        """Count a failed attempt of each entry, which is not to be tried before the given instant."""
-        await self._write(queue.postpone, until)
+        """Count a failed attempt of each entry and set the earliest time of the next one."""
+        await self._write(tables.postpone, until)
 
     async def hurry(self, sender: str) -> None:
-        """Let a sender try everything that waits for another attempt, now."""
-        await self._write(queue.hurry, sender)
+        """Make every entry of a sender due now."""
+        await self._write(tables.hurry, sender)
 
     async def next_due(self, sender: str) -> datetime | None:
-        """The time at which the first entry that has failed may be tried again; None if there is none."""
-        return await self._read(queue.next_due, sender) if sender in self.occupied else None
+        """Return when the first failed entry is due again; None if there is none."""
+        return await self._read(tables.next_due, sender) if sender in self.occupied else None
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
     async def checkpoint(self, task: str) -> Any:  # Any: the JSON that the collector stored
-        """The checkpoint of a collector, or None."""
-        return await self._read(memory.load, task)
+        """Return the checkpoint of a collector; None if there is none."""
+        return await self._read(tables.load_checkpoint, task)
 
     async def seen(self, task: str, keys: Collection[str]) -> frozenset[str]:
-        """The keys among these that a collector asked to remember, and that have not expired."""
+        """Return those of the keys that a collector has asked to remember and that have not expired."""
         now = self._now()
-        return await self._read(memory.seen, task, keys, now)
+        return await self._read(tables.seen, task, keys, now)
 
     async def pending(self, task: str) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
-        """The values that a collector keeps between runs, by key."""
-        return await self._read(memory.pending, task)
+        """Return the values that a collector keeps between runs, by key."""
+        return await self._read(tables.pending, task)
 
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
     ) -> AbstractAsyncContextManager[PluginMemory]:
-        """The memory of a plugin of records elsewhere; see :meth:`auditord.store.protocol.RecordStore.memory`."""
-        del occasion  # one daemon uses the file
+        """Return the memory of a plugin whose records are elsewhere, like :meth:`RecordStore.memory`."""
+        del occasion  # only one daemon uses the file
         return sqlite_memory(self._database, task, waiting)
 
     async def record_run(self, report: RunReport) -> None:
-        """Keep how a run ended, beside the last few of its instance."""
-        await self._write(memory.record_run, report)
+        """Store the report of a run."""
+        await self._write(tables.record_run, report)
 
     async def last_runs(self) -> Mapping[str, Sequence[LastRun]]:
-        """The last runs of every instance that has run, the newest first."""
-        return await self._database.read(memory.last_runs)
+        """Return the last runs of every instance that has run, the newest first."""
+        return await self._database.read(tables.last_runs)
 
     # -- quarantine -------------------------------------------------------------------------------------------------
 
     async def keep_refused_body(self, body: bytes, reason: str, provenance: Provenance, route: str) -> None:
-        """Keep a body that was answered 400; when there are too many, the oldest go, counted."""
+        """Store a body that was answered with 400. Beyond the limits, the oldest are deleted and counted."""
         digest = hashlib.blake2b(route.encode(errors="replace") + b"\0" + body, digest_size=16).hexdigest()
         thing = SetAside(
             Stage.BODY, "api", digest, body, printable(reason), provenance=provenance, route=printable(route)
         )
-        await self._write(quarantine.keep_body, thing, self._now(), self._max_bodies, self._max_body_bytes)
+        await self._write(tables.keep_body, thing, self._now(), self._max_bodies, self._max_body_bytes)
 
     async def quarantine_list(
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000
     ) -> Sequence[QuarantineEntry]:
-        """Entries in the order of their numbers; the last number is the next call's ``after``."""
-        return await self._read(quarantine.listed, task, after, limit)
+        """Return entries by number; the last number is the next call's ``after``."""
+        return await self._read(tables.quarantined, task, after, limit)
 
     async def quarantine_summaries(
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000
     ) -> Sequence[QuarantineEntry]:
-        """The entries of the quarantine without their raw input, which may be large: ``raw`` is empty."""
-        return await self._read(quarantine.summaries, task, after, limit)
+        """Return the entries of the quarantine without their raw input, which may be large: ``raw`` is empty."""
+        return await self._read(tables.quarantine_summaries, task, after, limit)
 
-    async def quarantine_reasons(self, *, newest: int = 10_000, limit: int = 20) -> Sequence[values.QuarantineReason]:
-        """The most frequent reasons of so many of the newest entries."""
-        return await self._read(quarantine.reasons, newest, limit)
+    async def quarantine_reasons(self, *, newest: int = 10_000, limit: int = 20) -> Sequence[QuarantineReason]:
+        """Return the most frequent reasons of the newest entries."""
+        return await self._read(tables.quarantine_reasons, newest, limit)
 
     async def quarantine_get(self, quarantine_id: int) -> QuarantineEntry | None:
-        """One entry."""
-        return await self._read(quarantine.get, quarantine_id)
+        """Return an entry; None if it does not exist."""
+        return await self._read(tables.quarantine_entry, quarantine_id)
 
     async def quarantine_held(self, tasks: Collection[str], source_ids: Collection[str]) -> Collection[str]:
-        """Those of some jobs (by their ids at the source) or records that are in quarantine for one of the tasks."""
-        return await self._read(quarantine.held, tasks, source_ids)
+        """Return the ids of jobs (at their source) or records that are in quarantine for one of the tasks."""
+        return await self._read(tables.held, tasks, source_ids)
 
     async def quarantine_discard(self, ids: Sequence[int]) -> int:
-        """Forget entries; returns how many there were."""
-        return await self._write(quarantine.discard, ids)
+        """Delete entries; return how many there were."""
+        return await self._write(tables.discard, ids)
 
     async def quarantine_release(
         self, quarantine_id: int, entries: Sequence[Entry], destinations: Sequence[str], *, transformed: bool
     ) -> None:
-        """Queue what a retry made of an entry (perhaps nothing) and forget the entry, in one transaction.
+        """Queue the entries that a retry made and delete the entry of the quarantine, in one transaction.
 
         Args:
-            quarantine_id: which one.
-            entries: what is queued.
-            destinations: the senders that forward it.
-            transformed: whether the transforms have acted on it before.
+            quarantine_id: the number of the entry.
+            entries: the entries to queue; may be empty.
+            destinations: the senders that forward them.
+            transformed: whether they are already transformed.
 
         Raises:
-            InvalidRecord: it still breaks a rule; the entry stays.
+            InvalidRecord: a record is still invalid; the entry of the quarantine stays.
         """
         now, transform = self._now(), None if transformed else self._transform
         rows = [entry_row(entry, now, transform) for entry in entries]
-        await self._queue(destinations, memory.release, quarantine_id, rows, destinations)
+        await self._queue(destinations, tables.release, quarantine_id, rows, destinations)
 
     # -- the record store -------------------------------------------------------------------------------------------
 
     async def generation(self) -> Generation:
-        """Return the generation that the file has for certain."""
+        """Return the generation that is stored in the file."""
         return self._generation
 
     def reach(self, number: int) -> None:
-        """Note that the store has a generation; :meth:`settle` or :meth:`keep_generation` writes it to the file."""
+        """Note the generation of the store; :meth:`settle` or :meth:`keep_generation` writes it to the file."""
         self._reached = replace(self._reached, number=number)
 
     async def keep_generation(self) -> None:
-        """Write the generation that the store has to the file."""
+        """Write the generation of the store to the file."""
         reached = self._reached
-        await self._write(queue.set_generation, reached.number)
+        await self._write(tables.set_generation, reached.number)
         self._generation = reached
 
     # -- health -----------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Return if something could be kept now."""
-        await self._database.write(quarantine.probe)
+        """Raise unless the file can be written."""
+        await self._database.write(tables.probe)
 
     async def give_room_back(self) -> None:
-        """See :meth:`auditord.database.Database.give_room_back`; after an outage the file would stay large."""
+        """Shrink the file, which would stay large after an outage (:meth:`Database.give_room_back`)."""
         await self._database.give_room_back()
 
     async def statistics(self) -> SpoolStatistics:
         """Count what the spool holds."""
-        return await self._database.read(memory.statistics)
+        return await self._database.read(tables.statistics)
+
+
+Convert: TypeAlias = Callable[[Any], Record | Produced | None]  # Any: the collector's raw JSON
+
+
+async def retry(spool: Spool, entry: QuarantineEntry, convert: Convert | None, destinations: Sequence[str]) -> int:
+    """Retry an entry of the quarantine: queue its records and delete the entry, in one transaction.
+
+    Args:
+        spool: the spool.
+        entry: the entry.
+        convert: the collector's conversion; only entries of stage JOB need it.
+        destinations: the senders; an entry that a destination refused goes to that one only.
+
+    Returns:
+        The number of queued entries; 0 if the job makes no record under the present configuration.
+
+    Raises:
+        InvalidRecord: the record is still invalid; the entry stays.
+        AuditordError: the kind cannot convert again.
+    """
+    entries = _again(entry, convert)
+    where = [entry.task] if entry.stage is Stage.ENTRY else destinations
+    await spool.quarantine_release(entry.quarantine_id, entries, where, transformed=entry.stage is Stage.ENTRY)
+    return len(entries)
+
+
+def _again(entry: QuarantineEntry, convert: Convert | None) -> Sequence[Entry]:
+    provenance = entry.provenance or Provenance(entry.quarantined_at, principal=f"task:{entry.task}")
+    match entry.stage:
+        case Stage.JOB:
+            return _converted(entry, convert, provenance)
+        case Stage.RECORD:
+            return [Insert(decode_record(entry.raw), entry.alternate_id, provenance)]
+        case Stage.ENTRY:
+            operation, alternate_id = entry.operation or "insert", entry.alternate_id
+            return [decode_entry(Row(entry.source_id, operation, entry.raw, alternate_id, provenance, entry.limits))]
+        case Stage.BODY:
+            return _posted(entry, provenance)
+
+
+def _converted(entry: QuarantineEntry, convert: Convert | None, provenance: Provenance) -> Sequence[Entry]:
+    if convert is None:
+        raise AuditordError(
+            f"quarantine entry {entry.quarantine_id}: {entry.task} is not configured any more, or its kind cannot "
+            "convert again; collect the period once more, then discard the entry"
+        )
+    made = convert(entry.raw_json)
+    if made is None:
+        return []
+    produced = made if isinstance(made, Produced) else Produced(made)
+    entry_type = Replace if produced.replaces else Insert
+    return [entry_type(produced.record, produced.alternate_id, provenance)]
+
+
+def _posted(entry: QuarantineEntry, provenance: Provenance) -> Sequence[Entry]:
+    path = (entry.route or "").partition("?")[0]
+    if path.rstrip("/").endswith("/records"):
+        return [Insert(record, None, provenance) for record in decode_records(entry.raw)]
+    return [Insert(decode_record(entry.raw), None, provenance)]

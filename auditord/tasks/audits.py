@@ -1,24 +1,35 @@
-"""Audits of collectors: contexts, limits and repairs around :mod:`auditord.audit`."""
+"""Audits of collectors, on request and every night: contexts, limits, repairs and metrics of :mod:`auditord.audit`."""
 
+import logging
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final, NoReturn
 
-from auditord.actions import Note, Observer, RecordActions, RunRequest
+import msgspec
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from auditord.actions import Actions, Note, Observer, RecordActions, RunRequest
 from auditord.audit.auditing import Audit, Repairs
 from auditord.audit.comparing import Sides
 from auditord.audit.values import AuditReport, AuditRequest
+from auditord.config.watching import AuditSection
 from auditord.errors import UnsuitableRequest
+from auditord.spool import Spool
 from auditord.storage import Storage
 from auditord.tasks.instances import Instances, closing
-from auditord_hookspecs import Reach, Record
+from auditord.tasks.runs import Turn
+from auditord_hookspecs import AuditordError, Batch, Reach, Record, Window
+from auditord_hookspecs.wire import format_time, parse_time
+from auditord_hookspecs.wording import counted
 
 _CLUSTER: Final = re.escape("{cluster}")
 
 
 class Audits:
-    """Audits the collectors of a configuration."""
+    """Audits the collectors of the configuration."""
 
     def __init__(self, instances: Instances, storage: Storage) -> None:
         self._instances = instances
@@ -27,7 +38,7 @@ class Audits:
     async def audit(
         self, request: AuditRequest, records: RecordActions, observer: Observer | None = None
     ) -> AuditReport:
-        """Audit a collector, which goes on meanwhile.
+        """Audit a collector, which may run meanwhile.
 
         Raises:
             UnsuitableRequest: its kind has no inventory, or its records go elsewhere.
@@ -58,7 +69,7 @@ class Audits:
         return Sides(storage.store, storage.spool, storage.local_senders, task, storage.transform)
 
     def _own(self, name: str) -> Callable[[str], bool] | None:
-        """Tells by its id whether a record is the collector's: of all prefixes that fit, the longest counts."""
+        """Return a test whether a record belongs to the collector by its id: the longest matching prefix decides."""
         found = {
             other: kind.prefix(config)
             for other, (kind, config) in self._instances.collectors.items()
@@ -84,3 +95,114 @@ def _patterns(prefixes: Iterable[str]) -> list[tuple[str, re.Pattern[str]]]:
 
 def _begins(patterns: list[tuple[str, re.Pattern[str]]], prefix: str, record_id: str) -> bool:
     return next((each for each, pattern in patterns if pattern.match(record_id)), None) == prefix
+
+
+_log: Final = logging.getLogger(__name__)
+
+TASK: Final = "nightly audit"
+"""The name of the nightly audit for the clock."""
+
+MISSING: Final = ("missing", "unclosed")
+
+
+class NightlyResult(msgspec.Struct, frozen=True):
+    """The result of a collector's nightly audit, with counts by day. It survives restarts."""
+
+    finished: str
+    missing: dict[str, int]
+
+
+class AuditMetrics(Collector):
+    """The metrics of the last nightly audits."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, NightlyResult] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the families."""
+        missing = GaugeMetricFamily(
+            "auditord_source_missing_records",
+            "Records that the source knows and the store lacks, or lacks the end of, as of the last nightly audit.",
+            labels=("task", "day"),
+        )
+        finished = GaugeMetricFamily(
+            "auditord_audit_last_success_timestamp_seconds", "When a nightly audit was last finished.", labels=["task"]
+        )
+        for task, result in self.results.items():
+            finished.add_metric((task,), parse_time(result.finished).timestamp())
+            for day, count in result.missing.items():
+                missing.add_metric((task, day), count)
+        yield missing
+        yield finished
+
+
+class NightlyAudits:
+    """Audits the last complete days of each collector, one collector after the other."""
+
+    def __init__(
+        self,
+        section: AuditSection,
+        tasks: Sequence[str],
+        actions: Actions,
+        spool: Spool,
+    ) -> None:
+        self._section = section
+        self._tasks = tasks
+        self._actions = actions
+        self._spool = spool
+        self.metrics: Final = AuditMetrics()
+        self.turn: Final = Turn()
+
+    def left_out(self) -> None:
+        """Log that the previous audit is still running."""
+        _log.warning("last night's audit is still running, so this one is skipped")
+
+    async def restore(self) -> None:
+        """Load the results from before a restart."""
+        for task in self._tasks:
+            kept: Any = await self._spool.checkpoint(_kept(task))  # Any: JSON
+            if kept is not None:
+                self.metrics.results[task] = msgspec.convert(kept, NightlyResult)
+
+    async def run(self, now: Callable[[], datetime]) -> NoReturn:
+        """Audit at every request of the clock."""
+        while True:
+            async with self.turn.taken():
+                for task in self._tasks:
+                    await self._audit(task, now)
+
+    async def _audit(self, task: str, now: Callable[[], datetime]) -> None:
+        end = now().replace(hour=0, minute=0, second=0, microsecond=0)
+        window = Window(end - timedelta(days=self._section.days), end)
+        try:
+            report = await self._actions.audit(AuditRequest(task, window), None)
+        except AuditordError as error:
+            _log.error("the audit of %s failed: %s", task, error)
+            return
+        if report.error is not None:
+            _log.error("the audit of %s is not whole: %s", task, report.error)
+            return
+        result = NightlyResult(format_time(now()), _missing_by_day(report, window))
+        self.metrics.results[task] = result
+        await self._spool.enqueue(_kept(task), Batch(checkpoint=msgspec.to_builtins(result)), ())
+        if count := sum(result.missing.values()):
+            _log.warning(
+                "%s: %s missing: auditord audit %s --repair", task, counted(count, "record is", "records are"), task
+            )
+
+
+def _kept(task: str) -> str:
+    """Return the name under which the result is stored as a checkpoint; no instance can have it."""
+    return f"audit:{task}"
+
+
+def _missing_by_day(report: AuditReport, window: Window) -> dict[str, int]:
+    """Return the number of missing records by day, including 0; jobs of an unknown day have an empty key."""
+    found = {
+        (window.start + timedelta(days=number)).astimezone(UTC).date().isoformat(): 0
+        for number in range((window.stop - window.start).days)
+    }
+    for each in report.days:
+        if count := sum(each.counts.get(state, 0) for state in MISSING):
+            found[each.day] = found.get(each.day, 0) + count
+    return found

@@ -1,24 +1,251 @@
-"""Requests of operators, met by the owner of the state folder; see :mod:`auditord.actions`."""
+"""Requests of operators (:mod:`auditord.actions`): runs, audits, retries, and changes of single records."""
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Final
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, Literal, TypeAlias
 
-from auditord.actions import Observer, RecordActions, RunRequest, Section
+import msgspec
+
+from auditord.actions import Closing, Note, Observer, Outcome, RecordActions, Retried, RunRequest, Section
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import UnknownInstance, UnsuitableRequest
+from auditord.ingest import transformed_once
+from auditord.spool import QuarantineEntry, Stage, retry
+from auditord.storage import Storage
+from auditord.store import Action, Amended, Amendment, Provenance, RecordStore
+from auditord.store.amendments import check_reason
 from auditord.tasks.audits import Audits
 from auditord.tasks.instances import Instances
-from auditord.tasks.retries import Retries
 from auditord.tasks.runs import Listener, Runnable, run_once, run_reported
-from auditord_hookspecs import RunReport
+from auditord_hookspecs import AuditordError, JobChoice, Record, RunReport, Transform
+from auditord_hookspecs.records import check_name
+from auditord_hookspecs.wire import decode_record, format_time
 
 TIMEOUT: Final = timedelta(days=7)
-"""Of a run on demand: an operator who asks for years of data wants them, and can interrupt."""
+"""The time limit of a run on demand: it may collect years of data, and the operator can interrupt it."""
+
+
+_TIMEOUT: Final = timedelta(hours=1)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """The outcome of a retry so far."""
+
+    queued: int = 0
+    failed: dict[int, str] = field(default_factory=dict[int, str])
+
+
+class Retries:
+    """Retries entries of the quarantine.
+
+    If the raw input of a job lacks values that were not requested at the time, the source is asked for the job again,
+    provided its kind supports single jobs.
+    """
+
+    def __init__(self, instances: Instances, storage: Storage) -> None:
+        self._instances = instances
+        self._storage = storage
+        self._spool = storage.spool
+        self.discard: Final = storage.spool.quarantine_discard
+
+    async def retry(self, ids: Sequence[int]) -> Retried:
+        """Retry entries, each on its own."""
+        outcome, to_fetch = _Outcome(), defaultdict[str, list[QuarantineEntry]](list)
+        for number in ids:
+            entry = await self._spool.quarantine_get(number)
+            if entry is None:
+                outcome.failed[number] = "there is no such entry"
+            elif not await self._convert(entry, outcome):
+                to_fetch[entry.task].append(entry)
+        for task, entries in to_fetch.items():
+            await self._fetch(task, entries, outcome)
+        return Retried(outcome.queued, len(ids) - len(outcome.failed), outcome.failed)
+
+    async def _convert(self, entry: QuarantineEntry, outcome: _Outcome) -> bool:
+        """Retry the stored input; return False if the source must be asked."""
+        storage = self._storage
+        kind, config = self._instances.collectors.get(entry.task, (None, None))
+        convert = None if kind is None or kind.convert is None else partial(kind.convert, config)
+        where = storage.local_senders if entry.stage is Stage.BODY else storage.destinations("collectors")
+        try:
+            outcome.queued += await retry(self._spool, entry, convert, where)
+        except (AuditordError, ValueError, LookupError) as error:
+            outcome.failed[entry.quarantine_id] = str(error)
+            return self._choice(entry) is None
+        return True
+
+    def _choice(self, entry: QuarantineEntry) -> JobChoice | None:
+        """Return the choice of an entry's job at its source; None if the kind supports no single jobs."""
+        kind, config = self._instances.collectors.get(entry.task, (None, None))
+        if kind is None or config is None or not config.enabled or entry.stage is not Stage.JOB:
+            return None
+        return None if kind.job_of is None else kind.job_of(entry.raw_json)
+
+    async def _fetch(self, task: str, entries: Sequence[QuarantineEntry], outcome: _Outcome) -> None:
+        kind, _ = self._instances.collectors[task]
+        for choice, asked in _together(entries, [self._choice(entry) for entry in entries], kind.jobs_at_once):
+            runnable = self._instances.collector(task, RunRequest(task, job=choice), timeout=_TIMEOUT)
+            async with self._instances.turns[task].borrowed():
+                report = await run_once(runnable, self._instances.now)
+            outcome.queued += report.records
+            for entry in asked:
+                await self._note(entry, report, outcome)
+
+    async def _note(self, entry: QuarantineEntry, report: RunReport, outcome: _Outcome) -> None:
+        left = await self._spool.quarantine_get(entry.quarantine_id)
+        if left is None:
+            del outcome.failed[entry.quarantine_id]
+        elif report.error is not None:
+            outcome.failed[entry.quarantine_id] += f" (its source could not be asked again: {report.error})"
+        elif left.occurrences > entry.occurrences:
+            outcome.failed[entry.quarantine_id] = left.reason
+        else:
+            outcome.failed[entry.quarantine_id] += " (its source makes no record of it today, or does not know it)"
+
+
+def _together(
+    entries: Sequence[QuarantineEntry], choices: Sequence[JobChoice | None], at_once: int
+) -> Sequence[tuple[JobChoice, Sequence[QuarantineEntry]]]:
+    """Return batches of entries whose jobs are queried together, each with its choice of jobs."""
+    by_source = defaultdict[str | None, list[tuple[str, QuarantineEntry]]](list)
+    for entry, choice in zip(entries, choices, strict=True):
+        if choice is not None:
+            by_source[choice.source].append((choice.job_id, entry))
+    return [
+        (JobChoice(",".join(dict.fromkeys(job_id for job_id, _ in part)), source), [entry for _, entry in part])
+        for source, found in by_source.items()
+        for part in (found[first : first + at_once] for first in range(0, len(found), at_once))
+    ]
+
+
+AT_ONCE: Final = 200
+"""The most records that one transaction changes, because other writers wait for it."""
+
+
+_WAITS: Final = "changes of it wait in the spool and would undo this: try again when they have arrived"
+
+Waiting: TypeAlias = Callable[[Collection[str]], Awaitable[Collection[str]]]
+
+
+class Objection(Exception):
+    """The reason why a record cannot be changed."""
+
+
+class RecordChanged(Exception):
+    """The record has changed since the operator read it."""
+
+
+Change: TypeAlias = Callable[[Record], Record | None]
+"""Returns the new record, or None to delete it; may raise :class:`Objection` or :class:`RecordChanged`."""
+
+
+class RecordEditor:
+    """Implements :class:`auditord.actions.RecordActions` on a record store.
+
+    Args:
+        waiting: returns the ids among those given whose changes are still queued in the spool.
+    """
+
+    def __init__(
+        self,
+        store: RecordStore,
+        now: Callable[[], datetime],
+        transform: Transform | None = None,
+        waiting: Waiting | None = None,
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._transform = transform
+        self._waiting = waiting
+
+    async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
+        """Replace a stored record."""
+        (outcome,) = await self._change(
+            Action.CORRECT, {record.record_id: partial(self._corrected, record, seen)}, note
+        )
+        return outcome
+
+    async def close(self, closings: Sequence[Closing], note: Note) -> Sequence[Outcome]:
+        """Close open records."""
+        wanted = {closing.record_id: partial(_closed, closing.stop, self._now()) for closing in closings}
+        return await self._change(Action.CLOSE, wanted, note)
+
+    async def delete(self, ids: Sequence[str], note: Note) -> Sequence[Outcome]:
+        """Delete records."""
+        return await self._change(Action.DELETE, dict.fromkeys(ids, lambda _: None), note)
+
+    def _corrected(self, record: Record, seen: Record | None, stored: Record) -> Record:
+        if seen is not None and seen != stored:
+            raise RecordChanged
+        return record if self._transform is None else transformed_once(self._transform, record, stored)
+
+    async def _change(self, action: Action, wanted: Mapping[str, Change], note: Note) -> Sequence[Outcome]:
+        check_reason(note.reason)
+        check_name(note.by)
+        outcomes: list[Outcome] = []
+        ids = list(wanted)
+        for first in range(0, len(ids), AT_ONCE):
+            some = {record_id: wanted[record_id] for record_id in ids[first : first + AT_ONCE]}
+            outcomes += await self._change_some(action, some, note)
+        return outcomes
+
+    async def _change_some(self, action: Action, wanted: Mapping[str, Change], note: Note) -> Sequence[Outcome]:
+        waiting = () if self._waiting is None else await self._waiting(list(wanted))
+        found = {
+            record_id: Outcome(record_id, "refused", _WAITS)
+            if record_id in waiting
+            else await self._planned(action, record_id, change, note)
+            for record_id, change in wanted.items()
+        }
+        amendments = {record_id: each for record_id, each in found.items() if isinstance(each, Amendment)}
+        provenance = Provenance(self._now(), f"user:{note.by}")
+        amended = await self._store.amend(list(amendments.values()), provenance)
+        done = dict(zip(amendments, amended, strict=True))
+        return [
+            each if isinstance(each, Outcome) else Outcome(record_id, _OUTCOMES[done[record_id]])
+            for record_id, each in found.items()
+        ]
+
+    async def _planned(self, action: Action, record_id: str, change: Change, note: Note) -> Amendment | Outcome:
+        stored = await self._store.get(record_id)
+        if stored is None:
+            return Outcome(record_id, "missing")
+        try:
+            return Amendment(action, stored, change(decode_record(stored)), note.reason)
+        except Objection as objection:
+            return Outcome(record_id, "refused", str(objection))
+        except RecordChanged:
+            return Outcome(record_id, "changed")
+
+
+_OUTCOMES: Final[Mapping[Amended, Literal["done", "same", "changed", "missing"]]] = {
+    Amended.DONE: "done",
+    Amended.SAME: "same",
+    Amended.CHANGED: "changed",
+    Amended.MISSING: "missing",
+}
+
+
+def _closed(stop: datetime | timedelta, now: datetime, stored: Record) -> Record:
+    if stored.stop_time is not None:
+        raise Objection(f"it stopped at {format_time(stored.stop_time)}")
+    try:
+        stop_time = stop if isinstance(stop, datetime) else stored.start_time + stop
+    except OverflowError as error:
+        raise Objection("it would stop after the end of the calendar") from error
+    if stop_time < stored.start_time:
+        raise Objection(f"it started later, at {format_time(stored.start_time)}")
+    if stop_time > now:
+        raise Objection(f"it would stop in the future, at {format_time(stop_time)}")
+    return msgspec.structs.replace(stored, stop_time=stop_time)
 
 
 class OnDemand:
-    """Implements :class:`auditord.actions.Actions`; the listeners are for runs that are like those of the clock."""
+    """Implements :class:`auditord.actions.Actions`. The listeners are told of runs that equal those of the clock."""
 
     def __init__(
         self,
@@ -36,11 +263,11 @@ class OnDemand:
         self.discard: Final = retries.discard
 
     async def run(self, request: RunRequest, observer: Observer) -> RunReport:
-        """Run an instance once, after a run that is going on; neither a dry run nor one of a period is reported.
+        """Run an instance once, after its present run. Dry runs and runs of a period or job are not reported.
 
         Raises:
             UnknownInstance: no enabled collector or plugin has this name.
-            UnsuitableRequest: a plugin has neither period, job nor corrections; not every collector knows single jobs.
+            UnsuitableRequest: a period, job or replacement for a plugin; a job for a collector that reads only periods.
         """
         section = self._section(request)
         make = self._plugin if section == "plugins" else self._collector
@@ -51,7 +278,7 @@ class OnDemand:
             return await run_reported(runnable, self._listeners[section], now)
 
     async def audit(self, request: AuditRequest, observer: Observer | None) -> AuditReport:
-        """Compare a source's inventory with the record store, after a run that is going on.
+        """Compare a source's inventory with the record store.
 
         Raises:
             UnknownInstance: no enabled collector has this name.

@@ -1,17 +1,22 @@
-"""Regular looks at spool, record store, disks, certificates, clocks and sites, so that ``/metrics`` asks nobody."""
+"""Metrics that are refreshed in the background, so that ``/metrics`` runs no query; and the daemon's heartbeat."""
 
 import logging
+import os
 import shutil
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NoReturn
 
 import anyio
 from anyio import to_thread
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from auditord import __version__
 from auditord.actions import Section
 from auditord.audit.silence import SiteActivity, site_activity
 from auditord.backup.last_backups import last_backups
@@ -20,13 +25,15 @@ from auditord.config.store_url import is_postgresql
 from auditord.config.watching import DatabaseMetricsSection
 from auditord.errors import StoreUnavailable
 from auditord.health import Health
+from auditord.ingest import Pairing
 from auditord.metrics import CountedKey, DatabaseMetrics, gauge
 from auditord.spool import Spool
-from auditord.spool.exposition import SpoolMetrics
+from auditord.spool.encoding import QueueStatistics, SpoolStatistics
 from auditord.store import RecordStore
+from auditord.store.protocol import DaemonState
 from auditord.systemd import Notifier
-from auditord.tasks.clock import latest_tick
 from auditord.tasks.instances import Instances, when
+from auditord.tasks.runs import latest_tick
 from auditord_hookspecs import CollectorKind
 from auditord_hookspecs.checks import certificate_end
 from auditord_hookspecs.wording import counted
@@ -37,20 +44,84 @@ _COUNTED: Final = {
     "RecordCountPerGroup": ("num_records_database_per_group", "group_id"),
     "RecordCountPerUser": ("num_records_database_per_user", "user_id"),
 }
-"""AUDITOR's names and labels; only the meta keys behind them can be configured."""
+"""AUDITOR's metric names and labels; only their meta keys can be configured."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 def record_gauges(section: DatabaseMetricsSection, *, with_users: bool) -> DatabaseMetrics:
-    """The gauges about the records that the configuration asks for; those that name users only where they may."""
+    """Return the configured gauges about records, without those by user unless ``with_users``."""
     shown = {metric: key for metric, key in section.keys.items() if with_users or metric != "RecordCountPerUser"}
     keys = tuple(CountedKey(*_COUNTED[metric], key) for metric, key in shown.items())
     return DatabaseMetrics(total="RecordCount" in section.metrics, keys=keys, most_values=section.most_values)
 
 
+class SpoolMetrics(Collector):
+    """The metrics of queues, quarantine and checkpoints.
+
+    Args:
+        senders: kind by instance, so that an empty queue is shown as 0.
+        now: returns the present; ages grow between two refreshes.
+    """
+
+    def __init__(self, senders: dict[str, str], now: Callable[[], datetime]) -> None:
+        self._senders = senders
+        self._now = now
+        self._statistics = SpoolStatistics()
+
+    @property
+    def statistics(self) -> SpoolStatistics:
+        """The statistics of the last refresh."""
+        return self._statistics
+
+    def update(self, statistics: SpoolStatistics) -> None:
+        """Set new statistics."""
+        self._statistics = statistics
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric families."""
+        labels, statistics = ("task", "kind"), self._statistics
+        # A queue without a sender: its instance was removed from the configuration.
+        queues = [
+            ((sender, self._senders.get(sender, "")), statistics.queues.get(sender, QueueStatistics()))
+            for sender in sorted(self._senders.keys() | statistics.queues.keys())
+        ]
+        yield gauge(
+            "auditord_queue_entries", "Entries on their way.", labels, ((key, queue.entries) for key, queue in queues)
+        )
+        yield gauge(
+            "auditord_queue_oldest_age_seconds",
+            "Age of the oldest entry.",
+            labels,
+            ((key, 0 if queue.oldest is None else self._age(queue.oldest)) for key, queue in queues),
+        )
+        yield gauge(
+            "auditord_quarantine_entries",
+            "What waits for a person's decision.",
+            ("task", "stage"),
+            (((task, stage), count) for (stage, task), count in statistics.quarantined.items()),
+        )
+        yield gauge(
+            "auditord_checkpoint_age_seconds",
+            "Since a checkpoint was kept.",
+            ("task",),
+            (((task,), self._age(saved_at)) for task, saved_at in statistics.checkpoints.items()),
+        )
+        yield CounterMetricFamily(
+            "auditord_refused_bodies", "Bodies answered 400 and kept.", value=self._statistics.refused_bodies
+        )
+        yield CounterMetricFamily(
+            "auditord_dropped_bodies",
+            "Kept bodies that had to make room for newer ones.",
+            value=self._statistics.dropped_bodies,
+        )
+
+    def _age(self, moment: datetime) -> float:
+        return max((self._now() - moment).total_seconds(), 0)
+
+
 async def look_at_spool(spool: Spool, metrics: SpoolMetrics, notifier: Notifier) -> NoReturn:
-    """Keep the statistics of the spool fresh, systemd's status line, and the file no larger than it must be."""
+    """Refresh the statistics of the spool and systemd's status line, and shrink the file, regularly."""
     while True:
         try:
             metrics.update(await spool.statistics())
@@ -66,7 +137,7 @@ async def look_at_spool(spool: Spool, metrics: SpoolMetrics, notifier: Notifier)
 async def count_records(
     store: RecordStore, metrics: DatabaseMetrics, interval: timedelta, now: Callable[[], datetime]
 ) -> NoReturn:
-    """Keep AUDITOR's gauges fresh; the store maintains the counts, so this scans nothing."""
+    """Refresh AUDITOR's gauges regularly. The store maintains the counts, so this scans no records."""
     while True:
         try:
             counts = await store.counts()
@@ -77,16 +148,16 @@ async def count_records(
 
 
 _HOST_SECONDS: Final = 30.0
-"""Between two looks at the host."""
+"""The seconds between two refreshes of the host's metrics."""
 
 _SITES_EVERY: Final = timedelta(minutes=30)
-"""The sums of ninety days are no small question."""
+"""Rarely, because it queries the sums of ninety days."""
 
 SECTIONS: Final[tuple[Section, Section]] = ("collectors", "plugins")
 
 
 def run_intervals(instances: Instances) -> Mapping[tuple[str, str, str], timedelta]:
-    """The time between two runs of each enabled instance, by section, name and kind; watches have none."""
+    """Return the time between two runs of each enabled instance that is not continuous, by section, name, kind."""
     found: dict[tuple[str, str, str], timedelta] = {}
     for section in SECTIONS:
         for name, (kind, config) in instances.enabled(section).items():
@@ -103,12 +174,12 @@ def _interval(times: timedelta | str, now: datetime) -> timedelta:
 
 
 class HostMetrics(Collector):
-    """The gauges of the last looks.
+    """The metrics of host, store, instances and sites, as of the last refresh.
 
     Args:
-        intervals: how often instances are to run, by section, name and kind.
-        health: knows when instances have last run well, also before a restart.
-        now: the present instant; silences grow between two looks.
+        intervals: how often instances should run, by section, name and kind.
+        health: knows the last success of instances, also from before a restart.
+        now: returns the present; silences grow between two refreshes.
     """
 
     def __init__(
@@ -124,7 +195,7 @@ class HostMetrics(Collector):
         self.sites: Sequence[SiteActivity] = ()
 
     def collect(self) -> Iterator[Metric]:
-        """The families."""
+        """Yield the metric families."""
         yield gauge(
             "auditord_run_interval_seconds",
             "How often an instance is to run.",
@@ -183,7 +254,7 @@ class HostMetrics(Collector):
 
 
 async def _clock_offset(store: StoreSection, now: Callable[[], datetime]) -> timedelta:
-    from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, where it is configured
+    from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, only if configured
     from auditord.store.postgres.administration import clock_offset  # noqa: PLC0415 the same
 
     return await clock_offset(address_of(store), now)
@@ -196,7 +267,7 @@ async def look_at_host(
     metrics: HostMetrics,
     health: Health,
 ) -> NoReturn:
-    """Keep the metrics fresh, and what health says of sites; ``certificates`` may become others meanwhile."""
+    """Refresh the metrics and the silent sites in health regularly; ``certificates`` may change meanwhile."""
     sites_seen: datetime | None = None
     now = metrics.now
     while True:
@@ -210,7 +281,7 @@ async def look_at_host(
             if sites_seen is None or now() - sites_seen >= _SITES_EVERY:
                 metrics.sites, sites_seen = await site_activity(store, now()), now()
             health.gaps = {each.site: each.last for each in metrics.sites if each.is_gap(now())}
-        except StoreUnavailable:  # the senders say so
+        except StoreUnavailable:  # the senders report it
             metrics.store_works = False
         await anyio.sleep(_HOST_SECONDS)
 
@@ -234,13 +305,13 @@ def _certificates(files: Sequence[Path]) -> Mapping[str, datetime]:
 
 
 class BackupMetrics(Collector):
-    """The times of the last backups, as noted."""
+    """The times of the last backups."""
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
 
     def collect(self) -> Iterator[Metric]:
-        """The family; without a sample before the first backup."""
+        """Yield the metric family, which is empty before the first backup."""
         family = GaugeMetricFamily(
             "auditord_backup_last_success_timestamp_seconds",
             "The moment whose state the last backup has.",
@@ -249,3 +320,53 @@ class BackupMetrics(Collector):
         for task, backup in last_backups(self._state_dir).items():
             family.add_metric((task,), backup.made_at.timestamp())
         yield family
+
+
+_BEAT_SECONDS: Final = 30.0
+_LAST_WITHIN: Final = 2.0
+"""The seconds that a stopping daemon waits for its database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Stores the state of this daemon in the record store, for `auditord status --all`."""
+
+    store: RecordStore
+    spool: Spool
+    pairing: Pairing
+    now: Callable[[], datetime]
+    started: datetime
+
+    async def beat(self) -> NoReturn:
+        """Store the state regularly. An unavailable store is reported elsewhere.
+
+        Raises:
+            StoreMismatch: the store has come back as an older copy, or is another one.
+        """
+        while True:
+            with suppress(StoreUnavailable):
+                await self.pairing.follow_writes()
+                await self._note(ended=False)
+            await anyio.sleep(_BEAT_SECONDS)
+
+    async def end(self) -> None:
+        """Store that the daemon has stopped in order."""
+        with suppress(StoreUnavailable), anyio.move_on_after(_LAST_WITHIN):
+            await self._note(ended=True)
+
+    async def _note(self, *, ended: bool) -> None:
+        statistics, generation = await self.spool.statistics(), await self.spool.generation()
+        oldest = [queue.oldest for queue in statistics.queues.values() if queue.oldest is not None]
+        state = DaemonState(
+            spool_id=generation.spool_id,
+            host=socket.gethostname(),
+            process=os.getpid(),
+            version=__version__,
+            state_dir=str(self.spool.state_dir),
+            started_at=self.started,
+            queued=sum(queue.entries for queue in statistics.queues.values()),
+            oldest=min(oldest, default=None),
+            quarantined=sum(statistics.quarantined.values()),
+            ended=ended,
+        )
+        await self.store.note_daemon(state, self.now())

@@ -24,8 +24,14 @@ from auditord.backup.last_backups import InstanceBackups
 from auditord.backup.recovery import collectors_behind
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
-from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, TaskLog, environment_of
-from auditord.contexts.plugins import opened_plugin, remote_source
+from auditord.contexts.instances import (
+    InstanceContext,
+    SpoolCollectorContext,
+    TaskLog,
+    environment_of,
+    opened_plugin,
+    remote_source,
+)
 from auditord.database.memory import Occasion
 from auditord.errors import ConfigurationError, RanElsewhere
 from auditord.metrics import TaskMetrics
@@ -33,8 +39,7 @@ from auditord.spool import Enqueued
 from auditord.spool.encoding import Operation
 from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
-from auditord.tasks.clock import Turn, latest_tick
-from auditord.tasks.runs import RunCounts, Runnable
+from auditord.tasks.runs import RunCounts, Runnable, Turn, latest_tick
 from auditord_hookspecs import (
     Batch,
     CollectorKind,
@@ -50,16 +55,16 @@ from auditord_hookspecs import (
 from auditord_hookspecs.wire import encode_record
 
 _TOLERANCE: Final = 0.1
-"""By which part of their interval the ticks of daemons may come early: their clocks differ, and runs take time."""
+"""The part of an interval by which a tick may be early: clocks of daemons differ, and runs take time."""
 
 
 class Instances:
-    """The collectors and plugins of a configuration.
+    """The collectors and plugins of the configuration.
 
     Attributes:
         collectors: kind and section of each by name, enabled or not.
         plugins: the same.
-        turns: of the enabled ones, by name.
+        turns: the turns of enabled instances by name.
     """
 
     def __init__(
@@ -92,12 +97,12 @@ class Instances:
         self._collected: Final[list[tuple[str, set[str]]]] = []
 
     def enabled(self, section: Section) -> Mapping[str, tuple[CollectorKind[Any] | PluginKind[Any], InstanceConfig]]:
-        """Kind and configuration of the instances of a section that take part."""
+        """Return kind and configuration of the enabled instances of a section."""
         instances = self.collectors if section == "collectors" else self.plugins
         return {name: (kind, config) for name, (kind, config) in instances.items() if config.enabled}
 
     def exchange(self, configuration: Configuration, names: Sequence[tuple[Section, str]]) -> None:
-        """Take over instances of another configuration; one that it has no more stays here, and is not enabled."""
+        """Replace instances by those of another configuration; removed ones are kept, but disabled."""
         for section, name in names:
             instances: dict[str, Any] = self.collectors if section == "collectors" else self.plugins
             config: InstanceConfig | None = getattr(configuration, section).get(name)
@@ -109,7 +114,7 @@ class Instances:
                 self.turns.setdefault(name, Turn())
 
     def skip_tick(self, name: str, kind: str) -> None:
-        """Count a tick that was left out."""
+        """Count a skipped tick."""
         self._metrics.skipped_ticks.labels(name, kind).inc()
 
     def collector(
@@ -119,13 +124,13 @@ class Instances:
         observer: Observer | None = None,
         timeout: timedelta | None = None,
     ) -> Runnable:
-        """A collector whose batches go to the spool.
+        """Return a collector whose batches go to the spool.
 
         Args:
-            name: of the instance.
-            request: a run on demand; None: a run of the clock.
-            observer: watches it; a dry run is shown to it alone.
-            timeout: of a run on demand, instead of the configured one.
+            name: the name of the instance.
+            request: a run on demand; None for a run of the clock.
+            observer: watches the run; batches of a dry run go only to it.
+            timeout: overrides the configured time limit.
         """
         (kind, config), asked = self.collectors[name], request or RunRequest(name)
         show = partial(_show, observer, self._storage.transform)
@@ -140,7 +145,7 @@ class Instances:
         return Runnable(name, kind.name, execute, limit)
 
     async def collector_context(self, request: RunRequest, observer: Observer | None) -> SpoolCollectorContext:
-        """The context of a collector's run."""
+        """Return the context of a collector's run."""
         kind, config = self.collectors[request.instance]
         return SpoolCollectorContext(
             request.instance,
@@ -156,7 +161,7 @@ class Instances:
         )
 
     async def keep(self, name: str, batch: Batch, *, operation: Operation = "insert", again: bool) -> Enqueued:
-        """Put a collector's batch into the spool, without its checkpoint if it has been collected ``again``."""
+        """Store a collector's batch in the spool, without its checkpoint if it was collected ``again``."""
         for collector, ids in self._collected:
             if collector == name:
                 ids.update(_ids(batch))
@@ -169,7 +174,7 @@ class Instances:
 
     @contextmanager
     def noting_collected(self, name: str) -> Generator[Collection[str], None, None]:
-        """The ids of the records that a collector makes meanwhile."""
+        """Yield a live collection of the ids that a collector stores within the context."""
         ids = set[str]()
         self._collected.append((name, ids))
         try:
@@ -180,9 +185,9 @@ class Instances:
     def plugin(
         self, name: str, observer: Observer | None = None, *, by_clock: bool = False, dry_run: bool = False
     ) -> Runnable:
-        """A plugin that acts in earnest or, in a dry run, only shows what it would do.
+        """Return a plugin that acts or, in a dry run, only shows what it would do.
 
-        A run by the clock is left out, and counted as skipped, if another daemon has run the plugin for the same tick.
+        A run by the clock is skipped, and counted as such, if another daemon has run the plugin for the same tick.
         """
         (kind, config), store = self.plugins[name], self._storage.store
 
@@ -206,7 +211,7 @@ class Instances:
         return Runnable(name, kind.name, execute, _timeout(config, kind.timeout))
 
     async def _behind(self) -> Sequence[str]:
-        """The collectors that the store's sums must wait for; one that runs continuously has no end to wait for."""
+        """Return the collectors that need a good run before the store's sums are complete, without continuous ones."""
         enabled = [name for name, (kind, config) in self.collectors.items() if config.enabled and not kind.continuous]
         return await collectors_behind(self._storage.spool, enabled)
 
@@ -222,9 +227,9 @@ class Instances:
 async def collect(
     batches: AsyncIterator[Batch], keep: Callable[[Batch], Awaitable[Enqueued]], counts: RunCounts, log: TaskLog
 ) -> None:
-    """Take a collector's batches; the next one is asked for only after the last one has been kept.
+    """Store a collector's batches. The next one is requested only after the last one is stored.
 
-    The first time that a run leaves out a component or label, that goes to the log; there may be one in every record.
+    The first time that a run leaves out a component or label, it is logged; every record may lack it.
     """
     warned = set[tuple[bool, str]]()
     async with closing(batches):
@@ -247,7 +252,7 @@ async def closing(batches: AsyncIterator[Batch]) -> AsyncGenerator[AsyncIterator
         yield batches
     finally:
         aclose: Callable[[], Awaitable[None]] | None = getattr(batches, "aclose", None)
-        if aclose is not None:  # an async generator; any other iterator has nothing to close
+        if aclose is not None:  # an async generator
             await aclose()
 
 
@@ -260,7 +265,7 @@ def _ids(batch: Batch) -> Iterator[str]:
 
 
 async def _show(observer: Observer | None, transform: Transform | None, batch: Batch) -> Enqueued:
-    """Show a batch with its records as they would be kept."""
+    """Show a batch to the observer, with its records after the transform."""
     shown = batch if transform is None else await anyio.to_thread.run_sync(_transformed, batch, transform)
     if observer is not None:
         await observer.shown(shown)
@@ -279,14 +284,14 @@ def _transformed(batch: Batch, transform: Transform) -> Batch:
 
 
 def when(config: InstanceConfig, interval: timedelta) -> timedelta | str:
-    """The times at which an instance runs: its cron line, its interval, or the kind's interval."""
+    """Return when an instance runs: by its cron line, its interval, or the kind's interval."""
     if not isinstance(config, RunConfig):
         return interval
     return config.schedule or config.interval or interval
 
 
 def jitter(config: InstanceConfig) -> timedelta:
-    """The span over which its starts are spread."""
+    """Return the time by which each start is randomly delayed at most."""
     return config.jitter if isinstance(config, RunConfig) else timedelta(0)
 
 

@@ -1,18 +1,25 @@
-"""The loops that run instances, each of which can be ended and begun again while the daemon runs."""
+"""The loops that run instances, and the exchange of instances when the configuration is reloaded."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Final
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from auditord.actions import Section
-from auditord.tasks.clock import Clock
+from auditord.config.comparing import Changes, compare
+from auditord.config.model import Configuration
+from auditord.errors import ConfigurationError
 from auditord.tasks.instances import Instances, jitter, when
-from auditord.tasks.runs import Backoff, Listener, run_by_the_clock, run_continuously
+from auditord.tasks.runs import Backoff, Clock, Listener, run_by_the_clock, run_continuously
+from auditord.tasks.senders import SendLoop
 from auditord_hookspecs import CollectorKind
 
 
@@ -23,10 +30,10 @@ class _Loop:
 
 
 class Loops:
-    """Runs enabled instances in a task group, by the clock or, where the kind says so, continuously.
+    """Runs enabled instances in a task group, by the clock or, for continuous kinds, without pause.
 
     Args:
-        random: a number from 0 to 1.
+        random: returns a number from 0 to 1.
     """
 
     def __init__(
@@ -45,13 +52,13 @@ class Loops:
         self._loops: dict[str, _Loop] = {}
 
     def begin_all(self) -> None:
-        """Begin the loops of all enabled instances."""
+        """Start the loops of all enabled instances."""
         for section in self._listeners:
             for name in self._instances.enabled(section):
                 self.begin(section, name)
 
     def begin(self, section: Section, name: str) -> None:
-        """Begin the loop of an instance; its first run is at once."""
+        """Start the loop of an instance; its first run is at once."""
         instances, listener = self._instances, self._listeners[section]
         kind, config = instances.enabled(section)[name]
         collects = isinstance(kind, CollectorKind)
@@ -73,10 +80,10 @@ class Loops:
         self._group.start_soon(until_ended)
 
     async def end(self, name: str, patience: timedelta) -> None:
-        """End the loop of an instance; returns once nothing of it runs any more.
+        """End the loop of an instance and wait until it has ended.
 
-        A run that is going on, on demand or by the clock, ends well if it does so within the patience. Else a run of
-        the clock is cancelled, as at the daemon's end: a collector goes on from its checkpoint.
+        The present run, on demand or by the clock, may finish within the patience. After that a run of the clock is
+        cancelled, as when the daemon stops; a collector then continues from its checkpoint.
         """
         if (loop := self._loops.pop(name, None)) is None:
             return
@@ -86,3 +93,93 @@ class Loops:
                 loop.scope.cancel()
         loop.scope.cancel()
         await loop.ended.wait()
+
+
+_SECTIONS: Final[Sequence[Section]] = ("collectors", "plugins")
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Reloading:
+    """Exchanges instances, all or none. Nothing changes if the files have a fault or a change needs a restart.
+
+    Queue, checkpoints and memory of instances are stored by name and are not affected.
+
+    Args:
+        configuration: the configuration of the start.
+        read: reads the files again; raises ConfigurationError.
+        patience: how long the present run of an instance may take to end.
+        watch: starts or ends watching the health of an instance.
+        exchanged: called with the new configuration, after everything else.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        read: Callable[[], Configuration],
+        patience: timedelta,
+        instances: Instances,
+        loops: Loops,
+        senders: Mapping[str, SendLoop],
+        watch: Callable[[Section, str], Awaitable[None]],
+        exchanged: Callable[[Configuration], None],
+    ) -> None:
+        self._running = configuration
+        self._read = read
+        self._patience = patience
+        self._instances = instances
+        self._loops = loops
+        self._senders = senders
+        self._watch = watch
+        self._exchanged = exchanged
+        self._lock = anyio.Lock()
+
+    async def reload(self, *, dry_run: bool = False) -> Changes:
+        """Reload the files, or only compare them, and return the differences.
+
+        Raises:
+            ConfigurationError: the files are invalid; nothing changes.
+        """
+        async with self._lock:
+            written = await to_thread.run_sync(self._read)
+            changes = compare(self._running, written)
+            if dry_run or changes.restart:
+                return changes
+            with anyio.CancelScope(shield=True):  # all or nothing, even if the client disconnects
+                await self._exchange(written, changes)
+            return replace(changes, applied=True)
+
+    async def _exchange(self, written: Configuration, changes: Changes) -> None:
+        working: Sequence[tuple[Section, str]] = [
+            (section, name) for section in _SECTIONS for changed, name in changes.instances if changed == section
+        ]
+        async with anyio.create_task_group() as ending:
+            for _, name in working:
+                ending.start_soon(self._loops.end, name, self._patience)
+        self._instances.exchange(written, working)
+        self._running = written
+        for section, name in working:
+            await self._watch(section, name)
+            if name in self._instances.enabled(section):
+                self._loops.begin(section, name)
+        for name in (name for section, name in changes.instances if section == "senders"):
+            if name in self._senders:  # it is enabled
+                self._senders[name].exchange(written.senders[name])
+        self._exchanged(written)
+        _log.info("reloaded: %s", ", ".join(".".join(each) for each in changes.instances) or "nothing differs")
+
+
+async def reload_on_hangup(reloading: Reloading) -> None:
+    """Reload on SIGHUP, except on a terminal, where SIGHUP ends the process as usual."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        return
+    with anyio.open_signal_receiver(signal.SIGHUP) as signals:
+        async for _ in signals:
+            try:
+                changes = await reloading.reload()
+            except ConfigurationError as error:
+                _log.error("not reloaded: %s", error)
+            else:
+                if changes.restart:
+                    _log.error("not reloaded, because these need a restart: %s", ", ".join(changes.restart))

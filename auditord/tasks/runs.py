@@ -1,22 +1,165 @@
-"""Runs of instances, each inside its error boundary: whatever goes wrong is a report, and touches no other one."""
+"""The clock of instances, and their runs inside an error boundary, which turns any error into a report.
+
+APScheduler is imported only here. Its jobs only request runs.
+"""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NoReturn
 
 import anyio
+import anyio.lowlevel
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.interval import IntervalTrigger
 
 from auditord.contexts.instances import task_log
 from auditord.errors import StoreUnavailable
 from auditord.health import Health, TaskHealth
 from auditord.hooks import Hooks
 from auditord.spool import Spool
-from auditord.tasks.clock import Turn
 from auditord_hookspecs import AuditordError, CollectorKind, Daemon, InstanceConfig, PluginKind, RunReport
 from auditord_hookspecs.wording import counted
+
+_SPANS: Final = tuple(timedelta(days=days) for days in (1 / 24, 1, 8, 32, 367, 8 * 366))
+"""Spans to look back for a tick: from an hour, for frequent ones, to eight years, for any 29 February."""
+
+
+class Turn:
+    """Requests for runs of one instance. Runs never overlap, and pending requests are merged into one.
+
+    Attributes:
+        running: true during a run.
+    """
+
+    def __init__(self) -> None:
+        self.running = False
+        self._asked = anyio.Event()
+        self._lock = anyio.Lock()
+
+    def tick(self) -> bool:
+        """Request a run for a tick; return False if a run is still going, which skips the tick."""
+        if not self.running:
+            self._asked.set()
+        return not self.running
+
+    def trigger(self) -> None:
+        """Request a run on demand; during a run it stays pending."""
+        self._asked.set()
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncGenerator[None, None]:
+        """Wait for a request; the body of the context is the run."""
+        await self._asked.wait()
+        async with self.borrowed():
+            self._asked = anyio.Event()
+            yield
+
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncGenerator[None, None]:
+        """Run outside the loop: after the present run and before the next one."""
+        async with self._lock:
+            self.running = True
+            try:
+                yield
+            finally:
+                self.running = False
+
+
+class Clock:
+    """Ticks by interval or cron line; ``random`` returns a number from 0 to 1."""
+
+    def __init__(self, random: Callable[[], float]) -> None:
+        self._random = random
+        # A late tick (the host slept) still counts, once. Any: APScheduler has no types.
+        defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
+        self._scheduler: Any = AsyncIOScheduler(timezone=UTC, job_defaults=defaults)
+
+    def add(
+        self,
+        task: str,
+        turn: Turn,
+        when: timedelta | str,
+        jitter: timedelta,
+        on_skipped: Callable[[], None],
+        *,
+        at_start: bool = True,
+    ) -> None:
+        """Request runs of an instance: at once, then by interval or by a five-field cron line in UTC.
+
+        Args:
+            task: the instance.
+            turn: gets the requests.
+            when: the time between two ticks, or a line from :mod:`auditord_hookspecs.schedule`, which names weekdays
+                because cron and APScheduler number them differently.
+            jitter: each tick is delayed by a random part of this.
+            on_skipped: called if the previous run is still going at a tick.
+            at_start: whether to request a run at once as well.
+        """
+
+        async def tick() -> None:  # async, because APScheduler would run it in a thread otherwise
+            await anyio.sleep(jitter.total_seconds() * self._random())
+            if not turn.tick():
+                on_skipped()
+
+        self._scheduler.add_job(tick, trigger=_trigger(when), id=task)
+        if at_start:
+            self._scheduler.add_job(tick, id=f"{task} at start")  # no trigger: once, when the clock starts
+
+    def remove(self, task: str) -> None:
+        """Stop requesting runs of an instance."""
+        for job in (task, f"{task} at start"):
+            if self._scheduler.get_job(job) is not None:
+                self._scheduler.remove_job(job)
+
+    def next_run(self, task: str) -> datetime | None:
+        """Return the next tick without its jitter; None if the clock does not run or the instance is unknown."""
+        job: object = self._scheduler.get_job(task)
+        # A job has no such attribute before the scheduler is started.
+        moment: datetime | None = getattr(job, "next_run_time", None)
+        return moment
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """Run the clock within the context."""
+        self._scheduler.start()
+        try:
+            yield
+        finally:
+            self._scheduler.shutdown(wait=False)
+            with anyio.CancelScope(shield=True):
+                await anyio.lowlevel.checkpoint()  # the scheduler stops itself in a callback of the loop
+
+
+def latest_tick(line: str, now: datetime) -> datetime | None:
+    """Return the latest tick of a cron line up to now; None if there was none for eight years."""
+    trigger = _trigger(line)
+    for span in _SPANS:
+        tick: datetime | None = trigger.get_next_fire_time(None, now - span)
+        if tick is not None and tick <= now:
+            return _last(trigger, tick, now)
+    return None
+
+
+def _last(trigger: Any, tick: datetime, now: datetime) -> datetime:  # Any: no types
+    following: datetime | None = tick
+    while following is not None and following <= now:
+        tick = following
+        following = trigger.get_next_fire_time(tick, tick)
+    return tick
+
+
+def _trigger(when: timedelta | str) -> Any:  # Any: a trigger
+    if isinstance(when, timedelta):
+        every: Any = IntervalTrigger  # Any: pyright reads whole seconds into its default, fractions work
+        return every(seconds=when.total_seconds(), timezone=UTC)
+    cron: Any = CronTrigger  # Any: no types
+    return cron.from_crontab(when, timezone=UTC)
+
 
 _LONG_ENOUGH: Final = timedelta(minutes=5)
 
@@ -26,7 +169,7 @@ LONGEST: Final = timedelta(minutes=1)
 
 @dataclass
 class RunCounts:
-    """The results of a run so far."""
+    """The counts of a run so far."""
 
     records: int = 0
     quarantined: int = 0
@@ -35,11 +178,11 @@ class RunCounts:
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """An instance of a collector or a plugin, ready to run.
+    """A collector or plugin, ready to run.
 
     Args:
         execute: does the work once and counts it.
-        timeout: after this long a run is cancelled; None for one that never ends.
+        timeout: the time limit of a run; None for a continuous one.
     """
 
     task: str
@@ -50,14 +193,14 @@ class Runnable:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """The receiver of the starts of runs, by the instance's name, and of their reports."""
+    """Is told of the starts of runs, by instance name, and of their reports."""
 
     started: Callable[[str], None]
     finished: Callable[[RunReport], Awaitable[None]]
 
 
 async def run_once(runnable: Runnable, now: Callable[[], datetime]) -> RunReport:
-    """Run an instance; a report comes back whatever happens, except when the caller is cancelled."""
+    """Run an instance and return a report, whatever happens, unless the caller is cancelled."""
     started, begun, counts = now(), anyio.current_time(), RunCounts()
     error = await _guarded(runnable, counts)
     return RunReport(
@@ -77,7 +220,7 @@ async def _guarded(runnable: Runnable, counts: RunCounts) -> str | None:
     try:
         with anyio.move_on_after(limit) as scope:
             await runnable.execute(counts)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 the boundary: a failure must never touch another instance
+    except (Exception, SystemExit) as error:  # noqa: BLE001 the error boundary of an instance
         return describe(runnable.task, runnable.kind, error)
     if scope.cancelled_caught:
         return f"was cancelled after {limit:g} s: raise its timeout, or find out why its source is slow"
@@ -85,12 +228,12 @@ async def _guarded(runnable: Runnable, counts: RunCounts) -> str | None:
 
 
 def describe(task: str, kind: str, error: Exception | SystemExit) -> str:
-    """One line for the operator; an error that no module foresaw is logged with its traceback.
+    """Return an error as one line for the operator, and log unexpected errors with their traceback.
 
-    What the operating system says (a file, a connection, a time limit) is nobody's mistake in a program.
+    Errors of the operating system (a file, a connection, a time limit) are expected: they are no bugs.
     """
     causes: tuple[Exception, ...] = getattr(error, "exceptions", ())
-    if len(causes) == 1:  # a task group wraps whatever its one task raised
+    if len(causes) == 1:  # a task group wraps the error of its only task
         return describe(task, kind, causes[0])
     if isinstance(error, AuditordError):
         return str(error)
@@ -105,7 +248,7 @@ def describe(task: str, kind: str, error: Exception | SystemExit) -> str:
 
 
 async def run_reported(runnable: Runnable, listener: Listener, now: Callable[[], datetime]) -> RunReport:
-    """Run an instance once, with its start and end reported."""
+    """Run an instance once, and report its start and end to the listener."""
     listener.started(runnable.task)
     report = await run_once(runnable, now)
     await listener.finished(report)
@@ -113,20 +256,20 @@ async def run_reported(runnable: Runnable, listener: Listener, now: Callable[[],
 
 
 def wait_after(failures: int, random: Callable[[], float]) -> timedelta:
-    """The pause after so many failures in a row.
+    """Return the pause after a number of failures in a row.
 
-    Doubles from :data:`FIRST` to :data:`LONGEST`; a random half of it is left out, so that those who failed together
-    do not come back together.
+    It doubles from :data:`FIRST` to :data:`LONGEST`. A random part, up to half, is taken off, so that instances that
+    failed together do not retry together.
     """
     full = min(FIRST * (1 << min(failures - 1, 16)), LONGEST)
     return full * (1 - random() / 2)
 
 
 class Backoff:
-    """A count of failures in a row, and the pauses after them; ``random`` gives a number from 0 to 1.
+    """Counts failures in a row and returns the pauses after them; ``random`` returns a number from 0 to 1.
 
-    stamina retries one call and sleeps by itself; these pauses never end a loop, can be interrupted (a sender that is
-    to drain), and are kept in the queue across restarts (``due_at`` of an entry).
+    stamina is not used, because it retries one call and sleeps itself. These pauses never end a loop, can be
+    interrupted (to drain a sender), and survive restarts in the queue (``due_at`` of an entry).
     """
 
     def __init__(self, random: Callable[[], float]) -> None:
@@ -139,12 +282,12 @@ class Backoff:
         return wait_after(self.failures, self._random)
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Reset the count."""
         self.failures = 0
 
 
 async def run_by_the_clock(runnable: Runnable, turn: Turn, listener: Listener, now: Callable[[], datetime]) -> NoReturn:
-    """Run an instance whenever its turn comes; the clock's interval stays, however often it fails."""
+    """Run an instance at every request. Failures do not change the interval of the clock."""
     while True:
         async with turn.taken():
             await run_reported(runnable, listener, now)
@@ -153,7 +296,7 @@ async def run_by_the_clock(runnable: Runnable, turn: Turn, listener: Listener, n
 async def run_continuously(
     runnable: Runnable, backoff: Backoff, listener: Listener, now: Callable[[], datetime]
 ) -> NoReturn:
-    """Run an instance that never ends by itself; if it does, that is a failure, and it is started again."""
+    """Run a continuous instance. If it ends by itself, that counts as a failure and it is restarted."""
     while True:
         listener.started(runnable.task)
         report = await run_once(runnable, now)
@@ -166,7 +309,7 @@ async def run_continuously(
 
 
 class RunReporter:
-    """Notes the starts and ends of runs in health, log and spool, and tells hook modules of the ends."""
+    """Records starts and ends of runs in health, log and spool, and tells hook modules about the ends."""
 
     def __init__(self, health: Health, spool: Spool, hooks: Hooks, daemon: Daemon, now: Callable[[], datetime]) -> None:
         self._health = health
@@ -181,12 +324,12 @@ class RunReporter:
         instances: Mapping[str, tuple[CollectorKind[Any] | PluginKind[Any], InstanceConfig]],
         write: Callable[[str, RunReport], None],
     ) -> Listener:
-        """Begin to watch the instances of a section, from where their last runs before the restart left them.
+        """Return a listener for the instances of a section, whose health continues from before the restart.
 
         Args:
-            section: of the configuration.
-            instances: of the section, by name.
-            write: says how a run ended where nothing else does, :func:`log_run` for instance.
+            section: the section of the configuration.
+            instances: the instances of the section by name.
+            write: writes about the end of a run, such as :func:`log_run`.
         """
         last = await self._spool.last_runs()
         for name, (kind, _) in instances.items():
@@ -213,13 +356,13 @@ class RunReporter:
         write(section, report)
         try:
             await self._spool.record_run(report)
-        except StoreUnavailable as error:  # the run itself is over and its batches are safe, or it has failed itself
+        except StoreUnavailable as error:  # the run is over: its batches are stored, or it has failed
             task_log(report.task, report.kind).error("%s", error)
         await self._hooks.call_event("auditord_run_finished", daemon=self._daemon, report=report)
 
 
 def log_run(section: str, report: RunReport) -> None:
-    """Write a line about a run; a collector that found nothing is worth none but in debugging."""
+    """Log a line about a run; at debug level if a collector found nothing."""
     log = task_log(report.task, report.kind)
     if report.error is not None:
         log.error("run failed: %s (%s)", report.error, summary(report))
@@ -230,7 +373,7 @@ def log_run(section: str, report: RunReport) -> None:
 
 
 def summary(report: RunReport) -> str:
-    """The results of a run, in one line."""
+    """Return the results of a run as one line."""
     parts = [counted(report.records, "record")]
     if report.quarantined:
         parts.append(f"{report.quarantined} quarantined")

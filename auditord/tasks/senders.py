@@ -1,4 +1,4 @@
-"""Senders: the send-queue on its way to each destination, and the outbox of the store on its way into the queue."""
+"""Senders: they deliver the send-queue; and the outbox of the store, which fills it."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -22,31 +22,31 @@ from auditord_hookspecs import InstanceConfig, RecordsRejected, Sender, SenderCo
 from auditord_hookspecs.wording import counted
 
 SEND_TIMEOUT: Final = 300.0
-"""Seconds after which a send that neither returns nor fails is a passing fault."""
+"""The time limit of a send in seconds; exceeding it is a temporary fault."""
 
 AT_ONCE: Final = 1_000
-"""Entries of the outbox that are taken over together."""
+"""The most entries of the outbox that are queued at a time."""
 
 _INTERVAL_SECONDS: Final = 1.0
-"""Between two looks into the outbox; another daemon may write to the same database, so nothing can wake us."""
+"""The seconds between two reads of the outbox. Another daemon may write to it, so there is no wake-up."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 class SendListener(Protocol):
-    """The receiver of the results of sends."""
+    """Receives the results of sends; tests pass one of their own."""
 
     def sent(self, delivered: int, refused: int) -> None:
-        """Note that a batch arrived, apart from the entries that were refused for good."""
+        """Note that a batch was delivered, except for entries that were refused for good."""
         ...
 
     def faulted(self, error: str, failures: int) -> None:
-        """Note that a batch (or the destination itself) failed for the moment, so many times in a row."""
+        """Note that a batch, or opening the destination, failed temporarily; ``failures`` counts them in a row."""
         ...
 
 
 class SendReporter:
-    """Passes on how one sender fares, to health, metrics and the log."""
+    """Reports the results of a sender to health, metrics and log."""
 
     def __init__(self, task: str, kind: str, health: Health, metrics: TaskMetrics, now: Callable[[], datetime]) -> None:
         self._labels = (task, kind)
@@ -58,7 +58,7 @@ class SendReporter:
         health.expect(TaskHealth(task, kind, "senders", running=True))
 
     def sent(self, delivered: int, refused: int) -> None:
-        """Count a batch that arrived."""
+        """Count a delivered batch."""
         self._health.succeeded("senders", self._labels[0], self._now(), running=True)
         self._metrics.sent_entries.labels(*self._labels).inc(delivered)
         self._metrics.refused_entries.labels(*self._labels).inc(refused)
@@ -70,7 +70,7 @@ class SendReporter:
         self._failing = False
 
     def faulted(self, error: str, failures: int) -> None:
-        """Count a batch that failed for the moment."""
+        """Count a temporary failure."""
         self._failing = True
         self._health.failed("senders", self._labels[0], error, running=True)
         self._metrics.send_faults.labels(*self._labels).inc()
@@ -81,13 +81,13 @@ class SendReporter:
 
 
 class SendLoop:
-    """The loop of one sender. What is sent stays queued until it is settled, so a crash repeats and loses nothing.
+    """The loop of one sender. Entries stay queued until they are settled, so a crash may repeat but never lose one.
 
-    A fault holds the whole sender back, longer each time. It also halves the next batch: an entry that makes its batch
-    fail is alone in the end, waits for itself, and lets the others pass.
+    A fault pauses the sender, longer each time, and halves the next batch. An entry that makes its batch fail thus ends
+    up alone, waits, and lets the others pass.
 
     Args:
-        random: a number from 0 to 1.
+        random: returns a number from 0 to 1.
     """
 
     def __init__(
@@ -121,36 +121,36 @@ class SendLoop:
         spool.on_queued(task, self.wake)
 
     def wake(self) -> None:
-        """Look into the queue now."""
+        """Read the queue now."""
         self._queued.set()
 
     def drain(self) -> None:
-        """Try everything at once, whatever it was waiting for; then end."""
+        """Send all entries without further pauses, then end."""
         self._hurry = True
         self._draining.set()
         self._stirred.set()
         self.wake()
 
     def exchange(self, config: InstanceConfig) -> None:
-        """Open the destination again with another configuration: at once, or after the batch that is on its way."""
+        """Reopen the destination with another configuration, after the batch in flight."""
         self._config = config
         self._exchanged = True
         self._stirred.set()
         self.wake()
 
     async def run(self) -> None:
-        """Send until drained; what waited for another attempt before a restart is tried at once."""
+        """Send until drained. Entries that were postponed before a restart are tried at once."""
         finished = False
         while not finished:
             try:
                 self._exchanged, self._stirred = False, self._draining if self._draining.is_set() else anyio.Event()
                 async with self._kind.open(self._config, self._context) as sender:
                     finished = await self._send_all(sender)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 the boundary: later, then
+            except (Exception, SystemExit) as error:  # noqa: BLE001 the error boundary of a sender
                 await self._hold_back(error)
 
     async def _send_all(self, sender: Sender) -> bool:
-        """Send until drained; False if the destination is to be opened again with another configuration."""
+        """Send until drained; return False if the destination must be reopened with another configuration."""
         while True:
             self._queued = anyio.Event()
             if self._exchanged:
@@ -201,21 +201,21 @@ class SendLoop:
         await self._sleep(wait.total_seconds(), draining=draining)
 
     async def _sleep(self, seconds: float, *, draining: bool) -> None:
-        if draining:  # as of the fault: the call to drain may have come since
+        if draining:  # at the time of the fault; drain() may have been called since
             await anyio.sleep(seconds)
             return
         with anyio.move_on_after(seconds):
             await self._stirred.wait()
-            self._backoff.reset()  # of the grace period little is left, or another configuration may help
+            self._backoff.reset()  # little grace is left, or a new configuration may help
             self._hurry = True
 
 
 @dataclass
 class Grace:
-    """The time that senders have to drain the queue.
+    """The time until which senders drain the queue.
 
     Args:
-        ends: on the event loop's clock; ``shutdown.grace`` after the rest has ended, if it is not set before.
+        ends: on the event loop's clock; at the latest ``shutdown.grace`` after everything else has ended.
     """
 
     ends: float = inf
@@ -223,7 +223,7 @@ class Grace:
 
 @asynccontextmanager
 async def sending(storage: Storage, loops: Sequence[SendLoop], patience: timedelta) -> AsyncGenerator[Grace, None]:
-    """Send the queue; on leaving it is drained as far as the patience reaches, the rest stays queued."""
+    """Send the queue within the context; on leaving, drain it for at most the patience. The rest stays queued."""
     grace, destinations = Grace(), storage.destinations("api")
     async with anyio.create_task_group() as group:
         for loop in loops:
@@ -242,17 +242,17 @@ async def sending(storage: Storage, loops: Sequence[SendLoop], patience: timedel
 
 
 async def forward(store: RecordStore, spool: Spool, destinations: Sequence[str]) -> NoReturn:
-    """Queue, for ever, what clients wrote, for the senders that forward it."""
+    """Queue the changes by clients for the senders that forward them, regularly."""
     while True:
         await forward_all(store, spool, destinations)
         await anyio.sleep(_INTERVAL_SECONDS)
 
 
 async def forward_all(store: RecordStore, spool: Spool, destinations: Sequence[str]) -> None:
-    """Queue what the outbox holds now; if a database is away, what is left stays there.
+    """Queue the present entries of the outbox. If a database is unavailable, the rest stays there.
 
-    The store's feed and the queue in the spool are two databases. The spool marks what it has taken over in the
-    transaction that queues it, so a crash in between loses and doubles nothing.
+    The store's feed and the queue of the spool are in two databases. The spool notes the numbers of entries in the
+    transaction that queues them, so a crash in between neither loses nor doubles any.
     """
     try:
         while (outbox := await store.outbox(AT_ONCE)).has_more:

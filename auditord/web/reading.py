@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import replace
 from typing import Final, TypeAlias, TypeVar
 
-from auditord.database.threads import Threads
+from auditord.database.readers import Threads
 from auditord.errors import StoreUnavailable
 from auditord.web.limits import Shares, held_in_time
 from auditord_hookspecs import AggregateQuery, Aggregates, TooManyGroups

@@ -23,7 +23,7 @@ from auditord.spool import Spool
 from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.reading import StoredRecords
-from auditord.tasks.clock import Turn
+from auditord.tasks.runs import Turn
 from auditord.testing import make_record
 from auditord.testing.records import EPOCH
 from auditord_builtin import local, privacy, secrets

@@ -17,8 +17,7 @@ import pytest
 from auditord.database import Database
 from auditord.database import database as database_module
 from auditord.database.database import findings, free_pages, give_room_back
-from auditord.database.pages import Page
-from auditord.database.readers import Query, take_page
+from auditord.database.readers import Page, Query, take_page
 from auditord.errors import SchemaMismatch, StoreDamaged, StoreUnavailable
 
 FIRST = """\

@@ -19,7 +19,7 @@ from auditord.config.watching import AuditSection
 from auditord.spool import Spool
 from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
-from auditord.tasks.nightly_audits import NightlyAudits
+from auditord.tasks.audits import NightlyAudits
 from auditord.testing import make_record
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_hookspecs import Batch, CollectorContext, CollectorKind, RunConfig, hookimpl

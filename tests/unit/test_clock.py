@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from auditord.tasks.clock import Clock, Turn, latest_tick
+from auditord.tasks.runs import Clock, Turn, latest_tick
 
 HOUR = timedelta(hours=1)
 NONE = timedelta(0)

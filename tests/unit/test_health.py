@@ -15,7 +15,7 @@ from auditord.errors import StoreUnavailable
 from auditord.health import Health, TaskHealth
 from auditord.metrics import CountedKey, DatabaseMetrics, TaskMetrics, exposition
 from auditord.spool import QueueStatistics, SpoolStatistics
-from auditord.spool.exposition import SpoolMetrics
+from auditord.tasks.gauges import SpoolMetrics
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from prometheus_client import CollectorRegistry, generate_latest
 
 from auditord.spool import QueueStatistics, SpoolStatistics
-from auditord.spool.exposition import SpoolMetrics
+from auditord.tasks.gauges import SpoolMetrics
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -9,9 +9,17 @@ import anyio.lowlevel
 import pytest
 
 from auditord.spool import Enqueued
-from auditord.tasks.clock import Turn
 from auditord.tasks.instances import collect
-from auditord.tasks.runs import Backoff, Listener, RunCounts, Runnable, run_by_the_clock, run_continuously, run_once
+from auditord.tasks.runs import (
+    Backoff,
+    Listener,
+    RunCounts,
+    Runnable,
+    Turn,
+    run_by_the_clock,
+    run_continuously,
+    run_once,
+)
 from auditord.testing import FakeCollectorContext, make_record
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, LeftOut, RunConfig, RunReport
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from auditord.database.threads import Threads
+from auditord.database.readers import Threads
 
 pytestmark = pytest.mark.anyio
 

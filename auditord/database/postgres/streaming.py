@@ -11,8 +11,8 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.waiting import Wait
 
-from auditord.database.pages import PAGE_BYTES, Page, following
 from auditord.database.postgres.server import Connection
+from auditord.database.readers import PAGE_BYTES, Page, following
 
 _COPY: Final = "COPY ({}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
 """JSON has no raw control characters: with these as quote and delimiter, nothing is ever quoted or escaped."""

@@ -14,8 +14,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from auditord.database.instants import to_micros
-from auditord.database.pages import Page
-from auditord.database.readers import Query, take_page
+from auditord.database.readers import Page, Query, take_page
 from auditord.store.aggregates import Limbs, Row
 from auditord.store.dialects import CellSum, Key, State, StoreDialect
 from auditord.store.rollups.cells import CORES_KEY

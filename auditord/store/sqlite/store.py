@@ -13,8 +13,7 @@ from auditord.database import Database
 from auditord.database.connections import open_for_reading
 from auditord.database.memory import SqliteMemory, sqlite_memory
 from auditord.database.migrations import load_migrations, require_current
-from auditord.database.pages import PAGE_BYTES, Page
-from auditord.database.readers import Query, take_page
+from auditord.database.readers import PAGE_BYTES, Page, Query, take_page
 from auditord.store.aggregates import Folding, NotRolledUp, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.archived import Counted

@@ -14,7 +14,7 @@ from auditord.errors import StoreUnavailable
 from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
 from auditord.spool import LastRun, Spool
-from auditord.spool.values import SpoolStatistics
+from auditord.spool.encoding import SpoolStatistics
 from auditord.web.answers import JSON, json_answer
 from auditord.web.api.operation import Operation
 from auditord.web.api.shapes import (

@@ -16,7 +16,7 @@ from auditord.spool import Spool, retry
 from auditord.store import Provenance, RecordStore
 from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
-from auditord.tasks.record_editor import RecordEditor
+from auditord.tasks.demands import RecordEditor
 from auditord.testing import make_record
 from auditord_hookspecs import Batch, InvalidRecord, Quarantined, Record, RecordQuery
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from auditord.errors import StateInUse, StoreUnavailable
-from auditord.spool import QuarantineReason, Spool, Stage, own, owner, quarantine, retry
+from auditord.spool import QuarantineReason, Spool, Stage, own, owner, retry, tables
 from auditord.testing import make_record
 from auditord_hookspecs import (
     AuditordError,
@@ -464,7 +464,7 @@ async def test_bounding_bodies_reads_none_of_them(tmp_path: Path, spool: Spool, 
     """With thousands of them, every further refusal would hold up the collectors' batches."""
     await spool.check()
     with closing(sqlite3.connect(tmp_path / "spool.db")) as connection:
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {getattr(quarantine, statement)}").fetchall()
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {getattr(tables, statement)}").fetchall()
     assert [step[-1] for step in plan] == ["SEARCH quarantine USING COVERING INDEX quarantine_bodies (stage=?)"]
 
 

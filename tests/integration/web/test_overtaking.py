@@ -12,7 +12,7 @@ import pytest
 from auditord.actions import Note
 from auditord.duplicates import Duplicates
 from auditord.ingest import Ingest, StoreSink
-from auditord.tasks.record_editor import RecordEditor
+from auditord.tasks.demands import RecordEditor
 from tests.api_server import AWAY, NOW, Api, api_server, record
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 _PACKAGES = ("/auditord/", "/auditord_hookspecs/", "/auditord_builtin/")
 _LOOP = "/asyncio/runners.py"  # below it on the stack is the command that runs the loop, whatever is called
 # Work for the process and not for the call: looks that are taken every few seconds, whatever is called.
-_BESIDE = ("/watchdog.py", "/logs.py", "/systemd.py", "/tasks/gauges.py", "/spool/exposition.py")
+_BESIDE = ("/watchdog.py", "/logs.py", "/systemd.py", "/tasks/gauges.py")
 _calls: list[list[str]] = []
 _open: dict[object, list[str]] = {}  # the lists that may grow, by task or by the outermost frame's id
 _starts: dict[CodeType, int] = {}  # a coroutine that goes on is called again, at a later instruction

@@ -1,0 +1,554 @@
+"""The spool's tables: send-queue, quarantine, and what instances remember between runs.
+
+Each function runs its SQL within the transaction of its caller, :class:`auditord.spool.Spool`.
+"""
+
+import hashlib
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any, Final
+
+from auditord.database.instants import from_micros, to_micros
+from auditord.errors import StoreUnavailable
+from auditord.spool.encoding import (
+    Generation,
+    LastRun,
+    Prepared,
+    QuarantineEntry,
+    QuarantineReason,
+    Queued,
+    QueueStatistics,
+    Row,
+    SetAside,
+    SpoolStatistics,
+    Stage,
+    decode_entry,
+    provenance_columns,
+)
+from auditord_hookspecs import InvalidRecord, Provenance, RunReport
+
+# A queued insert with equal content is not queued twice. Replacements are: one may restore an earlier content.
+_PUT: Final = """
+    INSERT INTO queue (sender, record_id, operation, body, alternate_id, limits, received_at, principal, agent, due_at)
+    SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0
+    WHERE ?3 <> 'insert' OR NOT EXISTS (
+        SELECT 1 FROM queue
+        WHERE sender = ?1 AND record_id = ?2 AND operation = 'insert' AND body = ?4 AND alternate_id IS ?5
+            AND limits IS ?6
+    )
+"""
+
+# The oldest due entries. An entry never overtakes an earlier one of its record, under either id: which id a run gets
+# depends on what is stored. (A due time beyond the longest wait comes from a wrong clock and is ignored.)
+_CLAIM: Final = """
+    SELECT entry_id, attempts, record_id, operation, body, alternate_id, received_at, principal, agent, limits
+    FROM queue AS entry
+    WHERE sender = ?1 AND (due_at <= ?2 OR due_at > ?4) AND NOT EXISTS (
+        SELECT 1 FROM queue AS earlier
+        WHERE earlier.sender = ?1 AND earlier.record_id IN (entry.record_id, entry.alternate_id)
+            AND earlier.entry_id < entry.entry_id AND earlier.due_at > ?2 AND earlier.due_at <= ?4
+    )
+    ORDER BY entry_id
+    LIMIT ?3
+"""
+
+_REFUSE: Final = """
+    SELECT record_id, operation, body, alternate_id, received_at, principal, agent, limits
+    FROM queue WHERE entry_id = ? AND sender = ?
+"""
+
+# Counted in an index, because the table is as large as the records in it.
+_QUEUE_STATISTICS: Final = """
+    SELECT depth.sender, depth.entries, oldest.received_at, oldest.attempts
+    FROM (SELECT sender, count(*) AS entries, min(entry_id) AS oldest FROM queue GROUP BY sender) AS depth
+    JOIN queue AS oldest ON oldest.entry_id = depth.oldest
+"""
+
+# Without untried entries, which are due at once, and without entries that wait behind another one.
+_NEXT_DUE: Final = """
+    SELECT min(due_at) FROM queue AS entry
+    WHERE sender = ?1 AND attempts > 0 AND NOT EXISTS (
+        SELECT 1 FROM queue AS earlier
+        WHERE earlier.sender = ?1 AND earlier.record_id IN (entry.record_id, entry.alternate_id)
+            AND earlier.entry_id < entry.entry_id
+    )
+"""
+
+# One parameter for all ids, because SQLite limits their number.
+_WAITING: Final = """
+    SELECT record_id, operation, body, alternate_id, received_at, principal, agent, limits
+    FROM queue WHERE sender = ? AND record_id IN (SELECT value FROM json_each(?)) ORDER BY entry_id
+"""
+_OCCUPIED: Final = "SELECT 1 FROM queue WHERE sender = ? LIMIT 1"
+
+LONGEST_WAIT: Final = timedelta(hours=1)
+"""The longest wait of an entry for its next attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A claimed row of the queue, not decoded yet."""
+
+    entry_id: int
+    attempts: int
+    row: Row
+
+
+def put(connection: sqlite3.Connection, rows: Sequence[Row], destinations: Sequence[str]) -> int:
+    """Queue rows for every destination; return how many rows are new to at least one.
+
+    Raises:
+        StoreUnavailable: there are rows but no destination, so they would be lost.
+    """
+    if rows and not destinations:
+        raise StoreUnavailable("no sender is enabled, so records cannot be kept: configure one under senders")
+    return sum(_put_one(connection, row, destinations) for row in rows)
+
+
+def _put_one(connection: sqlite3.Connection, row: Row, destinations: Sequence[str]) -> bool:
+    new = 0
+    for sender in destinations:
+        values = (sender, row.record_id, row.operation, row.body, row.alternate_id, row.limits)
+        new += connection.execute(_PUT, (*values, *provenance_columns(row.provenance))).rowcount
+    return new > 0
+
+
+def claim(connection: sqlite3.Connection, sender: str, limit: int, now: datetime) -> list[Claimed]:
+    """Return the rows to send next, in order. They stay in the queue until they are settled."""
+    rows = connection.execute(_CLAIM, (sender, to_micros(now), limit, to_micros(now + LONGEST_WAIT)))
+    return [Claimed(entry_id, attempts, _row(columns)) for entry_id, attempts, *columns in rows]
+
+
+def _row(columns: Sequence[Any]) -> Row:  # Any: SQLite's column types
+    record_id, operation, body, alternate_id, received_at, principal, agent, limits = columns
+    provenance = Provenance(from_micros(received_at), principal, agent)
+    return Row(record_id, operation, body, alternate_id, provenance, limits)
+
+
+def decoded(rows: Sequence[Claimed]) -> tuple[list[Queued], dict[int, str]]:
+    """Return the entries of rows, and for rows that cannot be decoded the reasons by entry number."""
+    entries, unreadable = list[Queued](), dict[int, str]()
+    for each in rows:
+        try:
+            entry = decode_entry(each.row)
+        except InvalidRecord as error:
+            unreadable[each.entry_id] = f"this version of auditord cannot read it: {error}"
+        else:
+            entries.append(Queued(each.entry_id, entry, each.attempts))
+    return entries, unreadable
+
+
+def settle(
+    connection: sqlite3.Connection, sender: str, delivered: Iterable[int], refused: Mapping[int, str], now: datetime
+) -> bool:
+    """Delete delivered entries and quarantine refused ones; return whether the queue still has entries."""
+    set_aside(connection, [_refused(connection, sender, entry, reason) for entry, reason in refused.items()], now)
+    gone = [(entry_id, sender) for entry_id in (*delivered, *refused)]
+    connection.executemany("DELETE FROM queue WHERE entry_id = ? AND sender = ?", gone)
+    return occupied(connection, sender)
+
+
+def _refused(connection: sqlite3.Connection, sender: str, entry_id: int, reason: str) -> SetAside:
+    found = connection.execute(_REFUSE, (entry_id, sender)).fetchone()
+    if found is None:
+        raise LookupError(f"the queue of {sender} holds no entry {entry_id}")
+    row = _row(found)
+    what = (row.operation, row.alternate_id, row.provenance)
+    return SetAside(Stage.ENTRY, sender, row.record_id, row.body, reason, *what, limits=row.limits)
+
+
+def generation(connection: sqlite3.Connection) -> Generation:
+    """Return the generation of spool and record store."""
+    return Generation(*connection.execute("SELECT spool_id, number FROM generation").fetchone())
+
+
+def set_generation(connection: sqlite3.Connection, number: int) -> None:
+    """Store the generation of spool and record store."""
+    connection.execute("UPDATE generation SET number = ?1 WHERE number <> ?1", (number,))
+
+
+def postpone(connection: sqlite3.Connection, until: Mapping[int, datetime]) -> None:
+    """Count a failed attempt of each entry and set the time of the next one."""
+    connection.executemany(
+        "UPDATE queue SET attempts = attempts + 1, due_at = ? WHERE entry_id = ?",
+        [(to_micros(due), entry_id) for entry_id, due in until.items()],
+    )
+
+
+def hurry(connection: sqlite3.Connection, sender: str) -> None:
+    """Make every entry that waits for another attempt due now."""
+    connection.execute("UPDATE queue SET due_at = 0 WHERE sender = ? AND attempts > 0", (sender,))
+
+
+def occupied(connection: sqlite3.Connection, sender: str) -> bool:
+    """Return whether a sender's queue has entries."""
+    return connection.execute(_OCCUPIED, (sender,)).fetchone() is not None
+
+
+def waiting(connection: sqlite3.Connection, record_ids: Collection[str], senders: Sequence[str]) -> list[Row]:
+    """Return the queued rows of records, sender by sender in order."""
+    wanted = json.dumps(list(record_ids))
+    return [_row(columns) for sender in senders for columns in connection.execute(_WAITING, (sender, wanted))]
+
+
+def senders(connection: sqlite3.Connection) -> list[str]:
+    """Return the senders whose queues have entries."""
+    return [sender for (sender,) in connection.execute("SELECT DISTINCT sender FROM queue")]
+
+
+def next_due(connection: sqlite3.Connection, sender: str) -> datetime | None:
+    """Return when the first failed entry is due again; None if there is none."""
+    (due,) = connection.execute(_NEXT_DUE, (sender,)).fetchone()
+    return None if due is None else from_micros(due)
+
+
+def queue_statistics(connection: sqlite3.Connection) -> dict[str, QueueStatistics]:
+    """Return depth and age of every queue that is not empty."""
+    rows = connection.execute(_QUEUE_STATISTICS)
+    return {sender: QueueStatistics(count, from_micros(oldest), attempts) for sender, count, oldest, attempts in rows}
+
+
+class Occupancy:
+    """The senders whose queues may have entries. A queue that has entries is never missing here.
+
+    A writer calls :meth:`queueing` before it queues something. A queue counts as empty again when a write transaction
+    has seen it empty and no writer has called :meth:`queueing` since that write was requested. (Writes run in the order
+    of their requests.)
+    """
+
+    def __init__(self, senders: Iterable[str] = ()) -> None:
+        self._occupied = set(senders)
+        self.senders: Final[AbstractSet[str]] = self._occupied
+        """A live view of these senders."""
+        self._begun = Counter[str]()
+
+    def queueing(self, senders: Iterable[str]) -> None:
+        """Note that entries are about to be queued."""
+        for sender in senders:
+            self._occupied.add(sender)
+            self._begun[sender] += 1
+
+    def mark(self, sender: str) -> int:
+        """Return a mark to pass to :meth:`empty`; to be taken before the write that looks for remaining entries."""
+        return self._begun[sender]
+
+    def empty(self, sender: str, mark: int) -> None:
+        """Note that the write requested after the mark has seen the queue empty."""
+        if self._begun[sender] == mark:
+            self._occupied.discard(sender)
+
+
+# One entry per job, and per record or queue entry with its content, because two runs may have the same record id. A
+# repeated one replaces its entry, keeps the number and counts the occurrences.
+_SET_ASIDE: Final = """
+    INSERT INTO quarantine (stage, task, source_id, variant, raw, reason, quarantined_at, operation, alternate_id,
+                            received_at, principal, agent, route, size, limits)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (stage, task, source_id, variant) DO UPDATE SET
+        raw = excluded.raw, reason = excluded.reason, quarantined_at = excluded.quarantined_at,
+        operation = excluded.operation, alternate_id = excluded.alternate_id, received_at = excluded.received_at,
+        principal = excluded.principal, agent = excluded.agent, route = excluded.route,
+        size = excluded.size, limits = excluded.limits, occurrences = occurrences + 1
+"""
+
+_QUARANTINE_COLUMNS: Final = """
+    SELECT quarantine_id, stage, task, source_id, raw, reason, quarantined_at, occurrences, operation, alternate_id,
+           received_at, principal, agent, route, limits
+    FROM quarantine
+"""
+
+_QUARANTINE_LIST: Final = (
+    f"{_QUARANTINE_COLUMNS} WHERE (?1 IS NULL OR task = ?1) AND quarantine_id > ?2 ORDER BY quarantine_id LIMIT ?3"
+)
+_SUMMARIES: Final = _QUARANTINE_LIST.replace(" raw,", " x'' AS raw,")
+_QUARANTINE_GET: Final = f"{_QUARANTINE_COLUMNS} WHERE quarantine_id = ?"
+_REASONS: Final = """
+    SELECT stage, task, reason, count(*) AS entries
+    FROM (SELECT stage, task, reason FROM quarantine ORDER BY quarantine_id DESC LIMIT ?1)
+    GROUP BY stage, task, reason ORDER BY entries DESC, stage, task, reason LIMIT ?2
+"""
+_BODIES: Final = """
+    SELECT count(*), coalesce(sum(size), 0) FROM quarantine INDEXED BY quarantine_bodies WHERE stage = 'body'
+"""
+_OLDEST_BODY: Final = """
+    SELECT quarantine_id, size FROM quarantine INDEXED BY quarantine_bodies WHERE stage = 'body'
+    ORDER BY quarantined_at, quarantine_id
+"""
+# One parameter for all ids, because SQLite limits their number.
+_SETTLE_JOBS: Final = """
+    DELETE FROM quarantine
+    WHERE stage = 'job' AND task = ?1 AND variant = x'' AND source_id IN (SELECT value FROM json_each(?2))
+"""
+_HELD: Final = """
+    SELECT DISTINCT source_id FROM quarantine
+    WHERE stage IN ('job', 'record', 'entry') AND task IN (SELECT value FROM json_each(?1))
+        AND source_id IN (SELECT value FROM json_each(?2))
+"""
+_COUNT: Final = "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value"
+
+
+def set_aside(connection: sqlite3.Connection, things: Iterable[SetAside], now: datetime) -> None:
+    """Add or update entries of the quarantine."""
+    connection.executemany(_SET_ASIDE, [_quarantine_row(thing, to_micros(now)) for thing in things])
+
+
+def _quarantine_row(thing: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column types
+    given = thing.provenance
+    origin = (None, None, None) if given is None else provenance_columns(given)
+    stage = thing.stage.value
+    key = (stage, thing.task, thing.source_id, _variant(thing))
+    body = (thing.route, len(thing.raw), thing.limits)
+    return (*key, thing.raw, thing.reason, now, thing.operation, thing.alternate_id, *origin, *body)
+
+
+def _variant(thing: SetAside) -> bytes:
+    if thing.stage not in {Stage.RECORD, Stage.ENTRY}:
+        return b""  # the ids of jobs are unique at their source, that of a body is its digest
+    key = f"{thing.operation}\0{thing.alternate_id}\0".encode()
+    return hashlib.blake2b(key + thing.raw, digest_size=16).digest()
+
+
+def settle_jobs(connection: sqlite3.Connection, task: str, source_ids: Collection[str]) -> None:
+    """Delete the entries of jobs whose records were made after all."""
+    if source_ids:
+        connection.execute(_SETTLE_JOBS, (task, json.dumps(list(source_ids))))
+
+
+def held(connection: sqlite3.Connection, tasks: Collection[str], source_ids: Collection[str]) -> set[str]:
+    """Return the ids of jobs and records that are in quarantine for one of the tasks."""
+    return {one for (one,) in connection.execute(_HELD, (json.dumps(list(tasks)), json.dumps(list(source_ids))))}
+
+
+def keep_body(connection: sqlite3.Connection, body: SetAside, now: datetime, max_count: int, max_bytes: int) -> None:
+    """Store a refused body. Beyond the limits the oldest bodies are deleted and counted."""
+    set_aside(connection, [body], now)
+    connection.execute(_COUNT, ("refused_bodies", 1))
+    count, size = connection.execute(_BODIES).fetchone()
+    dropped = _oldest_above(connection, count - max_count, size - max_bytes)
+    connection.executemany("DELETE FROM quarantine WHERE quarantine_id = ?", [(one,) for one in dropped])
+    if dropped:
+        connection.execute(_COUNT, ("dropped_bodies", len(dropped)))
+
+
+def _oldest_above(connection: sqlite3.Connection, count: int, size: int) -> list[int]:
+    dropped = list[int]()
+    for quarantine_id, length in connection.execute(_OLDEST_BODY):
+        if len(dropped) >= count and size <= 0:
+            break
+        dropped.append(quarantine_id)
+        size -= length
+    return dropped
+
+
+def quarantined(connection: sqlite3.Connection, task: str | None, after: int, limit: int) -> list[QuarantineEntry]:
+    """Return entries by number, of one task or all."""
+    return [_quarantine_entry(row) for row in connection.execute(_QUARANTINE_LIST, (task, after, limit))]
+
+
+def quarantine_summaries(
+    connection: sqlite3.Connection, task: str | None, after: int, limit: int
+) -> list[QuarantineEntry]:
+    """Return entries by number without their raw input, which may be large."""
+    return [_quarantine_entry(row) for row in connection.execute(_SUMMARIES, (task, after, limit))]
+
+
+def quarantine_reasons(connection: sqlite3.Connection, newest: int, limit: int) -> list[QuarantineReason]:
+    """Return the most frequent reasons of the newest entries."""
+    return [QuarantineReason(Stage(stage), *row) for stage, *row in connection.execute(_REASONS, (newest, limit))]
+
+
+def quarantine_entry(connection: sqlite3.Connection, quarantine_id: int) -> QuarantineEntry | None:
+    """Return an entry; None if it does not exist."""
+    row = connection.execute(_QUARANTINE_GET, (quarantine_id,)).fetchone()
+    return None if row is None else _quarantine_entry(row)
+
+
+def discard(connection: sqlite3.Connection, ids: Sequence[int]) -> int:
+    """Delete entries; return how many there were."""
+    rows = [(one,) for one in ids]
+    return connection.executemany("DELETE FROM quarantine WHERE quarantine_id = ?", rows).rowcount
+
+
+def _quarantine_entry(row: Sequence[Any]) -> QuarantineEntry:  # Any: SQLite's column types
+    number, stage, task, source_id, raw, reason, at, occurrences, operation, alternate_id, *origin, route, limits = row
+    received_at, principal, agent = origin
+    provenance = None if received_at is None else Provenance(from_micros(received_at), principal, agent)
+    seen = (from_micros(at), occurrences)
+    return QuarantineEntry(
+        number, Stage(stage), task, source_id, raw, reason, *seen, operation, alternate_id, provenance, route, limits
+    )
+
+
+def quarantine_counts(connection: sqlite3.Connection) -> dict[tuple[str, str], int]:
+    """Return the number of entries by stage and task."""
+    rows = connection.execute("SELECT stage, task, count(*) FROM quarantine GROUP BY stage, task")
+    return {(stage, task): count for stage, task, count in rows}
+
+
+def counters(connection: sqlite3.Connection) -> dict[str, int]:
+    """Return the persistent counters by name."""
+    return dict(connection.execute("SELECT name, value FROM counter").fetchall())
+
+
+def probe(connection: sqlite3.Connection) -> None:
+    """Make a write without effect, which fails on a full or read-only disk."""
+    connection.execute(_COUNT, ("probes", 1))
+
+
+_SAVE: Final = "INSERT OR REPLACE INTO checkpoint (task, value, saved_at) VALUES (?, ?, ?)"
+_LOAD: Final = "SELECT value FROM checkpoint WHERE task = ?"
+
+_REMEMBER: Final = """
+    INSERT INTO seen VALUES (?, ?, ?)
+    ON CONFLICT (task, key) DO UPDATE SET expires_at = max(expires_at, excluded.expires_at)
+"""
+# One parameter for all keys, because SQLite limits their number.
+_SEEN: Final = """
+    SELECT key FROM seen WHERE task = ? AND expires_at > ? AND key IN (SELECT value FROM json_each(?))
+"""
+
+RUNS_KEPT: Final = 20
+"""The number of runs that are kept of each instance."""
+
+_RUN: Final = """
+    INSERT INTO run (task, started_at, duration, error, records, quarantined, skipped) VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_FORGET_RUNS: Final = """
+    DELETE FROM run WHERE task = ?1
+        AND number <= (SELECT number FROM run WHERE task = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)
+"""
+_INSTANCE: Final = """
+    INSERT INTO instance VALUES (?1, ?2, iif(?3 IS NULL, ?4, NULL), ?3 IS NOT NULL)
+    ON CONFLICT (task) DO UPDATE SET
+        kind = ?2,
+        last_success_at = coalesce(excluded.last_success_at, last_success_at),
+        failures = iif(?3 IS NULL, 0, failures + 1)
+"""
+_RUNS: Final = """
+    SELECT task, kind, started_at, duration, error, records, quarantined, skipped, last_success_at, failures
+    FROM run JOIN instance USING (task) ORDER BY task, number DESC
+"""
+
+
+def save_checkpoint(connection: sqlite3.Connection, task: str, value: bytes, now: datetime) -> None:
+    """Store a checkpoint."""
+    connection.execute(_SAVE, (task, value, to_micros(now)))
+
+
+def load_checkpoint(connection: sqlite3.Connection, task: str) -> Any:  # Any: the JSON that the collector stored
+    """Return the stored checkpoint; None if there is none."""
+    row = connection.execute(_LOAD, (task,)).fetchone()
+    return None if row is None else json.loads(row[0])
+
+
+def remember(connection: sqlite3.Connection, task: str, keys: Mapping[str, datetime], now: datetime) -> None:
+    """Remember each key until its instant; delete expired keys."""
+    rows = [(task, key, to_micros(expires)) for key, expires in keys.items()]
+    connection.executemany(_REMEMBER, rows)
+    connection.execute("DELETE FROM seen WHERE expires_at <= ?", (to_micros(now),))
+
+
+def seen(connection: sqlite3.Connection, task: str, keys: Iterable[str], now: datetime) -> frozenset[str]:
+    """Return those of the keys that are remembered."""
+    rows = connection.execute(_SEEN, (task, to_micros(now), json.dumps(list(keys))))
+    return frozenset(key for (key,) in rows)
+
+
+def keep_pending(connection: sqlite3.Connection, task: str, values: Mapping[str, bytes | None]) -> None:
+    """Store values that a collector keeps between runs, or delete them (None)."""
+    gone = [(task, key) for key, value in values.items() if value is None]
+    connection.executemany("DELETE FROM pending WHERE task = ? AND key = ?", gone)
+    kept = [(task, key, value) for key, value in values.items() if value is not None]
+    connection.executemany("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", kept)
+
+
+def pending(connection: sqlite3.Connection, task: str) -> dict[str, Any]:  # Any: the JSON that the collector stored
+    """Return the values that a collector keeps between runs, by key."""
+    rows = connection.execute("SELECT key, value FROM pending WHERE task = ?", (task,))
+    return {key: json.loads(value) for key, value in rows}
+
+
+def record_run(connection: sqlite3.Connection, report: RunReport) -> None:
+    """Store the report of a run, and delete the oldest ones of its instance."""
+    ended, duration = report.started + report.duration, report.duration // timedelta(microseconds=1)
+    counts = (report.records, report.quarantined, json.dumps(report.skipped).encode())
+    connection.execute(_RUN, (report.task, to_micros(report.started), duration, report.error, *counts))
+    connection.execute(_FORGET_RUNS, (report.task, RUNS_KEPT))
+    connection.execute(_INSTANCE, (report.task, report.kind, report.error, to_micros(ended)))
+
+
+def last_runs(connection: sqlite3.Connection) -> dict[str, list[LastRun]]:
+    """Return the last runs of every instance, the newest first."""
+    found = map(_run, connection.execute(_RUNS))
+    return {task: list(runs) for task, runs in groupby(found, lambda run: run.task)}
+
+
+def _run(row: Sequence[Any]) -> LastRun:  # Any: SQLite's column types
+    task, kind, started, duration, error, records, quarantined, skipped, success, failures = row
+    when = (from_micros(started), timedelta(microseconds=duration))
+    last_success = None if success is None else from_micros(success)
+    return LastRun(task, kind, *when, error, records, quarantined, json.loads(skipped), last_success, failures)
+
+
+def checkpoints_saved(connection: sqlite3.Connection) -> dict[str, datetime]:
+    """Return the time at which each collector's checkpoint was saved last."""
+    rows = connection.execute("SELECT task, saved_at FROM checkpoint")
+    return {task: from_micros(saved_at) for task, saved_at in rows}
+
+
+# -- several tables --------------------------------------------------------------------------------------------------
+
+
+def keep(
+    connection: sqlite3.Connection, task: str, prepared: Prepared, destinations: Sequence[str], now: datetime
+) -> int:
+    """Store a collector's batch; return how many of its records are new to the queue."""
+    queued = put(connection, prepared.rows, destinations)
+    settle_jobs(connection, task, prepared.settled)
+    set_aside(connection, prepared.set_aside, now)
+    remember(connection, task, prepared.seen, now)
+    keep_pending(connection, task, prepared.pending)
+    if prepared.checkpoint is not None:
+        save_checkpoint(connection, task, prepared.checkpoint, now)
+    return queued
+
+
+def release(
+    connection: sqlite3.Connection, quarantine_id: int, rows: Sequence[Row], destinations: Sequence[str]
+) -> None:
+    """Queue what a retry made of an entry of the quarantine, and delete the entry."""
+    put(connection, rows, destinations)
+    discard(connection, [quarantine_id])
+
+
+def take_over(connection: sqlite3.Connection, rows: Sequence[tuple[int, Row]], destinations: Sequence[str]) -> None:
+    """Queue numbered rows of the store's outbox that were not queued before.
+
+    The outbox is in another database, so the number of a row is remembered until :func:`forget_taken`.
+    """
+    mark = "INSERT OR IGNORE INTO taken_over VALUES (?, ?)"
+    fresh = [row for number, row in rows if connection.execute(mark, (number, row.record_id)).rowcount > 0]
+    put(connection, fresh, destinations)
+
+
+def forget_taken(connection: sqlite3.Connection, numbers: Collection[int]) -> None:
+    """Delete the numbers of rows that have left the outbox."""
+    connection.executemany("DELETE FROM taken_over WHERE number = ?", [(number,) for number in numbers])
+
+
+def statistics(connection: sqlite3.Connection) -> SpoolStatistics:
+    """Count what the spool holds."""
+    counted = counters(connection)
+    return SpoolStatistics(
+        queues=queue_statistics(connection),
+        quarantined=quarantine_counts(connection),
+        checkpoints=checkpoints_saved(connection),
+        refused_bodies=counted.get("refused_bodies", 0),
+        dropped_bodies=counted.get("dropped_bodies", 0),
+    )
