@@ -47,8 +47,7 @@ from auditord.tasks.loops import Loops, Reloading, reload_on_hangup
 from auditord.tasks.runs import log_run
 from auditord.watchdog import watched_process
 from auditord.web.access.authorisation import Authorisation, open_authorisation
-from auditord.web.api.sites import SiteReportHandlers
-from auditord.web.api.status import StatusHandlers
+from auditord.web.api.status import SiteReportHandlers, StatusHandlers
 from auditord.web.page import Parts
 from auditord.web.server import daemon_operations, serve
 from auditord_hookspecs.wording import counted

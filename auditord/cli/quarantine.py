@@ -10,8 +10,7 @@ from auditord.cli.daemons import daemon_at, url_option
 from auditord.cli.installation import load_configuration, run_async, utc_now
 from auditord.cli.tables import new_table, print_table
 from auditord.spool import Spool
-from auditord.web.api.quarantine_entries import summary, with_input
-from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry
+from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry, summary, with_input
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.terminal import confirm, json_option, output_option, say, write_json, yes_option
 from auditord_hookspecs.wording import counted

@@ -16,7 +16,7 @@ from auditord.config.model import ApiSection, Configuration
 from auditord.doctor.records import growth_per_day
 from auditord.errors import ConfigurationError
 from auditord.web.hosts import known_names
-from auditord.web.tls import server_context
+from auditord.web.listeners import server_context
 from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_folder
 from auditord_hookspecs.folders import user_name
 from auditord_hookspecs.wording import counted

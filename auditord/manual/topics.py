@@ -15,7 +15,7 @@ REFERENCES: Final[Mapping[str, tuple[str, str]]] = {
     "commands": ("Every command and its options", "auditord.cli.reference"),
     "options": ("Every option of the configuration", "auditord.hooks.options"),
     "metrics": ("Every metric", "auditord.hooks.metrics"),
-    "routes": ("Every route of the API", "auditord.web.api.reference"),
+    "routes": ("Every route of the API", "auditord.web.api.document"),
     "hooks": ("Every hook", "auditord.hooks.reference"),
     "errors": ("Every error, its cause and its remedy", "auditord.hooks.errors"),
     "types": ("Every type of the contract with hook modules", "auditord.hooks.types"),

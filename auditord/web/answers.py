@@ -60,7 +60,7 @@ class Answer(web.StreamResponse):
         self._remainder = f"Content-Length: {len(body) + missing}\r\n{headers}\r\n".encode() + body
 
     def closing(self, missing: int = 0) -> "Answer":
-        """The same answer, behind which the connection ends; it announces so many bytes more than it has."""
+        """Return the same answer, behind which the connection ends; it announces so many bytes more than it has."""
         if self._closes and not missing:
             return self
         status, body, content_type, allow, challenge = self._parts
@@ -73,11 +73,11 @@ class Answer(web.StreamResponse):
 
     @property
     def body_length(self) -> int:
-        """Bytes of the body."""
+        """The number of bytes of the body."""
         return len(self._parts[1])
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Send all of it, and wait until the client has taken nearly all: else answers that nobody reads pile up."""
+        """Send the answer and wait until the client has read nearly all, so that unread answers do not pile up."""
         if request.transport is None:
             raise ConnectionResetError("the client left before it was answered")
         request.transport.write(self._status_line + _date_line(int(time())) + self._remainder)
@@ -86,7 +86,7 @@ class Answer(web.StreamResponse):
         return None
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Everything was sent by :meth:`prepare`."""
+        """Do nothing: :meth:`prepare` has sent everything."""
 
 
 class Unsent(web.StreamResponse):
@@ -103,22 +103,22 @@ def _date_line(seconds: int) -> bytes:
 
 
 def sendable(text: str) -> str:
-    """The text without lone surrogates, which a client may have sent and JSON cannot hold."""
+    """Return the text without lone surrogates, which clients may send but JSON cannot represent."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def json_answer(value: object, status: int = 200) -> Answer:
-    """A value as JSON."""
+    """Return a value as JSON."""
     return Answer(status, msgspec.json.encode(value), JSON)
 
 
 def json_error(status: int, text: str) -> Answer:
-    """``{"error": "…"}``, as the routes that read answer."""
+    """Return ``{"error": "…"}``, the form of errors on routes that read."""
     return json_answer({"error": sendable(text)}, status)
 
 
 def plain_text(status: int, text: str) -> Answer:
-    """A sentence, as the routes that write answer."""
+    """Return a sentence as text, the form of answers on routes that write."""
     return Answer(status, text.encode("utf-8", "backslashreplace"), TEXT)
 
 

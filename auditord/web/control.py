@@ -1,7 +1,7 @@
-"""The control socket: what acts on the daemon, for root and the daemon's own user only.
+"""The control socket: calls that act on the daemon, for root and the daemon's user only.
 
-Head nodes have user shells, so nothing that acts is reachable over TCP. The socket lies in the state folder with mode
-0600, and the kernel says who is at the other end.
+Head nodes have user shells, so calls that act are not available over TCP without authenticators. The socket is in the
+state folder with mode 0600, and the kernel tells the user at the other end.
 """
 
 import os
@@ -16,7 +16,7 @@ from auditord.web.problems import Refused
 
 
 def for_the_owner(route: Route) -> Handler:
-    """The route's handler for root and the daemon's own user; others are refused."""
+    """Wrap a route's handler so that only root and the daemon's user may call it."""
 
     async def guarded(request: web.BaseRequest) -> web.StreamResponse:
         peer = unix_peer(request)
@@ -31,7 +31,7 @@ def for_the_owner(route: Route) -> Handler:
 
 
 def peer_name(request: web.BaseRequest) -> str:
-    """The user at the other end, by name where the system knows one."""
+    """Return the name of the user at the other end, or the user id."""
     peer = unix_peer(request)
     try:
         return "unknown" if peer is None else pwd.getpwuid(peer.uid).pw_name

@@ -34,7 +34,7 @@ _TRUNCATED: Final = "truncated"
 
 
 SURELY_SMALL: Final = 2_000
-"""Bytes of JSON whose wire text is within the clients' limit whatever is in it: a digit may become ``1.0``, a
+"""The size of JSON whose wire text is within the clients' limit whatever it contains: a digit may become ``1.0``, a
 backslash ``\\u005c``, ``1e15`` sixteen digits; nothing grows more than fivefold."""
 
 _SMALL_PARTS: Final = 700
@@ -54,7 +54,7 @@ characters take sixteen times as much."""
 
 
 class NoArray(AuditordError):
-    """The text is no JSON array.
+    """The text is not a JSON array.
 
     Remedy:
         post a JSON array of records, or a single record to /record.
@@ -75,14 +75,14 @@ def _limit(size: int, longest: int) -> None:
 
 
 class Elements(Protocol):
-    """Takes a text apart."""
+    """Splits a text into elements."""
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """The elements that end in this piece; to be iterated to its end."""
+        """Return the elements that end in this piece; to be iterated to its end."""
         ...
 
     def end(self) -> Iterator[bytes]:
-        """The elements that are left when the text ends."""
+        """Return the elements that are left when the text ends."""
         ...
 
 
@@ -98,7 +98,7 @@ class LineElements:
         self._begun: list[bytes] = []
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """The lines that end in this piece."""
+        """Return the lines that end in this piece."""
         *lines, rest = piece.split(b"\n")
         for line in lines:
             yield from self._ended(line)
@@ -107,7 +107,7 @@ class LineElements:
             _limit(sum(map(len, self._begun)), self._longest)
 
     def end(self) -> Iterator[bytes]:
-        """The last line, if nothing ends it."""
+        """Return the last line, if nothing ends it."""
         return self._ended(b"")
 
     def _ended(self, rest: bytes) -> Iterator[bytes]:
@@ -139,7 +139,7 @@ class ArrayElements:
         return len(self._text)
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """The elements that end in this piece."""
+        """Return the elements that end in this piece."""
         self._text += piece
         if len(self._text) < self._enough:  # a long element is not looked at again before it has doubled
             return
@@ -161,14 +161,14 @@ class ArrayElements:
         self._enough = 2 * len(self._text) if len(self._text) > _LONG else 1
 
     def end(self) -> Iterator[bytes]:
-        """The rest: nothing, once the array has been closed."""
+        """Return the rest: nothing, once the array has been closed."""
         self._enough = 1
         yield from self.feed(b"")
         if self._place != "end":
             raise NoArray("it ends too early" if self._text or self._place != "start" else "it is empty")
 
     def _next(self, at: int) -> tuple[bytes, int] | None:
-        """An element (empty for a bracket or a comma) and where it ends; None if more of the text is needed."""
+        """Return an element (empty for a bracket or a comma) and where it ends; None if more of the text is needed."""
         match self._place, self._text[at]:
             case "start", 0x5B:
                 return self._passed("first", at)
@@ -195,9 +195,9 @@ class ArrayElements:
         return bytes(self._text[at:end]).rstrip(_BLANKS), end
 
     def _similar(self, at: int) -> tuple[Sequence[bytes], int]:
-        """The elements from a comma to the last comma behind which one begins as the first of them, and where that is.
+        """Return the elements from a comma to the last comma that precedes an element like the first, and its place.
 
-        None if they are no list: then they are taken one by one, to the fault.
+        Return none if they are not valid JSON; then they are read one by one, up to the fault.
         """
         if not self._beginning:
             colon = self._text.find(b":", at, at + _LONGEST_BEGINNING)
@@ -248,7 +248,7 @@ class Decoded:
 
 
 async def decoded(pieces: Iterable[bytes]) -> Decoded:
-    """The records of an array that comes in pieces.
+    """Return the records of an array that comes in pieces.
 
     Raises:
         InvalidRecord: of one of them, or one is too large, or it is no array.
@@ -276,7 +276,7 @@ async def decoded(pieces: Iterable[bytes]) -> Decoded:
 
 
 async def decoded_body(body: bytes) -> Decoded:
-    """The records of an array that is there.
+    """Return the records of an array that is there.
 
     Raises:
         InvalidRecord, BodyTooLarge: see :func:`decoded`.
@@ -316,7 +316,7 @@ def _decode(elements: Sequence[bytes], found: Decoded, shared: SharedParts) -> N
 
 def _longish(records: Sequence[Record], elements: Sequence[Sized]) -> list[Record]:
     if max(map(len, elements), default=0) <= SURELY_SMALL:
-        return []  # as nearly always
+        return []  # nearly always
     return [record for record, element in zip(records, elements, strict=True) if len(element) > SURELY_SMALL]
 
 

@@ -33,7 +33,7 @@ _LONGEST: Final = 300  # of a name, and a port
 
 
 def known_names(listen: Iterable[TcpListen | UnixListen], more: Collection[str]) -> frozenset[str]:
-    """The names of this host, in small letters."""
+    """Return the names of this host, in small letters."""
     listened = (each.host for each in listen if isinstance(each, TcpListen))
     return frozenset(name.lower() for name in (*listened, *more, socket.gethostname()))
 
@@ -55,7 +55,7 @@ class HostCheck:
         """Headers that have been found to name this host."""
 
     def refusal(self, request: web.BaseRequest) -> Answer | None:
-        """The refusal of a request; None if it may be answered."""
+        """Return the refusal of a request; None if it may be answered."""
         host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
         if origin is not None and _host_of(origin) != host.lower():
             return self._refuse_page(request, host, origin)
@@ -124,13 +124,13 @@ def _host_of(origin: str) -> str | None:
 
 
 def _name(host: str) -> str:
-    """The name of a ``Host`` header, without the port."""
+    """Return the name of a ``Host`` header, without the port."""
     name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
     return name.lower().removesuffix(".")
 
 
 def _is_out_of_reach(request: web.BaseRequest) -> bool:
-    """True if no name led a browser here.
+    """Return whether no name led a browser here.
 
     By TLS, here or at a named proxy, a certificate names us, and unix sockets have no names.
     """

@@ -1,4 +1,4 @@
-"""Listening sockets for the addresses of ``api.listen``; with TLS, by the certificate that is in its files now."""
+"""Listening sockets for the addresses of ``api.listen``, and their TLS. Changed certificate files are reloaded."""
 
 import asyncio
 import logging
@@ -12,21 +12,85 @@ from dataclasses import dataclass
 from datetime import timedelta
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from anyio import CancelScope
 
 from auditord.config.listen import ListenTls, TcpListen, UnixListen
 from auditord.errors import ConfigurationError
-from auditord.web.tls import Fingerprint, fingerprint, server_context
+
+_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""The ciphers of TLS 1.2: authenticated and with forward secrecy. TLS 1.3 has no others."""
+
+Fingerprint: TypeAlias = Sequence[tuple[int, int, int] | None]
+"""The stamps that change with files, links followed; None for one that is not there."""
+
+
+def server_context(tls: ListenTls) -> ssl.SSLContext:
+    """Return the TLS context of a listener; the files are read now.
+
+    Raises:
+        ConfigurationError: a file cannot be read or used; the text names it.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[tls.minimum]
+    context.set_ciphers(_CIPHERS)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    _load(context, tls)
+    return context
+
+
+def fingerprint(tls: ListenTls) -> Fingerprint:
+    """Return the fingerprint of the present files."""
+    return [_of_file(path) for path in tls.files]
+
+
+def _load(context: ssl.SSLContext, tls: ListenTls) -> None:
+    try:
+        context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
+    except (OSError, ssl.SSLError) as error:
+        files = tls.certificate if tls.key is None else f"{tls.certificate} with the key {tls.key}"
+        raise ConfigurationError(f"api.listen: cannot use the certificate {files}: {_words(error)}") from error
+    if tls.client_ca is None:
+        return
+    try:
+        context.load_verify_locations(cafile=tls.client_ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"api.listen: cannot use client_ca {tls.client_ca}: {_words(error)}") from error
+    context.verify_mode = ssl.CERT_REQUIRED if tls.client_certificate == "required" else ssl.CERT_OPTIONAL
+    # A resumed session would present a certificate that was verified earlier, perhaps by other authorities.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+
+
+def _no_password() -> str:
+    raise ssl.SSLError("the key is encrypted, and a daemon has nobody to ask for its passphrase")
+
+
+def _words(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError) and getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+        return "the key is not the certificate's"
+    return error.strerror or str(error)
+
+
+def _of_file(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
 
 log = logging.getLogger(__name__)
 
 
 RENEWAL_INTERVAL: Final = timedelta(seconds=10)
-"""The time between looks at files of certificates."""
+"""The time between two checks of the certificate files."""
 
-_BACKLOG: Final = 256  # all of them may be accepted before one is closed: fewer than connections.RESERVE
+_BACKLOG: Final = 256  # fewer than connections.RESERVE: all may be accepted before one is closed
 
 _HANDSHAKE_SECONDS: Final = 15.0
 
@@ -35,11 +99,11 @@ Protocols = Callable[[], asyncio.Protocol]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A socket that clients can be let in at.
+    """A bound socket.
 
     Args:
-        socket: bound; it does not listen yet.
-        address: of the configuration; a name may have become several sockets.
+        socket: the socket; it does not listen yet.
+        address: the configured address; a host name may have several sockets.
     """
 
     socket: socket.socket
@@ -62,10 +126,10 @@ class Bound:
 
 @contextmanager
 def bound_sockets(addresses: Iterable[TcpListen | UnixListen]) -> Generator[list[Bound], None, None]:
-    """Bind every address; leaving closes the sockets and removes the unix ones' files.
+    """Bind every address. Leaving closes the sockets and removes the files of unix sockets.
 
     Raises:
-        ConfigurationError: an address cannot be had; the text says why and what to do.
+        ConfigurationError: an address cannot be bound.
     """
     with ExitStack() as stack:
         found: list[Bound] = []
@@ -78,7 +142,7 @@ def bound_sockets(addresses: Iterable[TcpListen | UnixListen]) -> Generator[list
 
 
 def _tcp(address: TcpListen) -> list[socket.socket]:
-    """One socket per address that the host's name stands for."""
+    """Return a socket for each address of the host name."""
     try:
         infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
@@ -95,7 +159,7 @@ def _tcp(address: TcpListen) -> list[socket.socket]:
 def _bound(family: int, sockaddr: tuple[object, ...]) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart need not wait for old connections
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart does not wait for old connections
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has its own entry in the list
         sock.bind(sockaddr)
@@ -132,7 +196,7 @@ def _unix(address: UnixListen) -> list[socket.socket]:
 
 
 def _set_mode(path: Path, mode: int) -> None:
-    """Change the mode of the socket itself: a link that has taken its place must not open another file to others."""
+    """Change the mode of the socket itself, so that a link in its place cannot open up another file."""
     descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
@@ -143,7 +207,7 @@ def _set_mode(path: Path, mode: int) -> None:
 
 
 def _unix_failure(error: OSError) -> str:
-    if error.errno is None:  # Python itself refuses what does not fit the kernel's address
+    if error.errno is None:  # Python refuses paths that are too long for the kernel
         return (
             f"{error}: at most 107 bytes, so take a shorter path (of api.listen, or of state_dir for its control.sock)"
         )
@@ -151,10 +215,10 @@ def _unix_failure(error: OSError) -> str:
 
 
 def _remove_stale(address: UnixListen) -> None:
-    """Remove a socket's file that a killed process left behind; nothing else.
+    """Remove the socket file of a killed process.
 
     Raises:
-        ConfigurationError: another process listens there, or the file is no socket.
+        ConfigurationError: another process listens there, or the file is not a socket.
     """
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(address.path.lstat().st_mode):
@@ -173,8 +237,8 @@ def _remove_stale(address: UnixListen) -> None:
 
 
 def _remove(path: Path, inode: int) -> None:
-    with suppress(OSError):  # on a disk that turned read-only, say; the next start removes what stays
-        if path.lstat().st_ino == inode:  # another daemon may have taken the path meanwhile
+    with suppress(OSError):  # such as on a read-only disk; the next start removes the file
+        if path.lstat().st_ino == inode:  # another daemon may have bound the path meanwhile
             path.unlink()
 
 
@@ -182,20 +246,20 @@ def _remove(path: Path, inode: int) -> None:
 async def accepting(
     bound: Sequence[Bound], protocols: Protocols, renewal: timedelta = RENEWAL_INTERVAL
 ) -> AsyncGenerator[None, None]:
-    """Let clients in; leaving lets nobody else in and leaves those who are there alone.
+    """Accept clients. Leaving accepts no more and keeps existing connections.
 
     Args:
-        bound: where.
+        bound: the sockets.
         protocols: makes the protocol of each connection.
-        renewal: how often the files of certificates are looked at.
+        renewal: how often the certificate files are checked.
 
     Raises:
-        ConfigurationError: the files of a certificate cannot be used.
+        ConfigurationError: a certificate cannot be used.
     """
     listeners = [_listener(each, protocols) for each in bound]
     renewing = list[asyncio.Task[None]]()
     try:
-        with CancelScope(shield=True):  # cancelled in between, a server would be open that nobody knows
+        with CancelScope(shield=True):  # a cancellation must not lose an open server
             for listener in listeners:
                 await listener.open()
         renewing += [
@@ -221,14 +285,14 @@ class _Listener:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Let clients in."""
+        """Accept clients."""
         await self._listen(None)
 
     async def _listen(self, context: ssl.SSLContext | None) -> None:
-        """Let clients in from now on with this context.
+        """Accept clients with another TLS context from now on.
 
-        Each server has a descriptor of its own for the one socket: the new one accepts before the old one stops, so
-        that nobody finds the listener closed, and what was accepted goes on as it began.
+        Each server has its own descriptor of the socket. The new server accepts before the old one stops, so the
+        listener is never closed, and existing connections continue.
         """
         before, own = self._server, self._bound.socket.dup()
         try:
@@ -249,7 +313,7 @@ class _Listener:
         )
 
     def close(self) -> None:
-        """Let nobody else in."""
+        """Accept no more clients."""
         if self._server is not None:
             self._server.close()
 
@@ -263,16 +327,16 @@ class _TlsListener(_Listener):
         self._seen: Fingerprint = ()
 
     async def open(self) -> None:
-        """Let clients in by the files as they are.
+        """Accept clients with the present certificate files.
 
         Raises:
-            ConfigurationError: they cannot be used (perhaps only half of them is there); what was read stays in use.
+            ConfigurationError: the files cannot be used (they may be half written); the former ones stay in use.
         """
         self._seen = fingerprint(self._tls)
         await self._listen(server_context(self._tls))
 
     async def renew(self) -> None:
-        """Read the files again if they have changed; see :meth:`open`."""
+        """Reload the files if they have changed; see :meth:`open`."""
         if fingerprint(self._tls) != self._seen:
             await self.open()
             log.info("'%s' shows the certificate that is now in %s", self._bound.address, self._tls.certificate)

@@ -1,7 +1,7 @@
-"""Members that a posted record has more than once: AUDITOR refuses them, and msgspec takes the last one.
+"""Repeated members of posted records, which AUDITOR refuses, while msgspec takes the last one.
 
-Hardly any record has one, so the members of a text are counted first, by the quotation mark and colon that each of them
-has. The text is read again only if there are more of these than the records have members.
+They are rare. So the members of a text are first counted by the quotation mark and colon that each of them has. The
+text is parsed again only if there are more of these than the records have members.
 """
 
 import json
@@ -14,7 +14,7 @@ from auditord_hookspecs import InvalidRecord, Record, RecordUpdate
 from auditord_hookspecs.wire import decode_record
 
 LARGEST_RECORD: Final = 2 << 20
-"""Bytes of the text of one record, as AUDITOR has it; those of a job have some hundred."""
+"""AUDITOR's limit for the text of a record in bytes; a typical job has some hundred."""
 
 _values: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _MEMBER: Final = b'":'
@@ -30,10 +30,10 @@ class _Object(list[tuple[str, Any]]):  # Any: JSON
 
 
 def decode_posted(text: bytes) -> Record:
-    """Return the record that a text is.
+    """Decode a posted record.
 
     Raises:
-        InvalidRecord: it is none, is too large or has a member twice.
+        InvalidRecord: the text is not a record, is too large, or has a repeated member.
     """
     if len(text) > LARGEST_RECORD:
         raise InvalidRecord(f"the record has {len(text)} bytes, and at most {LARGEST_RECORD} are taken")
@@ -43,16 +43,16 @@ def decode_posted(text: bytes) -> Record:
 
 
 def refuse_repeated(text: bytes, records: Sequence[Record | RecordUpdate]) -> None:
-    """Return if no record, component or score of a text has a member twice; other objects may.
+    """Raise if a record, component or score in a text has a repeated member; other objects may have them.
 
     Args:
-        text: a record, or an array of them.
-        records: that were read of it.
+        text: a record, or an array of records.
+        records: the records decoded from it.
 
     Raises:
-        InvalidRecord: one has; the message names the member.
+        InvalidRecord: a member is repeated; the message names it.
     """
-    if _is_plain(text, records):  # as nearly always
+    if _is_plain(text, records):  # nearly always
         return
     found: Any = _read(text)  # Any: JSON
     if isinstance(found, _Object):
@@ -63,7 +63,7 @@ def refuse_repeated(text: bytes, records: Sequence[Record | RecordUpdate]) -> No
 
 
 def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
-    """Tell if a text has as many members as the objects of its records, each of which has all of its kind once."""
+    """Return whether a text has exactly as many members as its records, components and scores should have."""
     count = 0
     for record in records:
         if record.meta is None or record.stop_time is None or record.start_time is None:
@@ -80,7 +80,7 @@ def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
 
 
 def _has_nulls(text: bytes, record: Record | RecordUpdate) -> bool:
-    """Tell if the members of a record that are None are in its text; they may be left out as well."""
+    """Return whether the members that are None are in the text of a record; they may be omitted."""
     given = (record.start_time, record.stop_time, record.meta)
     return all(name in text for name, value in zip(_OPTIONAL, given, strict=True) if value is None)
 

@@ -1,4 +1,4 @@
-"""The JSON of verdicts and problems, for the server and for those who read its answers."""
+"""The shapes of verdicts and problems, for the server and for clients."""
 
 from typing import Annotated
 

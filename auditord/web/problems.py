@@ -1,4 +1,4 @@
-"""Error answers of ``/api/v1``: RFC 9457, with the parameter at fault and what to do about it."""
+"""Error responses of ``/api/v1``: RFC 9457, with the parameter at fault and a remedy."""
 
 from collections.abc import Collection
 from http import HTTPStatus
@@ -18,13 +18,13 @@ class Refused(AuditordError):
     """A request that is answered with a :class:`Problem`.
 
     Args:
-        status: of the answer.
+        status: the status of the response.
         detail: what happened.
-        parameter: the part of the request that is at fault.
+        parameter: the part of the request at fault.
         remedy: what to do.
-        handled: what had been done by then.
+        handled: the verdicts of records that were handled before the error.
         allow: the methods that a 405 names.
-        challenge: how a 401 says that one proves who one is.
+        challenge: the challenge of a 401.
 
     Remedy:
         the member `remedy` of the answer says what to do; the texts are below, by status.
@@ -47,18 +47,18 @@ class Refused(AuditordError):
         self.problem = Problem(status, HTTPStatus(status).phrase, sendable(detail), name, remedy, handled)
 
     def answer(self) -> Answer:
-        """The answer to send."""
+        """Return the answer to send."""
         body = msgspec.json.encode(self.problem)
         return Answer(self.problem.status, body, PROBLEM, allow=self._allow, challenge=self._challenge)
 
 
 def refuse_bare(_path: str, methods: Collection[str]) -> Answer:
-    """As AUDITOR answers a request that no route takes: 404 or, where other methods are taken, 405."""
+    """Return AUDITOR's answer to a request without a route: 404, or 405 if the path has other methods."""
     return Answer(405, allow=", ".join(sorted(methods))) if methods else NOT_FOUND
 
 
 def refuse(path: str, methods: Collection[str]) -> Answer:
-    """The answer where no route takes a request: a problem under ``/api/``, AUDITOR's own answers elsewhere."""
+    """Return the answer to a request without a route: a problem under ``/api/``, else AUDITOR's."""
     if not path.startswith(PREFIX):
         return refuse_bare(path, methods)
     if not methods:

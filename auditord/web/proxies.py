@@ -1,8 +1,8 @@
-"""Requests that a reverse proxy passes on: from which client, for which host, by HTTP or HTTPS.
+"""Requests that a reverse proxy passes on: the client's address, the host, HTTP or HTTPS.
 
-Every client that reaches the server can write ``Forwarded`` and ``X-Forwarded-…``. They count only where the peer is a
-proxy that the configuration names, and only in the form that it says: of the other form a proxy may pass on what its
-client wrote. Of a list, which begins with what the client wrote, the end counts.
+Any client can send ``Forwarded`` and ``X-Forwarded-…``. They count only if the peer is a configured proxy, and only in
+the configured form, because a proxy may pass on the other form as its client sent it. Of a list, which begins with what
+the client sent, the end counts.
 """
 
 import re
@@ -20,7 +20,7 @@ from auditord.web.connections import peer_address
 from auditord.web.dispatch import Handler
 
 UNKNOWN: Final = "unknown"
-"""The client's address where a proxy does not tell it; RFC 7239, section 6.2."""
+"""The address of a client that the proxy does not reveal; RFC 7239, section 6.2."""
 
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::[0-9]{1,5})?")
 _WITH_PORT: Final = re.compile(r"\[([^\]]*)\](?::\w+)?|([0-9.]+):\w+")
@@ -31,7 +31,7 @@ Address = IPv4Address | IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """The statements of the headers; lists begin with the hop that is farthest away."""
+    """The values of the headers; lists begin with the most distant hop."""
 
     clients: Sequence[str]
     scheme: str = ""
@@ -39,11 +39,11 @@ class _Said:
 
 
 class Proxies:
-    """Knows the proxies, and the clients behind them.
+    """Knows the configured proxies, and finds the clients behind them.
 
     Args:
-        named: addresses, networks, and ``unix`` for whoever connects to a unix socket.
-        form: of the headers that count.
+        named: addresses, networks, and ``unix`` for peers on a unix socket.
+        form: the form of the headers that count.
     """
 
     def __init__(self, named: Iterable[str], form: ProxyHeaders) -> None:
@@ -53,7 +53,7 @@ class Proxies:
         self._read: Callable[[web.BaseRequest], _Said | None] = _x_forwarded if form == "x-forwarded" else _forwarded
 
     def before(self, handler: Handler) -> Handler:
-        """The handler, which gets each request as its client has sent it to the proxy."""
+        """Wrap a handler so that it gets each request as the client sent it to the proxy."""
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             return await handler(self.seen_through(request))
@@ -61,7 +61,7 @@ class Proxies:
         return answer
 
     def seen_through(self, request: web.BaseRequest) -> web.BaseRequest:
-        """The request as its client has sent it to the proxy; the same one where no named proxy passed it on."""
+        """Return the request as the client sent it to the proxy; unchanged if no configured proxy passed it on."""
         if request.transport is None or not self.is_named(peer_address(request.transport)):
             return request
         if (said := self._read(request)) is None:
@@ -76,7 +76,7 @@ class Proxies:
         return passed_on
 
     def is_named(self, peer: str) -> bool:
-        """Tell if a peer is one of the proxies, by its address; of a unix socket it is empty."""
+        """Return whether a peer is a proxy by its address, which is empty for a unix socket."""
         if not peer:
             return self._unix
         address = _address(peer)
@@ -86,7 +86,7 @@ class Proxies:
         return any(address in network for network in self._networks)
 
     def _client(self, clients: Sequence[str]) -> str:
-        """The last address that is none of the proxies'; the first one if all of them are."""
+        """Return the last address that is not a proxy's, or the first one if all are."""
         address: Address | None = None
         for each in reversed(clients):
             address = _address(each)
@@ -96,7 +96,7 @@ class Proxies:
 
 
 def is_passed_on(request: web.BaseRequest) -> bool:
-    """Tell if a named proxy passed the request on, so that its connection proves nothing of the client."""
+    """Return whether a configured proxy passed the request on, so that its connection says nothing about the client."""
     return _PASSED_ON in request
 
 
@@ -119,7 +119,7 @@ def _forwarded(request: web.BaseRequest) -> _Said | None:
 
 
 def _address(text: str) -> Address | None:
-    """An address, which may have a port or a scope; None of anything else."""
+    """Parse an address with an optional port or scope; return None for other text."""
     match = _WITH_PORT.fullmatch(text)
     try:
         address = ip_address((match[1] or match[2] if match else text).partition("%")[0])
@@ -130,7 +130,7 @@ def _address(text: str) -> Address | None:
 
 
 def _with_host(request: web.BaseRequest, host: str) -> CIMultiDict[str]:
-    """The headers with another ``Host``; a copy cannot hold bytes that are not UTF-8."""
+    """Return the headers with another ``Host``, with non-UTF-8 bytes replaced, which a copy cannot hold."""
     headers = CIMultiDict((name, value.encode("utf-8", "replace").decode()) for name, value in request.headers.items())
     headers["Host"] = host
     return headers

@@ -32,7 +32,7 @@ T = TypeVar("T")
 _check: Final = lru_cache(maxsize=1_000)(check_name)  # questions are asked again and again; refusals are not kept
 
 MAX_CONDITIONS: Final = 250
-"""Of one query; databases limit how deep an expression may be (SQLite: 1,000)."""
+"""The most conditions of a query; databases limit the depth of expressions (SQLite: 1,000)."""
 
 _CONTRADICTIONS: Final = ({query.Comparison.GT, query.Comparison.GTE}, {query.Comparison.LT, query.Comparison.LTE})
 
@@ -47,7 +47,7 @@ _list_index = re.compile(r"0*(\d{1,19})", re.ASCII)
 
 
 class InvalidQuery(AuditordError, ValueError):
-    """The query string breaks the grammar or asks for something unknown; the text names the parameter.
+    """The query string breaks the grammar or has an unknown parameter or value; the text names it.
 
     Args:
         text: what is wrong and what is allowed.
@@ -64,11 +64,11 @@ class InvalidQuery(AuditordError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One piece of a query string.
+    """A piece of a query string.
 
     Args:
-        path: the name, then what stood in each pair of brackets, decoded; an empty text for ``[]``.
-        value: what stood behind the first ``=``, decoded; empty where there is none.
+        path: the name, then the content of each pair of brackets, decoded; empty for ``[]``.
+        value: the decoded text after the first ``=``; empty if there is none.
     """
 
     path: tuple[str, ...]
@@ -76,10 +76,10 @@ class Parameter:
 
 
 def parse_query_string(raw: str) -> Iterator[Parameter]:
-    """The pieces of a raw (still encoded) query string in their order; empty pieces are skipped.
+    """Yield the pieces of a raw (encoded) query string in order, without empty ones.
 
     Raises:
-        InvalidQuery: brackets that do not pair, or bytes that are not UTF-8.
+        InvalidQuery: unbalanced brackets, or bytes that are not UTF-8.
     """
     for piece in raw.split("&"):
         if piece:
@@ -110,12 +110,12 @@ def _decode(text: str) -> str:
 
 
 Given: TypeAlias = Sequence[Parameter]
-"""The values given for one name; each path holds only what is left behind that name."""
+"""The values given for one name; paths are without that name."""
 ConditionReader: TypeAlias = Callable[[str, Given], Iterator[query.Condition]]
 
 
 def read_query(raw: str) -> RecordQuery:
-    """Read a raw query string; the empty one asks for every record.
+    """Parse a raw query string; an empty one selects every record.
 
     Raises:
         InvalidQuery: the string breaks the grammar, names an unknown parameter or holds a value out of range.
@@ -131,10 +131,10 @@ def read_query(raw: str) -> RecordQuery:
 
 
 def read_conditions(given: Mapping[str, Given], readers: Mapping[str, ConditionReader]) -> tuple[query.Condition, ...]:
-    """The conditions among what was given, each name read by its reader.
+    """Return the conditions among the parameters, each parsed by the reader for its name.
 
     Raises:
-        InvalidQuery: something is wrong with them, or they are too many.
+        InvalidQuery: a condition is invalid, or there are too many.
     """
     found: list[query.Condition] = []
     for name in readers:
@@ -149,7 +149,7 @@ def read_conditions(given: Mapping[str, Given], readers: Mapping[str, ConditionR
 
 @contextmanager
 def about(name: str) -> Generator[None, None, None]:
-    """Say which parameter is at fault."""
+    """Name the parameter at fault in errors within the context."""
     try:
         yield
     except (InvalidQuery, InvalidRecord) as error:
@@ -164,7 +164,7 @@ def refuse_unknown(given: Mapping[str, Given], known: Collection[str]) -> None:
 
 
 def by_name(parameters: Iterable[Parameter]) -> dict[str, list[Parameter]]:
-    """Group parameters by the first part of their paths, and take that part off."""
+    """Group parameters by the first part of their paths, and remove that part."""
     groups: dict[str, list[Parameter]] = defaultdict(list)
     for parameter in parameters:
         first, *rest = parameter.path
@@ -173,12 +173,12 @@ def by_name(parameters: Iterable[Parameter]) -> dict[str, list[Parameter]]:
 
 
 def is_absent(given: Given) -> bool:
-    """An empty value means that the parameter was not given at all."""
+    """Return whether a parameter is missing; an empty value counts as missing."""
     return not given or (len(given) == 1 and given[0] == Parameter((), ""))
 
 
 def scalar(name: str, given: Given) -> str | None:
-    """The one value of a parameter without brackets; None if it was not given."""
+    """Return the single value of a parameter without brackets; None if it is missing."""
     if len(given) > 1:
         raise InvalidQuery(f"'{name}' is given more than once")
     if given and given[0].path:
@@ -187,7 +187,7 @@ def scalar(name: str, given: Given) -> str | None:
 
 
 def _operators(name: str, given: Given, read: Callable[[str, str], T]) -> Iterator[tuple[query.Comparison, T]]:
-    """The comparisons of one field, each with its value as ``read`` makes it from the name and the text."""
+    """Yield the comparisons of a field with their values, which ``read`` parses from name and text."""
     if is_absent(given):
         return
     found: dict[query.Comparison, str] = {}
@@ -220,7 +220,7 @@ def _refuse_contradictions(name: str, comparisons: Iterable[query.Comparison]) -
 
 
 def read_number(name: str, text: str) -> int:
-    """An integer that fits 63 bits."""
+    """Parse a non-negative integer that fits 63 bits."""
     match = _integer.fullmatch(text)
     if match is None or int(match[1]) > MAX_AMOUNT:
         raise InvalidQuery(f"'{name}' is not an integer from 0 to {MAX_AMOUNT}: '{text[:60]}'")
@@ -259,7 +259,7 @@ def _metas(name: str, given: Given) -> Iterator[query.Condition]:
 
 
 def by_key(name: str, given: Given) -> Iterator[tuple[str, Given]]:
-    """The parameters below each key, such as ``[c][0]=value`` below ``meta[site]``."""
+    """Yield the parameters below each key, such as ``[c][0]=value`` below ``meta[site]``."""
     if is_absent(given):
         return
     if not all(parameter.path for parameter in given):
@@ -272,7 +272,7 @@ def by_key(name: str, given: Given) -> Iterator[tuple[str, Given]]:
 
 
 def values(name: str, given: Given) -> Iterator[str]:
-    """The values of a list in the order of their indices, which may have gaps."""
+    """Yield the values of a list in the order of their indices, which may have gaps."""
     if is_absent(given):
         return
     for parameter in sorted(given, key=partial(_index, name)):
@@ -287,7 +287,7 @@ def values(name: str, given: Given) -> Iterator[str]:
 
 
 def _index(name: str, parameter: Parameter) -> int:
-    """The index of an element; ``[]`` and no brackets at all leave the order as it is."""
+    """Return the index of an element; -1 for ``[]`` and no brackets, which keeps the order."""
     if parameter.path in {(), ("",)}:
         return -1
     match = _list_index.fullmatch(parameter.path[0])
@@ -297,7 +297,7 @@ def _index(name: str, parameter: Parameter) -> int:
 
 
 def read_order(given: Given) -> query.Order:
-    """``asc`` wins over ``desc``, whatever that one says."""
+    """Return the sort order; ``asc`` takes precedence over ``desc``."""
     if is_absent(given):
         return query.Order()
     for parameter in given:

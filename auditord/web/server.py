@@ -1,4 +1,4 @@
-"""The life of the HTTP server: from bound sockets to the last answer."""
+"""The HTTP server: its parts, routes and lifecycle, from bound sockets to the last answer."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -25,30 +25,25 @@ from auditord.store.protocol import Reads
 from auditord.web.access.authorisation import Authorisation, while_valid
 from auditord.web.answers import plain_text
 from auditord.web.api.adding import AddHandler
-from auditord.web.api.amending import ChangeHandlers
-from auditord.web.api.configuration import ConfigurationHandlers, Reload
 from auditord.web.api.document import PATH as DOCUMENT_PATH
 from auditord.web.api.document import answering
 from auditord.web.api.lake_source import Lake, lake_source, without_lake
+from auditord.web.api.operating import ChangeHandlers, ConfigurationHandlers, QuarantineHandlers, Reload
 from auditord.web.api.operation import Operation, all_routes, open_routes, operations_of
-from auditord.web.api.quarantine import QuarantineHandlers
 from auditord.web.api.records import RecordHandlers
 from auditord.web.api.runs import RunHandler
-from auditord.web.api.sites import SiteReportHandlers
-from auditord.web.api.status import StatusHandlers
+from auditord.web.api.status import SiteReportHandlers, StatusHandlers
 from auditord.web.api.sums import SumsHandler
 from auditord.web.connections import ConnectionLimit, LimitedServer, limit_of_connections, server_log
 from auditord.web.control import for_the_owner
 from auditord.web.dispatch import Dispatcher, Route
 from auditord.web.hosts import HostCheck, known_names
-from auditord.web.limits import RateLimit, Shares, Uploads, limited
 from auditord.web.listeners import accepting, bound_sockets
-from auditord.web.metrics import AbortReason, HttpMetrics
-from auditord.web.monitoring import MonitoringHandlers
+from auditord.web.metrics import AbortReason, HttpMetrics, MonitoringHandlers
 from auditord.web.page import Parts, page_routes
 from auditord.web.problems import refuse
 from auditord.web.proxies import Proxies
-from auditord.web.reading import ReadingPlaces
+from auditord.web.reading import RateLimit, ReadingPlaces, Shares, Uploads, limited
 from auditord.web.requests import visible_records
 from auditord.web.streams import StreamedAnswers
 from auditord.web.wire import ReadHandlers, WriteHandlers
@@ -58,18 +53,21 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS: Final = 3_630
 """Longer than any client keeps an idle connection (reqwest, in every AUDITOR client: 90 s; proxies up to an hour).
-Were it shorter, the server could close a connection in the instant in which a client sends a POST over it, which the
-clients report as a fault and do not repeat."""
+Otherwise the server could close a connection while a client sends a POST over it. Clients report that as an error and
+do not retry."""
 
 MAX_HEAD_BYTES: Final = 65_536
-"""Of a request line (the longest query) and of one header."""
+"""The longest request line (with the query) and the longest header."""
 
 MAX_HEADERS: Final = 100
 
 _ABORT_SECONDS: Final = 1.0
 _CONTROL_GRACE: Final = timedelta(seconds=1)
 _HELD_WHOLE: Final = 2
-"""The times its body that ``POST /records`` counts: all records are held at once, at some eight times their text."""
+"""The factor by which bodies of ``POST /records`` count, because all records are in memory at once.
+
+They take some eight times their text.
+"""
 
 _CONTROL_CONNECTIONS: Final = 64
 _NAME: Final = plain_text(200, f"auditord {__version__}: the API is at {DOCUMENT_PATH}\n")
@@ -91,26 +89,26 @@ async def serve(
     lake: Lake | None = None,
     refused_hosts: set[str] | None = None,
 ) -> AsyncGenerator[Sequence[str], None]:
-    """Serve AUDITOR's contract and our own API on every address of ``api.listen``; yields the URLs once they work.
+    """Serve AUDITOR's contract and our API on every address of ``api.listen``; yield the URLs when they work.
 
-    Leaving stops accepting, lets running requests finish within the grace period, then aborts what is left.
+    Leaving stops accepting, lets running requests finish within the grace period, then aborts the rest.
 
     Args:
-        api: the configuration.
-        ingest: takes clients' records; its store is read.
-        registry: gets the metrics of HTTP, and is what ``/metrics`` shows.
+        api: the section of the configuration.
+        ingest: accepts clients' records; reads go to its store.
+        registry: the metrics that ``/metrics`` shows; those of HTTP are added.
         now: the clock.
-        grace: the time that running requests have once the context is left.
-        authorisation: of callers; without it, records are read and written by all, and only the control socket acts.
+        grace: the time for running requests to finish after the context is left.
+        authorisation: recognises callers; without it, anybody reads and writes records, and only the control socket acts.
         control: the path of the control socket of a whole daemon.
-        operations: further calls of the API, about the daemon itself.
+        operations: further calls of the API about the daemon.
         page: the parts of the daemon that the page shows; None for no page.
-        reads: answers questions about the records; None for the store of ``ingest``.
+        reads: reads the records; None for the store of ``ingest``.
         lake: the records of the lake; None if there is none.
-        refused_hosts: gets the names under which clients asked for this host in vain.
+        refused_hosts: receives the host names for which requests were refused.
 
     Raises:
-        ConfigurationError: an address cannot be had.
+        ConfigurationError: an address cannot be bound.
     """
     records = visible_records(reads or ingest.store)
     metrics = HttpMetrics(lambda: ingest.spooled)
@@ -188,17 +186,7 @@ def daemon_operations(
     site_reports: SiteReportHandlers,
     reload: Reload | None = None,
 ) -> Sequence[Operation]:
-    """The calls of the API that are about the daemon itself, and those that change single records.
-
-    Args:
-        actions: what may be asked for.
-        health: of the instances.
-        spool: queues, last runs and quarantine.
-        ingest: writes to the store, or to the spool.
-        not_enabled: the instances of the configuration that do not take part.
-        site_reports: of daemons that forward their records here.
-        reload: takes over what the configuration files say now.
-    """
+    """Return the calls of the API about the daemon, and those that change single records."""
     handlers = (
         *(() if reload is None else (ConfigurationHandlers(reload),)),
         StatusHandlers(health, spool, ingest, not_enabled),
@@ -211,7 +199,7 @@ def daemon_operations(
 
 
 def _sharing(api: ApiSection) -> Callable[[Route], Route]:
-    """Limit each principal to its share, on routes that need a permission."""
+    """Return a wrapper that limits each principal to its share on routes that need a permission."""
     uploads = Uploads(Shares(api.max_uploads), api.max_body)
     rate = None if api.requests_per_second is None else RateLimit(api.requests_per_second, monotonic)
 
@@ -228,7 +216,7 @@ def _sharing(api: ApiSection) -> Callable[[Route], Route]:
 def _controlled(
     routes: Iterable[Route], metrics: HttpMetrics, api: ApiSection, path: Path
 ) -> AbstractAsyncContextManager[Sequence[str]]:
-    """The control socket; a client that is cut off there finds what was done until then."""
+    """Serve the control socket. A client that is cut off there can look up what was done."""
     owned = [replace(route, handler=for_the_owner(route)) for route in routes]
     alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),), "proxies": ()})
     limit = ConnectionLimit(_CONTROL_CONNECTIONS, partial(metrics.count_abort, "too_many"))
@@ -246,9 +234,9 @@ async def listening(
     *,
     now: Callable[[], datetime] | None = None,
 ) -> AsyncGenerator[Sequence[str], None]:
-    """Connections to every address of ``api.listen`` reach the dispatcher; see :func:`serve`.
+    """Pass connections to every address of ``api.listen`` to the dispatcher; see :func:`serve`.
 
-    With a clock, clients' certificates are looked at for each request.
+    With a clock, clients' certificates are checked for each request.
     """
     asked_for = any(isinstance(each, TcpListen) and each.tls and each.tls.client_ca for each in api.listen)
     handler = Proxies(api.proxies, api.proxy_headers).before(dispatcher.handle) if api.proxies else dispatcher.handle
@@ -263,7 +251,7 @@ async def listening(
         max_line_size=MAX_HEAD_BYTES,
         max_field_size=MAX_HEAD_BYTES,
         max_headers=MAX_HEADERS,
-        auto_decompress=False,  # bodies are unpacked within api.max_body
+        auto_decompress=False,  # bodies are decompressed within api.max_body
     )
     with bound_sockets(api.listen) as bound:
         try:

@@ -1,10 +1,10 @@
-"""Long answers: pages from the store to a client, which may read as slowly as it likes without keeping others waiting.
+"""Long answers: pages from the store to a client, which may read slowly without delaying others.
 
-An answer is one query's, as of the moment when that began; it holds a place among the long answers and, with
-PostgreSQL, one of a few connections. If the client stalls, what is left of the answer goes into a file without a name,
-and the place and the connection are free for others. The client notices nothing: it reads the file's end as it would
-have read the query's, so nothing is left out, doubled or newer than the rest. (To ask the store again behind the last
-record would not be exact: a record that is closed meanwhile moves in the order of stop times.)
+An answer is one query's, as of its start. It holds one of the places for long answers and, with PostgreSQL, one of a
+few connections. If the client stalls, the rest of the answer goes into a file without a name, and place and connection
+become free. The client does not notice: it reads the end of the file as it would have read the query's, so nothing is
+left out, doubled or newer than the rest. (Querying again after the last record would not be exact: a record that is
+closed meanwhile moves in the order of stop times.)
 """
 
 import asyncio
@@ -26,24 +26,23 @@ from aiohttp.http import StreamWriter
 from auditord.errors import StoreUnavailable
 from auditord.web.answers import SERVER
 from auditord.web.dispatch import Abort
-from auditord.web.limits import Shares
-from auditord.web.reading import ReadingPlaces
+from auditord.web.reading import ReadingPlaces, Shares
 from auditord.web.requests import holder
 
 log = logging.getLogger(__name__)
 
 STALL_SECONDS: Final = 5.0
-"""A client that takes nothing for so long has stalled."""
+"""A client that reads nothing for this long has stalled."""
 
 WANTED_SECONDS: Final = 10.0
-"""A client that has been waited for so long, all in all, is treated alike while others wait for its place."""
+"""A client that has caused waits of this length in total counts as stalled while others wait for its place."""
 
 _LEAST_FREE: Final = 1 << 30
-"""Bytes that are left free on the disk: the spool is there, too."""
+"""Bytes that are left free on the disk, because the spool is on it too."""
 
 _SHORT: Final = 48 * 1024
-"""Bytes of a first page behind which, most likely, nothing follows: others have more. A transport that holds nothing
-takes so many without a pause."""
+"""Bytes of a first page that is most likely the last, because others are larger. An empty transport accepts this many
+without a pause."""
 
 _WRITTEN_AT_ONCE: Final = 1 << 20
 _READ_AT_ONCE: Final = 128 * 1024
@@ -53,12 +52,12 @@ Pages: TypeAlias = AsyncIterator[Sequence[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class StreamedAnswers:
-    """Sends long answers, which share places and room on the disk.
+    """Sends long answers, which share places and disk space.
 
     Args:
-        places: for those that read the store now.
-        room: bytes on the disk, for what is left of stalled ones.
-        folder: where files without a name are made; None for the system's temporary folder.
+        places: the places for answers that read the store.
+        room: the disk space in bytes for the rest of stalled answers.
+        folder: the folder for temporary files; None for the system's.
     """
 
     places: ReadingPlaces
@@ -68,19 +67,19 @@ class StreamedAnswers:
     async def send(
         self, request: web.BaseRequest, opened: AbstractAsyncContextManager[Pages], content_type: str
     ) -> web.StreamResponse:
-        """Send pages as they come; no more than a page and a buffer are held in memory.
+        """Send pages as they come, with at most a page and a buffer in memory.
 
-        Headers go out with the first page, so that a failing query is an answer of its own; a later fault cuts the
-        connection, since an answer that ends early must never look complete. A short answer is sent as a whole.
+        Headers are sent with the first page, so a failing query can still be answered with an error. A later fault cuts
+        the connection, because a truncated answer must never look complete. A short answer is sent as a whole.
 
         Args:
-            request: to answer.
-            opened: the pages; the store is busy with them until it is left.
-            content_type: of the answer.
+            request: the request.
+            opened: the pages; they occupy the store until it is left.
+            content_type: the content type of the answer.
 
         Raises:
-            StoreUnavailable: there is no first page, and nothing was sent.
-            Abort: the store failed later, or there is no room for what the client does not read.
+            StoreUnavailable: there is no first page; nothing was sent.
+            Abort: the store failed later, or there is no disk space for a stalled answer.
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.places.one(holder(request)))
@@ -89,7 +88,7 @@ class StreamedAnswers:
     async def send_held(
         self, request: web.BaseRequest, opened: AbstractAsyncContextManager[Pages], headers: Mapping[str, str]
     ) -> web.StreamResponse:
-        """The same with pages that hold a place of their own as long as they are open."""
+        """Send pages that hold a place of their own while they are open."""
         async with AsyncExitStack() as stack:
             return await self._sent(request, stack, opened, headers)
 
@@ -128,7 +127,7 @@ class StreamedAnswers:
 
     @asynccontextmanager
     async def _spilled(self, pages: Pages, who: str) -> "AsyncGenerator[_Spilled, None]":
-        """The rest of the pages, as far as there is room for it."""
+        """Yield the rest of the pages, as far as there is room for it."""
         spilled = _Spilled(self.room, self.folder, who)
         try:
             await spilled.fill(pages)
@@ -138,7 +137,7 @@ class StreamedAnswers:
 
 
 async def _beginning(pages: Pages) -> tuple[Sequence[bytes], bool]:
-    """The first rows, and whether they are all; behind a page of many bytes nobody looks yet."""
+    """Return the first page of rows and whether it is the last. Large pages are returned without reading ahead."""
     first = await _next(pages)
     if sum(map(len, first)) > _SHORT:
         return first, False
@@ -147,7 +146,7 @@ async def _beginning(pages: Pages) -> tuple[Sequence[bytes], bool]:
 
 
 async def _next(pages: Pages) -> Sequence[bytes]:
-    """The next page that is not empty; nothing at the end."""
+    """Return the next page that is not empty; empty at the end."""
     async for page in pages:
         if page:
             return page
@@ -155,7 +154,7 @@ async def _next(pages: Pages) -> Sequence[bytes]:
 
 
 class _Client:
-    """The reader of an answer."""
+    """The client that reads an answer."""
 
     def __init__(self, request: web.BaseRequest, writer: AbstractStreamWriter | None, places: ReadingPlaces) -> None:
         self.who = holder(request)
@@ -167,7 +166,7 @@ class _Client:
         self._draining: asyncio.Task[None] | None = None
 
     async def take(self, data: bytes) -> bool:
-        """Write; False if the client has stalled, or is slow while others wait for its place."""
+        """Write; return False if the client has stalled, or is slow while others wait for its place."""
         await self._write(data)
         if not self._protocol.writing_paused:
             return True
@@ -194,7 +193,7 @@ class _Client:
         await self._writer.write(data, drain=False)
 
     async def _has_read(self) -> bool:
-        """True if the client reads most of what was written within :data:`STALL_SECONDS`."""
+        """Return whether the client reads most of what was written within :data:`STALL_SECONDS`."""
         if self._draining is None:
             if self._writer is None or not self._protocol.writing_paused:
                 return True
@@ -209,13 +208,13 @@ class _Client:
 
 
 def _retrieved(task: "asyncio.Task[None]") -> None:
-    """Look at what became of a task that perhaps nobody waits for any more."""
+    """Retrieve the result of a task that may have no waiter any more."""
     if not task.cancelled():
         task.exception()
 
 
 class _Spilled:
-    """The rest of an answer, in a file.
+    """The rest of an answer in a file.
 
     Args:
         room: bytes on the disk.
@@ -231,7 +230,7 @@ class _Spilled:
         self._behind = b""
 
     async def fill(self, pages: Pages) -> None:
-        """Put pages into the file, to their end or until there is no room."""
+        """Write pages to the file until they end or there is no room."""
         begun, size = list[bytes](), 0
         async for page in pages:
             begun += page
@@ -243,7 +242,7 @@ class _Spilled:
         self.is_whole = not begun or await self._has_written(b"".join(begun))
 
     async def send(self, client: _Client) -> None:
-        """Send what is there."""
+        """Send the content of the file."""
         if self._file is not None:
             self._file.seek(0)
         while self._file is not None and (piece := await asyncio.to_thread(self._file.read, _READ_AT_ONCE)):
@@ -252,13 +251,13 @@ class _Spilled:
             await client.take_in_time(self._behind, holding=not self.is_whole)
 
     def close(self) -> None:
-        """Give the room back."""
+        """Delete the file and give its room back."""
         if self._file is not None:
             self._file.close()
         self._room.give_back(self._who, self._taken)
 
     def _write(self, data: bytes) -> None:
-        """Put all of it at the end of the file, or nothing."""
+        """Append everything to the file, or nothing."""
         if shutil.disk_usage(self._folder or tempfile.gettempdir()).free < _LEAST_FREE + len(data):
             raise OSError(ENOSPC, f"less than {_LEAST_FREE} bytes are free")
         if self._file is None:

@@ -17,7 +17,7 @@ from jwt.algorithms import ECAlgorithm
 
 from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord.web.answers import json_error
-from auditord.web.api.listing import read_listing
+from auditord.web.api.records import read_listing
 from auditord.web.api.sums import read_sums_query
 from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray, TooLong
 from auditord.web.record_query import InvalidQuery, read_query

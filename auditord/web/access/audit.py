@@ -1,4 +1,4 @@
-"""The audit log: who acted, and whose request was refused. One line each, a JSON object; nothing secret is in it."""
+"""The audit log: who acted, and whose request was refused. Each entry is a line of JSON without secrets."""
 
 import json
 import logging
@@ -14,17 +14,17 @@ _LONGEST: Final = 200
 
 
 def acting(request: web.BaseRequest, principal: str) -> None:
-    """Note that a principal is about to act on the daemon, or to see raw input."""
+    """Log that a principal is about to act on the daemon or to see raw input."""
     _write("acting", request, principal, None)
 
 
 def refused(request: web.BaseRequest, principal: str | None, reason: str) -> None:
-    """Note that a request was refused."""
+    """Log a refused request."""
     _write("refused", request, principal, reason)
 
 
 def session(request: web.BaseRequest, principal: str | None, event: Literal["login", "logout"]) -> None:
-    """Note that a session of a browser begins or ends."""
+    """Log that a browser session begins or ends."""
     _write(event, request, principal, None)
 
 
@@ -34,7 +34,7 @@ def _write(event: str, request: web.BaseRequest, principal: str | None, reason: 
         "principal": principal,
         "from": request.remote or "unix",
         "method": request.method[:20],
-        "path": read_target(request.raw_path).path[:_LONGEST],  # never the query: it may hold anything
+        "path": read_target(request.raw_path).path[:_LONGEST],  # never the query, which may contain secrets
         "reason": reason,
     }
     audit_log.info("%s", json.dumps({name: value for name, value in line.items() if value is not None}))

@@ -1,4 +1,4 @@
-"""Authorisation before the handlers: a request is refused alike whatever is at its path."""
+"""Authorisation before the handlers. A refusal is the same whether or not the path exists."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -39,13 +39,12 @@ _CHALLENGE: Final = 'Bearer realm="auditord"'
 
 @dataclass(frozen=True, slots=True)
 class Authorisation:
-    """Recognises callers, and lets them do what their roles permit.
+    """Recognises callers and enforces their roles.
 
     Args:
-        authenticators: by the instance's name, in the order in which they are asked; the first that knows
-            the caller counts.
-        roles: what may be done, by name.
-        sessions: of people who have logged in to the page.
+        authenticators: by instance name, in order; the first one that recognises the caller decides.
+        roles: the roles by name.
+        sessions: the sessions of people who have logged in to the page.
     """
 
     authenticators: Mapping[str, Authenticate]
@@ -53,11 +52,11 @@ class Authorisation:
     sessions: Sessions | None = None
 
     def guarded(self, routes: Sequence[Route]) -> list[Route]:
-        """The same routes, each for those who may use it."""
+        """Return the routes with authorisation around their handlers."""
         return [route if route.permission is None else self._guarded(route) for route in routes]
 
     async def unmatched(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer where there is no such path, or the method is not taken: as if it were forbidden."""
+        """Answer a request for an unknown path or method as if it were forbidden."""
         try:
             principal = await self._recognised(request, by_session=request.method == "GET")
         except AccessRefused as error:
@@ -99,7 +98,7 @@ class Authorisation:
         if refuse_browser is None:
             return refusal(request, known=principal is not None)
         page = refuse_browser(request, principal is not None)
-        return page or _TEXTS[principal is not None]  # no AUDITOR client posts to the page
+        return page or _TEXTS[principal is not None]  # not cut short: no AUDITOR client posts to the page
 
     async def _recognised(self, request: web.BaseRequest, *, by_session: bool) -> Principal:
         credentials = credentials_of(request)
@@ -111,15 +110,15 @@ class Authorisation:
 
     @property
     def logins(self) -> Mapping[str, Login]:
-        """The authenticators at which people log in, by name."""
+        """The authenticators with a login of their own, by name."""
         opened: Mapping[str, object] = self.authenticators
         return {name: each for name, each in opened.items() if isinstance(each, Login)}
 
     async def recognise(self, credentials: Credentials, only: str | None = None) -> Principal:
-        """The principal that has these credentials.
+        """Return the principal with these credentials.
 
         Raises:
-            AccessRefused: nobody knows them, or they are wrong.
+            AccessRefused: no authenticator recognises them, or they are invalid.
         """
         for name, authenticate in self.authenticators.items():
             if only not in {None, name}:
@@ -127,7 +126,7 @@ class Authorisation:
             identity = await _asked(name, authenticate, credentials)
             if identity is not None:
                 shown = "".join(char if char.isprintable() else "?" for char in identity.name)[:LONGEST_NAME]
-                # Roles that the configuration does not have (a token may be older than it) allow nothing.
+                # Roles that the configuration lacks (a token may be older) allow nothing.
                 roles = tuple(self.roles[role].of_user(identity.user) for role in identity.roles if role in self.roles)
                 return Principal(f"{name}:{shown}", roles, identity.user)
         has_any = credentials != Credentials(credentials.address)
@@ -139,7 +138,7 @@ async def _asked(name: str, authenticate: Authenticate, credentials: Credentials
         return await authenticate(credentials)
     except AccessRefused:
         raise
-    except Exception as error:  # the boundary of an authenticator: whatever fails, nobody comes in
+    except Exception as error:  # the error boundary of an authenticator: a failure refuses access
         log.exception("authenticator %s failed; the request is refused", name)
         raise AccessRefused(f"authenticator {name} failed") from error
 
@@ -161,10 +160,10 @@ class HostAuthenticatorContext(InstanceContext):
 async def open_authorisation(
     configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
 ) -> AsyncGenerator[Authorisation | None, None]:
-    """Open the configured authenticators; None without any, so that callers are not asked.
+    """Open the configured authenticators; yield None if there are none.
 
     Raises:
-        ConfigurationError: an authenticator cannot be opened; the text names it.
+        ConfigurationError: an authenticator cannot be opened.
     """
     enabled = {name: config for name, config in configuration.authenticators.items() if config.enabled}
     async with AsyncExitStack() as stack:
@@ -190,7 +189,7 @@ async def _opened(
 
 
 def refusal(request: web.BaseRequest, *, known: bool) -> Answer:
-    """The answer to a caller that is known, or is not. The connection ends, whatever its body still holds."""
+    """Return the refusal of a known or unknown caller. It closes the connection, so the rest of the body is ignored."""
     path = read_target(request.raw_path).path
     if path.startswith(PREFIX):
         return _PROBLEMS[known]
@@ -213,12 +212,12 @@ def _problem(*, known: bool) -> Answer:
 _TEXTS: Final = (_text(known=False), _text(known=True))
 _PROBLEMS: Final = (_problem(known=False), _problem(known=True))
 _CUT_SHORT: Final = tuple(each.closing(missing=1) for each in _TEXTS)
-"""For ``POST``: AUDITOR's clients take every whole answer for success, and their queues forget the record. One that
-ends before its announced length is a fault to them, while people still read the reason."""
+"""Refusals of ``POST``. AUDITOR's clients take every complete answer for success and drop the record. An answer that
+ends before its announced length is an error to them, while its text stays readable."""
 
 
 def while_valid(handler: Handler, now: Callable[[], datetime]) -> Handler:
-    """The handler for clients whose certificate is valid at each request, and for those that showed none."""
+    """Wrap a handler so that clients with an expired certificate are refused at each request."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         end = _end(request)
@@ -231,11 +230,11 @@ def while_valid(handler: Handler, now: Callable[[], datetime]) -> Handler:
 
 
 def _end(request: web.BaseRequest) -> datetime | None:
-    """The end of the certificate with which the connection was opened; None without one."""
+    """Return when the client certificate of the connection expires; None without one."""
     tls: Any = None if request.transport is None else request.transport.get_extra_info("ssl_object")  # Any: of a loop
     der: bytes | None = None if tls is None else tls.getpeercert(binary_form=True)
     if not der:
         return None
-    from auditord.web.access.client_certificates import end_of  # noqa: PLC0415 cryptography, with TLS alone
+    from auditord.web.access.client_certificates import end_of  # noqa: PLC0415 cryptography, only with TLS
 
     return end_of(der)

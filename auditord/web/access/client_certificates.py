@@ -1,4 +1,4 @@
-"""Certificates of clients: the names of their owners, and their ends."""
+"""Certificates of clients: the names of their owners, and when they expire."""
 
 from datetime import datetime
 from functools import lru_cache
@@ -12,12 +12,12 @@ from auditord_hookspecs import Certificate
 _MAIL_NAMES: Final = {NameOID.EMAIL_ADDRESS: "emailAddress"}
 
 
-@lru_cache(maxsize=256)  # one connection brings the same certificate for thousands of requests
+@lru_cache(maxsize=256)  # a connection presents the same certificate for thousands of requests
 def certificate_of(der: bytes) -> Certificate:
-    """Read a certificate's names of its owner.
+    """Return the names in a certificate.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: the certificate cannot be read.
     """
     certificate = x509.load_der_x509_certificate(der)
     subject = certificate.subject
@@ -32,12 +32,12 @@ def certificate_of(der: bytes) -> Certificate:
 
 @lru_cache(maxsize=256)
 def end_of(der: bytes) -> datetime:
-    """The end of a certificate."""
+    """Return when a certificate expires."""
     return x509.load_der_x509_certificate(der).not_valid_after_utc
 
 
 def _grid(subject: x509.Name) -> str:
-    """As grid tools write it; a slash that could begin another part (``x/CN=admin``) stands behind a backslash."""
+    """Return the subject as grid tools write it. A slash that could start another part (``x/CN=admin``) is escaped."""
     text = ""
     for each in subject:
         value = str(each.value)

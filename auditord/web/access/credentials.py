@@ -1,7 +1,7 @@
-"""Credentials: of the connection, and of the header ``Authorization``. Nothing else that a client says counts.
+"""Credentials of a request, from its connection and the header ``Authorization``. No other claim of a client counts.
 
-``Forwarded`` and ``X-Forwarded-…`` do where a named proxy wrote them, see :mod:`auditord.web.proxies`; then its own
-certificate and its own user say nothing of the client.
+The headers ``Forwarded`` and ``X-Forwarded-…`` count if a configured proxy sent them (:mod:`auditord.web.proxies`).
+Then the certificate and user of the connection are the proxy's, not the client's.
 """
 
 import socket
@@ -25,8 +25,8 @@ def credentials_of(request: web.BaseRequest) -> Credentials:
     """Read the credentials of a request.
 
     Raises:
-        AccessRefused: there is something in the place of a token that is none.
-        ConnectionError: the client has left.
+        AccessRefused: the header Authorization is not a valid bearer token.
+        ConnectionError: the client has disconnected.
     """
     if request.transport is None:
         raise ConnectionResetError("the client left before it was asked who it is")
@@ -40,10 +40,10 @@ def credentials_of(request: web.BaseRequest) -> Credentials:
 
 
 def _proved(tls: Any) -> Certificate | None:  # Any: an SSLObject, of whatever loop
-    """The client's certificate; None if the listener asked for none, so that nothing was proved."""
+    """Return the client's certificate; None if the listener did not verify any."""
     if tls.context.verify_mode == ssl.CERT_NONE:
         return None
-    from auditord.web.access.client_certificates import certificate_of  # noqa: PLC0415 cryptography, with TLS alone
+    from auditord.web.access.client_certificates import certificate_of  # noqa: PLC0415 cryptography, only with TLS
 
     try:
         der: bytes | None = tls.getpeercert(binary_form=True)
@@ -53,7 +53,7 @@ def _proved(tls: Any) -> Certificate | None:  # Any: an SSLObject, of whatever l
 
 
 def _address(peer: tuple[Any, ...] | str | bytes | None) -> str | None:  # Any: address and port, and more of IPv6
-    """Without the scope of an IPv6 address; None of a unix socket, which has a path."""
+    """Return the peer's address without an IPv6 scope; None for a unix socket."""
     return str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else None
 
 
@@ -73,7 +73,7 @@ def _token(request: web.BaseRequest) -> str | None:
 
 
 def unix_peer(request: web.BaseRequest) -> UnixPeer | None:
-    """The process at the other end of a unix socket; None of any other connection."""
+    """Return the process at the other end of a unix socket; None for other connections."""
     sock = None if request.transport is None else request.transport.get_extra_info("socket")
     if sock is None or sock.family != socket.AF_UNIX:
         return None
@@ -84,6 +84,6 @@ def unix_peer(request: web.BaseRequest) -> UnixPeer | None:
 def _groups(sock: Any) -> frozenset[int]:  # Any: a socket, or what a loop lends of one
     try:
         data: bytes = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_BYTES)
-    except OSError:  # an old kernel, or more groups than fit: only the first group counts
+    except OSError:  # an old kernel or too many groups: only the primary group counts
         return frozenset()
     return frozenset(struct.unpack(f"{len(data) // 4}I", data))

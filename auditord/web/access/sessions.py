@@ -1,8 +1,8 @@
-"""Sessions of people who have logged in to the page: sealed cookies with an end.
+"""Sessions of people who have logged in to the page: sealed cookies that expire.
 
 A cookie holds the token with which its owner logged in, encrypted and signed (Fernet, of ``cryptography``) with a key
-in the state folder. So the authenticators see the token at every request, and a session ends with its token; it also
-ends after its time, and when its owner logs out. The daemon keeps no list of sessions, and a restart changes nothing.
+in the state folder. The authenticators see the token at every request, so a session ends with its token; it also ends
+after its length, and when its owner logs out. The daemon keeps no list of sessions, and a restart changes nothing.
 """
 
 import secrets
@@ -29,17 +29,17 @@ FILE: Final = "sessions.json"
 _KEY_BYTES: Final = 32  # https://github.com/fernet/spec/blob/master/Spec.md#key-format
 
 LONGEST_COOKIE: Final = 3_900
-"""Browsers keep cookies of up to 4,096 bytes, name and all."""
+"""Browsers accept cookies of up to 4,096 bytes including the name."""
 
 
 class Session(msgspec.Struct, frozen=True):
     """A session of a browser.
 
     Args:
-        session_id: says which one it is; random.
-        token: the bearer token with which its owner logged in.
-        authenticator: at whose issuer its owner logged in, without a token.
-        claims: that were proved there.
+        session_id: a random id.
+        token: the bearer token of its owner.
+        authenticator: the authenticator at whose issuer the owner logged in, without a token.
+        claims: the claims from that login.
     """
 
     session_id: str
@@ -59,7 +59,7 @@ _SESSION: Final = web.RequestKey("session", Session)
 def new_session(
     token: str | None = None, authenticator: str | None = None, claims: Mapping[str, Any] | None = None
 ) -> Session:  # Any: JSON
-    """A session with an id that nobody guesses."""
+    """Return a session with a random id."""
     return Session(secrets.token_urlsafe(16), token, authenticator, claims)
 
 
@@ -76,7 +76,7 @@ class _Kept(msgspec.Struct):
 
     Args:
         key: seals cookies.
-        ended: the end of each session whose owner has logged out, by id; no longer kept than the cookie would count.
+        ended: ids of sessions whose owner has logged out, with the expiry of their cookies.
     """
 
     key: str
@@ -88,10 +88,10 @@ class Sessions:
     """The sessions of a daemon.
 
     Args:
-        path: of the file with the key.
-        kept: its content.
-        length: the time after which a session ends.
-        root: the path below which browsers find the page.
+        path: the file with the key.
+        kept: the content of the file.
+        length: the maximum length of a session.
+        root: the URL path of the page.
         now: the clock.
     """
 
@@ -102,10 +102,10 @@ class Sessions:
     now: Callable[[], datetime]
 
     def begin(self, request: web.BaseRequest, response: web.StreamResponse, session: Session) -> None:
-        """Have the browser keep a new session, whose credentials were recognised.
+        """Set the cookie of a new session, whose credentials were recognised.
 
         Raises:
-            TokenTooLong: it does not fit into a cookie.
+            TokenTooLong: the session does not fit into a cookie.
         """
         sealed = self.seal(msgspec.json.encode(session))
         if len(sealed) > LONGEST_COOKIE:
@@ -122,7 +122,7 @@ class Sessions:
         *,
         samesite: str = "Strict",
     ) -> None:
-        """Have the browser keep a value that scripts do not see, and no page of another site has sent."""
+        """Set a cookie that scripts cannot read and that is not sent with requests of other sites."""
         response.set_cookie(
             name,
             value,
@@ -134,7 +134,7 @@ class Sessions:
         )
 
     def of(self, request: web.BaseRequest) -> Session | None:
-        """The session of a request; None if there is none, or it has ended."""
+        """Return the session of a request; None if there is none or it has ended."""
         if "Cookie" not in request.headers:
             return None
         known: Session | None = request.get(_SESSION)
@@ -148,14 +148,14 @@ class Sessions:
         return session
 
     def has_ended(self, request: web.BaseRequest) -> bool:
-        """Tell if the browser has sent a session that counts no more."""
+        """Return whether the request has the cookie of an ended session."""
         return self.name(request) in request.cookies and self.of(request) is None
 
     def end(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
-        """End the session of a request, also for who has a copy of its cookie.
+        """End the session of a request, also for copies of its cookie.
 
         Raises:
-            OSError: that cannot be kept.
+            OSError: the file cannot be written.
         """
         session, now = self.of(request), self.now()
         if session is not None:
@@ -165,24 +165,24 @@ class Sessions:
         response.del_cookie(self.name(request), path=self.root, secure=request.secure, httponly=True, samesite="Strict")
 
     def name(self, request: web.BaseRequest) -> str:
-        """The cookie's name: browsers do not tell the ports of a host apart, so each daemon has a name of its own."""
+        """Return the cookie's name, which differs between daemons, because cookies ignore the port of a host."""
         own = sha256(self.kept.key.encode()).hexdigest()[:8]
         return f"{'__Secure-' if request.secure else ''}auditord_{own}"
 
     def proof(self, owner: str) -> str:
-        """A proof that a form was made for its sender."""
+        """Return a proof that a form was made for its sender."""
         return self.seal(f"form:{owner}".encode())
 
     def is_proof(self, text: str, owner: str) -> bool:
-        """Tell if a proof was made for this sender, and not too long ago."""
+        """Return whether a proof was made for this owner and has not expired."""
         return self.open(text, self.length) == f"form:{owner}".encode()
 
     def seal(self, content: bytes) -> str:
-        """The content, which nobody else can read or make, and the time."""
+        """Encrypt and sign content together with the time."""
         return self._fernet.encrypt_at_time(content, int(self.now().timestamp())).decode().rstrip("=")
 
     def open(self, sealed: str, length: timedelta) -> bytes | None:
-        """The content that was sealed; None if it was not, or longer ago."""
+        """Return sealed content; None if the seal is invalid or has expired."""
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 see _fernet
 
         try:
@@ -193,13 +193,13 @@ class Sessions:
 
     @property
     def _fernet(self) -> "Fernet":
-        from cryptography.fernet import Fernet  # noqa: PLC0415 7 MB of memory, for daemons into which somebody logs in
+        from cryptography.fernet import Fernet  # noqa: PLC0415 7 MB of memory, only if people log in
 
         return Fernet(self.kept.key)
 
 
 def open_sessions(state_dir: Path, length: timedelta, root: str, now: Callable[[], datetime]) -> Sessions:
-    """The sessions of a daemon, whose key is made once.
+    """Return the sessions of a daemon. Its key is created once.
 
     Raises:
         ConfigurationError: the file with the key cannot be read or written.

@@ -1,43 +1,124 @@
-"""``POST /api/v1/records``: many records, each with a verdict of its own; never all or nothing."""
+"""``POST /api/v1/records``: many records, each with its own verdict; never all or nothing."""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from aiohttp import web
 
 from auditord.errors import StoreUnavailable
-from auditord.ingest import Forbidden, Outcome
+from auditord.ingest import QUEUED, Forbidden, Outcome
 from auditord.store import Verdict as StoreVerdict
 from auditord.web.answers import JSON, json_answer, sendable
-from auditord.web.api.listing import NDJSON
-from auditord.web.api.operation import BODY_PROBLEMS, Operation
-from auditord.web.api.verdicts import VERDICTS, VerdictList, read_wanted
+from auditord.web.api.operation import BODY_PROBLEMS, Operation, Parameter
+from auditord.web.api.records import NDJSON
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, read_pieces
 from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray, TooLong
 from auditord.web.posted import LARGEST_RECORD, decode_posted
 from auditord.web.problem_shapes import Verdict, Verdicts
 from auditord.web.problems import Refused
+from auditord.web.record_query import InvalidQuery, about, by_name, parse_query_string, scalar
 from auditord.web.requests import is_json, read_target, sender_of
 from auditord.web.wire import RecordWriter, report_large
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.wording import counted
+
+ACCEPTED: Final = frozenset({QUEUED.value, *(each.value for each in StoreVerdict if each.accepted)})
+
+LISTED: Final = 10_000
+"""Verdicts that are listed in any case; of more records, those that were refused."""
+
+LISTED_ON_DEMAND: Final = 100_000
+"""Verdicts that are listed if all are asked for."""
+
+VERDICTS: Final = Parameter(
+    "verdicts",
+    f"Which verdicts are listed: all (up to {LISTED_ON_DEMAND}) or failed (up to {LISTED}). By default all of up to "
+    f"{LISTED} records, and of more those that failed. All are counted.",
+    {"type": "string", "enum": ["all", "failed"]},
+)
+
+
+Wanted: TypeAlias = Literal["all", "failed"] | None
+
+
+def read_wanted(query: str) -> Wanted:
+    """Read the parameter ``verdicts`` of a raw query string.
+
+    Raises:
+        InvalidQuery: it is neither ``all`` nor ``failed``.
+    """
+    given = by_name(parse_query_string(query)).get("verdicts", ())
+    with about("verdicts"):
+        match scalar("verdicts", given):
+            case None:
+                return None
+            case "all":
+                return "all"
+            case "failed":
+                return "failed"
+            case other:
+                raise InvalidQuery(f"'verdicts' is all or failed, not '{other[:60]}'")
+
+
+class VerdictList:
+    """Counts verdicts and keeps those that are to be listed.
+
+    Args:
+        wanted: ``all``, ``failed`` or, for None, all of up to :data:`LISTED` records and else those that failed.
+    """
+
+    def __init__(self, wanted: Wanted = None) -> None:
+        self._wanted = wanted
+        self._most = LISTED_ON_DEMAND if wanted == "all" else LISTED
+        self._counts = Counter[str]()
+        self._kept: list[Verdict] = []
+
+    def __len__(self) -> int:
+        return self._counts.total()
+
+    def __getitem__(self, verdict: str) -> int:
+        return self._counts[verdict]
+
+    @property
+    def all_accepted(self) -> bool:
+        """True if nothing was refused."""
+        return self._counts.keys() <= ACCEPTED
+
+    def add(self, verdicts: Iterable[Verdict]) -> None:
+        """Count them, and keep what may be listed."""
+        for verdict in verdicts:
+            self._counts[verdict.verdict] += 1
+            if self._is_listed(verdict) and len(self._kept) < self._most:
+                self._kept.append(verdict)
+        if self._wanted is None and len(self) > LISTED:
+            self._wanted = "failed"
+            self._kept = list(filter(self._is_listed, self._kept))
+
+    def summed_up(self) -> Verdicts:
+        """Return the summary for the client."""
+        return Verdicts(dict(self._counts), self._kept, len(self) - len(self._kept))
+
+    def _is_listed(self, verdict: Verdict) -> bool:
+        return self._wanted != "failed" or verdict.verdict not in ACCEPTED
+
 
 log = logging.getLogger(__name__)
 
 LINES: Final = frozenset({NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines"})
 
 AT_ONCE: Final = 1_000
-"""Records that share a transaction; more would hold up everybody else's."""
+"""The most records of a transaction; larger ones would delay other writers."""
 
 _AT_ONCE_BYTES: Final = 1 << 20
 
 MOST_INVALID: Final = 10_000
-"""Elements that are no records, after which the rest of a body is not looked at."""
+"""The most invalid elements; after them the rest of a body is ignored."""
 
 _BETWEEN_PAUSES: Final = 100  # about a millisecond of decoding
 
@@ -50,7 +131,7 @@ class _Named(msgspec.Struct):
 
 
 class AddHandler(RecordWriter):
-    """Takes many records."""
+    """Handles posts of many records."""
 
     @Operation(
         "POST",
@@ -64,7 +145,7 @@ class AddHandler(RecordWriter):
         body={JSON: list[Record], NDJSON: Record},
     )
     async def add(self, request: web.BaseRequest) -> web.StreamResponse:
-        """An array or lines of records, taken as they come; 200 if each was accepted, else 207."""
+        """Store an array or lines of records while they arrive; 200 if all are accepted, else 207."""
         elements = _elements(request.headers.get("Content-Type", ""))
         verdicts = VerdictList(read_wanted(read_target(request.raw_path).query))
         try:
@@ -95,14 +176,14 @@ class AddHandler(RecordWriter):
 
 @dataclass(slots=True)
 class _Part:
-    """Some of a request's records."""
+    """A batch of a request's records."""
 
     records: list[Record] = field(default_factory=list[Record])
     positions: list[int] = field(default_factory=list[int])
     invalid: list[Verdict] = field(default_factory=list[Verdict])
 
     def with_verdicts(self, found: Sequence[Outcome]) -> Sequence[Verdict]:
-        """One verdict per record, in the order of the request."""
+        """Return a verdict per record, in the order of the request."""
         classified = [
             _verdict(position, record.record_id, verdict)
             for position, record, verdict in zip(self.positions, self.records, found, strict=True)

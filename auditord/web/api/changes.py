@@ -1,4 +1,4 @@
-"""The bodies of changes to single records: requests, outcomes, former versions."""
+"""Requests and responses of changes to single records."""
 
 from typing import Annotated, Final
 
@@ -84,7 +84,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 def former(version: Version) -> FormerVersion:
-    """A former version as it is shown."""
+    """Return a former version for a response."""
     return FormerVersion(
         number=version.number,
         action=version.action,

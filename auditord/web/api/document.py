@@ -1,6 +1,6 @@
-"""``GET /openapi.json``: the description of the API (OpenAPI 3.1), made from the table of its calls."""
+"""Descriptions of the API, made from the declarations of its calls: OpenAPI 3.1 and the manual's reference."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from http import HTTPStatus
 from inspect import cleandoc
@@ -11,7 +11,13 @@ from aiohttp import web
 
 from auditord import __version__
 from auditord.web.answers import json_answer
-from auditord.web.api.operation import Operation, Parameter, Shape
+from auditord.web.api.adding import AddHandler
+from auditord.web.api.operating import ChangeHandlers, QuarantineHandlers
+from auditord.web.api.operation import Operation, Parameter, Shape, operations_of
+from auditord.web.api.records import RecordHandlers
+from auditord.web.api.runs import RunHandler
+from auditord.web.api.status import SiteReportHandlers, StatusHandlers
+from auditord.web.api.sums import SumsHandler
 from auditord.web.dispatch import Handler
 from auditord.web.problem_shapes import Problem
 from auditord.web.problems import PROBLEM
@@ -71,14 +77,14 @@ MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
         "skipped": "how many jobs made no record on purpose, by reason.",
     },
 }
-"""The members of types that are not the API's own, which have no descriptions."""
+"""Descriptions of the members of types that are defined outside the API."""
 
 _LOGINS: Final = {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}}
 _REF: Final = "#/components/schemas/{name}"
 
 
 def described(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
-    """The document for these calls."""
+    """Return the OpenAPI document for calls."""
     known = list(operations)
     return {
         "openapi": "3.1.0",
@@ -91,7 +97,7 @@ def described(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSO
 
 
 def answering(operations: Iterable[Operation]) -> Handler:
-    """A handler that answers with the document, made when it is first asked for."""
+    """Return a handler that answers with the document, which is made at the first request."""
     known = list(operations)
     document = cache(lambda: json_answer(described(known)))
 
@@ -158,7 +164,7 @@ def _components(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: J
 
 
 def _described(name: str, schema: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
-    """Add the descriptions of a type that is not one of the API's own."""
+    """Return a schema with the descriptions of :data:`MEMBERS`."""
     words = MEMBERS.get(name)
     if words is None:
         return schema
@@ -168,3 +174,43 @@ def _described(name: str, schema: dict[str, Any]) -> dict[str, Any]:  # Any: JSO
         "description": cleandoc(schema.get("description", "")).partition("\n\n")[0],
         "properties": properties,
     }
+
+
+_BEGINNING: Final = """\
+# Every route
+
+## AUDITOR's, at the root
+
+| request | permission | |
+|---|---|---|
+| `POST /record` | write | add a record |
+| `PUT /record` | update | set a record's stop time |
+| `POST /records` | write | add records, all or none |
+| `GET /record/{record_id}` | read | a record |
+| `GET /records?…` | read | records, one object behind the other |
+| `GET /health_check` | | 200 as long as a POST would be durable |
+| `GET /metrics` | metrics | Prometheus' text format |
+| `GET /openapi.json` | read | the calls below, for programs |
+
+## Ours
+"""
+
+HANDLERS: Final = (
+    *(RecordHandlers, AddHandler, SumsHandler, StatusHandlers),
+    *(RunHandler, QuarantineHandlers, ChangeHandlers, SiteReportHandlers),
+)
+
+
+def markdown() -> str:
+    """Return the reference of all routes as Markdown, for the manual."""
+    return "\n".join(
+        [_BEGINNING, *(line for made in HANDLERS for each in operations_of(made) for line in _lines(each))]
+    )
+
+
+def _lines(operation: Operation) -> Iterator[str]:
+    guarded = ", and where nobody is asked who they are, the control socket" if operation.guarded else ""
+    yield from (f"### {operation.method} {operation.path}", "", operation.summary, "")
+    yield from (f"Needs the permission {operation.permission.value}{guarded}.", "")
+    yield from (f"- `{each.name}`: {each.description}" for each in operation.parameters)
+    yield ""

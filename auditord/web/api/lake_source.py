@@ -1,4 +1,4 @@
-"""The parameter ``source`` of calls that read records: the record store, or the lake."""
+"""The parameter ``source`` of calls that read records: the record store or the lake."""
 
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -10,8 +10,7 @@ from aiohttp import web
 
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.store.protocol import Listed
-from auditord.web.api.operation import Operation, Parameter
-from auditord.web.api.values import Choice
+from auditord.web.api.operation import Choice, Operation, Parameter
 from auditord.web.problems import Refused
 from auditord.web.record_query import Given, about
 from auditord.web.requests import visible_records
@@ -33,28 +32,28 @@ def is_lake(given: Mapping[str, Given]) -> bool:
     """Return whether a query string asks for the lake.
 
     Raises:
-        InvalidQuery: it names another source.
+        InvalidQuery: the source is unknown.
     """
     with about(SOURCE):
         return _SOURCES.read(SOURCE, given.get(SOURCE, ())) == LAKE
 
 
 class Lake(Listed, Protocol):
-    """Records of the lake, as of its newest snapshot."""
+    """The records of the lake as of its newest snapshot."""
 
     @property
     def is_of_many(self) -> bool:
-        """True if records of several daemons count, which may have the same ids."""
+        """True if the lake has records of several daemons, which may have the same ids."""
         ...
 
 
 def source_parameter(detail: str) -> Parameter:
-    """The parameter, as it is described where there is a lake."""
+    """Return the description of the parameter for a daemon with a lake."""
     return Parameter(SOURCE, _OF_SOURCE.format(detail), _SOURCES.schema)
 
 
 def without_lake(operation: Operation) -> Operation:
-    """A call as it is described where there is no lake: what the description allows is answered."""
+    """Return the description of a call for a daemon without a lake, so that every described value is accepted."""
     store = Choice(SOURCES[:1]).schema
     of_store = [replace(each, schema=store) if each.name == SOURCE else each for each in operation.parameters]
     return replace(operation, parameters=tuple(of_store))
@@ -62,11 +61,11 @@ def without_lake(operation: Operation) -> Operation:
 
 @dataclass(frozen=True, slots=True)
 class LakeSource:
-    """The lake as handlers ask it.
+    """The lake as the handlers query it.
 
     Args:
-        visible: its records that the sender of a request may see; None if there is no lake.
-        is_of_many: whether ids may be there several times.
+        visible: returns the records that the sender of a request may see; None without a lake.
+        is_of_many: whether ids may occur several times.
     """
 
     visible: Callable[[web.BaseRequest], Listed] | None = None
@@ -74,11 +73,11 @@ class LakeSource:
 
     @property
     def names(self) -> Sequence[str]:
-        """The sources that there are."""
+        """The names of the available sources."""
         return SOURCES if self.visible is not None else SOURCES[:1]
 
     def records(self, request: web.BaseRequest) -> Listed:
-        """The records that the sender may see.
+        """Return the records of the lake that the sender may see.
 
         Raises:
             Refused: there is no lake.
@@ -89,7 +88,7 @@ class LakeSource:
 
     @contextmanager
     def faults(self) -> Generator[None, None, None]:
-        """Inside, what is wrong with the lake is refused."""
+        """Turn errors of the lake within the context into refusals."""
         try:
             yield
         except ConfigurationError as error:
@@ -101,5 +100,5 @@ class LakeSource:
 
 
 def lake_source(lake: Lake | None) -> LakeSource:
-    """The lake of a daemon, or none."""
+    """Return the lake of a daemon, if it has one."""
     return LakeSource() if lake is None else LakeSource(visible_records(lake), lake.is_of_many)

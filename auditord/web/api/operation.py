@@ -1,11 +1,14 @@
-"""The declaration of one call of the API: enough to route it, to authorise it and to describe it.
+"""The declaration of a call of the API: enough to route, authorise and describe it; and its parameters.
 
-It decorates the method that answers the call.
+An :class:`Operation` decorates the method that answers the call. Kinds of parameter values both describe their JSON
+schema and parse their text, so that the two agree. On ``/api/v1`` a given parameter must have a value; AUDITOR's
+``GET /records`` treats an empty one as missing.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
@@ -18,9 +21,21 @@ from auditord.errors import StoreUnavailable
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked
 from auditord.web.dispatch import Handler, Route
 from auditord.web.problems import Refused
-from auditord.web.record_query import InvalidQuery
+from auditord.web.record_query import (
+    MAX_CONDITIONS,
+    Given,
+    InvalidQuery,
+    by_name,
+    parse_query_string,
+    read_number,
+    refuse_unknown,
+    scalar,
+)
 from auditord.web.requests import read_body
 from auditord_hookspecs import InvalidRecord, Permission
+from auditord_hookspecs.query import Comparison
+from auditord_hookspecs.records import MAX_AMOUNT, MAX_NAME_GRAPHEMES, check_name
+from auditord_hookspecs.wire import parse_time
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +43,7 @@ Schema: TypeAlias = Mapping[str, Any]  # Any: JSON
 Shape: TypeAlias = Any  # Any: a type that msgspec knows
 
 BODY_PROBLEMS: Final = (400, 413, 415)
-"""The statuses of bodies that cannot be read."""
+"""The statuses for bodies that cannot be read."""
 
 _SEE: Final = "GET /openapi.json describes the parameters of every path"
 
@@ -39,17 +54,17 @@ H = TypeVar("H", bound=Callable[..., Awaitable[web.StreamResponse]])
 _DECLARED: Final = "_operation"
 
 MAX_REQUEST: Final = 1 << 20
-"""Bytes of a body that asks for something to be done."""
+"""The most bytes of a body, except for bodies of records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A part of the path or of the query string.
+    """A parameter in the path or the query string.
 
     Args:
-        name: as it is written.
-        description: what it does.
-        schema: of its value.
+        name: its name.
+        description: its effect.
+        schema: the JSON schema of its value.
         in_path: whether it is a segment of the path.
         deep: whether it is written ``name[key]=value``.
     """
@@ -67,20 +82,22 @@ async def _unanswered(_request: web.BaseRequest) -> web.StreamResponse:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One call; decorates the method that answers it, which may raise Refused, InvalidQuery or StoreUnavailable.
+    """A call of the API. It decorates the method that answers it.
+
+    The method may raise Refused, InvalidQuery or StoreUnavailable.
 
     Args:
-        method: of the request.
-        path: with segments in braces for what is named in ``parameters``.
-        name: what it is called in generated clients.
-        summary: what it does.
-        answers: what it may answer, by status and media type.
-        problems: further statuses, which come with a problem.
-        parameters: of the path and of the query string.
-        body: what it takes, by media type.
-        permission: what it takes where callers are asked who they are.
-        guarded: whether it acts, or shows raw input: it is noted in the audit log, and where nobody is asked who they
-            are, only the control socket offers it.
+        method: the HTTP method.
+        path: the path, with ``parameters`` as segments in braces.
+        name: its name in generated clients.
+        summary: its effect.
+        answers: the types of responses by status and media type.
+        problems: further statuses, with a problem as response.
+        parameters: the parameters of path and query string.
+        body: the types of the request body by media type.
+        permission: the permission that a caller needs if there are authenticators.
+        guarded: whether it acts or shows raw input. Then it is written to the audit log and, without authenticators,
+            available only on the control socket.
         handler: answers it; see :func:`operations_of`.
     """
 
@@ -97,20 +114,20 @@ class Operation:
     handler: Handler = _unanswered
 
     def __call__(self, method: H) -> H:
-        """Declare what a method answers."""
+        """Attach the declaration to a method."""
         setattr(method, _DECLARED, self)
         return method
 
 
 def operations_of(handlers: object) -> list[Operation]:
-    """The calls that the methods of an object answer; of a class, to be described alone."""
+    """Return the calls that the methods of an object answer; those of a class can only be described."""
     members = vars(handlers if isinstance(handlers, type) else type(handlers))
     declared = {name: getattr(member, _DECLARED, None) for name, member in members.items()}
     return [replace(each, handler=getattr(handlers, name)) for name, each in declared.items() if each is not None]
 
 
 def open_routes(routes: Iterable[Route], control: Path | None) -> list[Route]:
-    """The routes without authenticators: what acts is refused there, and says where it is offered."""
+    """Return the routes for a daemon without authenticators, on which guarded calls are refused with a hint."""
     refusal = Refused(
         403,
         "this acts on the daemon or shows raw input, which is not offered at this address",
@@ -125,7 +142,7 @@ def open_routes(routes: Iterable[Route], control: Path | None) -> list[Route]:
 
 
 def all_routes(operations: Iterable[Operation]) -> list[Route]:
-    """The routes where callers are authenticated."""
+    """Return the routes of calls, including guarded ones."""
     return [
         Route(each.method, each.path, partial(_answer, each), each.permission, audited=each.guarded)
         for each in operations
@@ -133,7 +150,7 @@ def all_routes(operations: Iterable[Operation]) -> list[Route]:
 
 
 async def _answer(operation: Operation, request: web.BaseRequest) -> web.StreamResponse:
-    """The handler's answer or, unless that is under way already, a problem."""
+    """Return the handler's response, or a problem unless a response was already started."""
     try:
         return await operation.handler(request)
     except Refused as refused:
@@ -150,7 +167,7 @@ async def _answer(operation: Operation, request: web.BaseRequest) -> web.StreamR
 
 def _unless_begun(request: web.BaseRequest, error: Exception, refused: Refused) -> web.StreamResponse:
     if request.writer.output_size:
-        raise error  # an answer is under way: the connection is cut
+        raise error  # a response was started: cut the connection
     return refused.answer()
 
 
@@ -158,12 +175,12 @@ async def decoded(request: web.BaseRequest, shape: type[T], *, whole_floats: boo
     """Read and decode a body.
 
     Args:
-        request: with the body.
-        shape: of the body.
-        whole_floats: whether ``1.0`` is a whole number as well, as it is to JSON Schema.
+        request: the request.
+        shape: the type of the body.
+        whole_floats: whether ``1.0`` counts as an integer, as in JSON Schema.
 
     Raises:
-        Refused: it is not of the shape, too large, or packed in a way that cannot be undone.
+        Refused: the body has another type, is too large, or cannot be decompressed.
     """
     try:
         body = await read(request, MAX_REQUEST)
@@ -183,10 +200,10 @@ def _with_whole_numbers(value: Any) -> Any:  # Any: JSON
 
 
 async def read(request: web.BaseRequest, limit: int) -> bytes:
-    """The unpacked body.
+    """Read and decompress a body.
 
     Raises:
-        Refused: it is too large, or packed in a way that cannot be undone.
+        Refused: it is too large or cannot be decompressed.
     """
     try:
         return unpacked(request, await read_body(request, limit), limit)
@@ -197,3 +214,204 @@ async def read(request: web.BaseRequest, limit: int) -> bytes:
         ) from error
     except UnreadableBody as error:
         raise Refused(415, str(error), parameter="Content-Encoding") from error
+
+
+WHITE_SPACE: Final = r"\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+r"""Unicode's white space, for a character class. JSON schema validators disagree about ``\s``."""
+
+_YEAR: Final = "(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number."""
+
+    least: int = 0
+    most: int = MAX_AMOUNT
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON schema."""
+        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+
+    def read(self, name: str, given: Given) -> int | None:
+        """Return the number, or None if it was not given; raises InvalidQuery or InvalidRecord."""
+        text = scalar(name, given)
+        number = None if text is None else read_number(name, text)
+        if number is not None and not self.least <= number <= self.most:
+            raise InvalidQuery(f"'{name}' is a number from {self.least} to {self.most}")
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several words."""
+
+    words: tuple[str, ...]
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON schema."""
+        return {"type": "string", "enum": list(self.words)}
+
+    def read(self, name: str, given: Given) -> str | None:
+        """Return the word, or None if it was not given; raises InvalidQuery or InvalidRecord."""
+        text = scalar(name, given)
+        if text is not None and text not in self.words:
+            raise InvalidQuery(f"unknown {name} '{text[:60]}', expected {' or '.join(self.words)}")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A valid name of records: 1 to 256 characters, not all blank, without NUL.
+
+    Args:
+        forbidden: further characters that the schema excludes, for a character class.
+    """
+
+    forbidden: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON schema. The server accepts longer text if characters are combined from several code points."""
+        others = rf"\u0000{self.forbidden}"
+        pattern = rf"^[^{others}]*[^{WHITE_SPACE}{others}][^{others}]*$"
+        return {"type": "string", "minLength": 1, "maxLength": MAX_NAME_GRAPHEMES, "pattern": pattern}
+
+    def read(self, name: str, given: Given) -> str | None:
+        """Return the name, or None if it was not given; raises InvalidQuery or InvalidRecord."""
+        text = scalar(name, given)
+        if text is not None:
+            check_name(text)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A time with zone."""
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON schema, without the first and last years, which are only partly valid in UTC."""
+        return {"type": "string", "format": "date-time", "pattern": f"^{_YEAR}-"}
+
+    def read(self, name: str, given: Given) -> datetime | None:
+        """Return the instant in UTC, or None if it was not given; raises InvalidRecord."""
+        text = scalar(name, given)
+        return None if text is None else parse_time(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A list of distinct texts of a form.
+
+    Args:
+        pattern: the form as a regular expression; no matching text is refused.
+        most: the most texts.
+    """
+
+    pattern: str
+    most: int
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON schema."""
+        text = {"type": "string", "pattern": f"^(?:{self.pattern})$"}
+        return {"type": "array", "items": text, "minItems": 1, "maxItems": self.most, "uniqueItems": True}
+
+    def read(self, name: str, given: Given) -> Sequence[str]:
+        """Return the texts of ``name=…`` or ``name[]=…`` in their order; raises InvalidQuery."""
+        if any(parameter.path not in {(), ("",)} for parameter in given):
+            raise InvalidQuery(f"'{name}' is given as {name}=… or {name}[]=…, once for each value")
+        texts = [parameter.value for parameter in given]
+        if len(set(texts)) < len(texts):
+            raise InvalidQuery("the same is given more than once")
+        if len(texts) > self.most:
+            raise InvalidQuery(f"at most {self.most} are allowed")
+        return texts
+
+
+NAME: Final = Name()
+KEY: Final = Name(r"\[\]")
+"""A name between brackets. Brackets within the name are encoded, and the outer ones are then literal."""
+INSTANT: Final = Instant()
+COUNT: Final = Whole()
+
+
+def read_given(raw: str, known: Collection[str]) -> Mapping[str, Given]:
+    """Parse a raw query string into parameters by name.
+
+    Raises:
+        InvalidQuery: the grammar is broken, or a parameter is unknown or has no value.
+    """
+    given = by_name(parse_query_string(raw))
+    refuse_unknown(given, known)
+    for name, parameters in given.items():
+        if not all(parameter.value for parameter in parameters):
+            raise InvalidQuery(f"'{name}' has no value: leave it out, or give it one", name[:60])
+    return given
+
+
+_COMPARISONS: Final = tuple(comparison.value for comparison in Comparison)
+_TEXTS: Final[Schema] = {"type": "array", "items": NAME.schema, "minItems": 1, "maxItems": MAX_CONDITIONS}
+
+
+RECORD_ID: Final = Parameter("record_id", "One segment, percent-encoded ('/' is %2F).", NAME.schema, in_path=True)
+
+
+def _compared(schema: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": dict.fromkeys(_COMPARISONS, schema),
+        "additionalProperties": False,
+        "minProperties": 1,
+        "not": {"anyOf": [{"required": ["gt", "gte"]}, {"required": ["lt", "lte"]}]},
+    }
+
+
+def _by_key(schema: Schema) -> Schema:
+    return {
+        "type": "object",
+        "propertyNames": KEY.schema,
+        "additionalProperties": schema,
+        "minProperties": 1,
+        "maxProperties": MAX_CONDITIONS,
+    }
+
+
+_TIMES: Final = _compared(INSTANT.schema)
+
+FILTER_PARAMETERS: Final = (
+    Parameter("record_id", "Only the record with this id.", NAME.schema),
+    Parameter("start_time", "Only records whose start compares so: start_time[gte]=….", _TIMES, deep=True),
+    Parameter("stop_time", "The same for the stop; never true of an open record.", _TIMES, deep=True),
+    Parameter("runtime", "The same for whole seconds from start to stop.", _compared(COUNT.schema), deep=True),
+    Parameter(
+        "meta",
+        "By the lists of texts in meta: meta[key][c][]=value (has the value; repeated: has all), "
+        "meta[key][dnc][]=value (has the key without the value), meta[key][any][]=value (repeated: has at least one), "
+        "meta[key][absent]=true.",
+        _by_key(
+            {
+                "type": "object",
+                "properties": {"c": _TEXTS, "dnc": _TEXTS, "any": _TEXTS, "absent": {"const": True}},
+                "additionalProperties": False,
+                "minProperties": 1,
+            }
+        ),
+        deep=True,
+    ),
+    Parameter(
+        "component",
+        "By amounts: component[name][gte]=4 is true if any component of this name compares so.",
+        _by_key(_compared(COUNT.schema)),
+        deep=True,
+    ),
+    Parameter("open", "true: only records without a stop time; false: only those with one.", {"type": "boolean"}),
+    Parameter(
+        "implausible",
+        "true: only records with a CPU time of more than 1.5 times runtime and cores (components TotalCPU, Cores).",
+        {"const": True},
+    ),
+)

@@ -1,32 +1,289 @@
-"""``GET /api/v1/records`` and ``GET /api/v1/records/{record_id}``."""
+"""``GET /api/v1/records`` and ``GET /api/v1/records/{record_id}``: AUDITOR's filters, some more, and a cursor.
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+The query string has the grammar of ``GET /records`` (:mod:`auditord.web.record_query`). In addition there are
+``open=true|false``, ``implausible=true``, ``meta[key][any][]=value`` (at least one of the values),
+``meta[key][absent]=true``, ``cursor``, ``format`` and ``include``. Unknown operators of ``meta`` are refused here,
+while AUDITOR ignores them.
+
+Pages follow the order of start times, because a stop time may change between two pages. A cursor is the start time and
+the id of the last record of a page, ``2026-01-31T12:00:00Z,slurm-17``, and may be written by hand.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from datetime import UTC, datetime
+from typing import Final, Literal, TypeAlias
+from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
 
 from auditord.web.answers import JSON, Answer
-from auditord.web.api.lake_source import LakeSource, source_parameter
-from auditord.web.api.listing import NDJSON, PAGING, Listing, read_listing
-from auditord.web.api.operation import Operation
-from auditord.web.api.parameters import FILTERS, RECORD_ID
+from auditord.web.api.lake_source import SOURCE, LakeSource, is_lake, source_parameter
+from auditord.web.api.operation import (
+    FILTER_PARAMETERS,
+    RECORD_ID,
+    WHITE_SPACE,
+    Choice,
+    Operation,
+    Parameter,
+    Schema,
+    Whole,
+    read_given,
+)
 from auditord.web.api.shapes import RecordPage, StoredRecord
 from auditord.web.problems import Refused
+from auditord.web.record_query import (
+    CONDITIONS,
+    META_OPERATORS,
+    ConditionReader,
+    Given,
+    InvalidQuery,
+    about,
+    by_key,
+    by_name,
+    is_absent,
+    read_conditions,
+    read_order,
+    scalar,
+    values,
+)
 from auditord.web.requests import RecordsFor, read_target
 from auditord.web.streams import Pages, StreamedAnswers
-from auditord_hookspecs import InvalidRecord, Permission
+from auditord_hookspecs import InvalidRecord, Permission, Record, RecordQuery
+from auditord_hookspecs.query import (
+    AllOf,
+    Comparison,
+    Condition,
+    ImplausibleCpuTime,
+    IsOpen,
+    MetaAbsent,
+    MetaContainsAny,
+    Order,
+    PlaceCompares,
+    SortField,
+    TimeCompares,
+    TimeField,
+)
 from auditord_hookspecs.records import check_name
-from auditord_hookspecs.wire import decode_record
+from auditord_hookspecs.wire import decode_record, format_time, parse_time
+
+Format: TypeAlias = Literal["json", "ndjson"]
+
+DEFAULT_PAGE: Final = 1_000
+LARGEST_PAGE: Final = 10_000
+"""The most records of a JSON response, which clients hold as a whole; NDJSON has no limit."""
+
+NDJSON: Final = "application/x-ndjson"
+
+LIMIT: Final = Whole(least=1)
+FORMAT: Final = Choice(("json", "ndjson"))
+INCLUDE: Final = Choice(("archive",))
+
+# A time as it is written in answers, of the Gregorian calendar from the year 1 on; then a name.
+_YEAR: Final = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
+_DAYS: Final = (  # of long, of short months, and of February
+    "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])",
+    "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)",
+    "02-(?:0[1-9]|1[0-9]|2[0-8])",
+)
+_DAY: Final = f"(?:{'|'.join(_DAYS)})"
+_LEAP_DAY: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29"
+_CLOCK: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?Z"
+CURSOR: Final[Schema] = {
+    "type": "string",
+    "pattern": rf"^(?:{_YEAR}-{_DAY}|{_LEAP_DAY})T{_CLOCK},[^{WHITE_SPACE}\u0000][^\u0000]{{0,255}}$",
+}
+"""The JSON schema of a cursor."""
+
+_SORT_FIELD: Final[Schema] = {"type": "string", "enum": [field.value for field in SortField]}
+PAGING: Final = (
+    Parameter(
+        "sort_by",
+        "sort_by[asc] or sort_by[desc]; pages follow start_time, records in another order come as NDJSON.",
+        {
+            "type": "object",
+            "properties": {"asc": _SORT_FIELD, "desc": _SORT_FIELD},
+            "minProperties": 1,
+            "maxProperties": 1,
+            "additionalProperties": False,
+        },
+        deep=True,
+    ),
+    Parameter(
+        "limit",
+        f"At most so many records; a page of JSON has {DEFAULT_PAGE} if not given, {LARGEST_PAGE} at most; NDJSON all.",
+        LIMIT.schema,
+    ),
+    Parameter(
+        "cursor",
+        "Go on behind this place: start time and id of the last record, 2026-01-31T12:00:00Z,slurm-17. A record that "
+        "is closed meanwhile keeps its place; one that is added behind the place is found, one before it is not. In "
+        "another order than that of start_time, all records behind the place come.",
+        CURSOR,
+    ),
+    Parameter(
+        "format",
+        "json (pages with 'next'; the default) or ndjson (one record per line, as many as there are); the header "
+        "Accept chooses, too.",
+        FORMAT.schema,
+    ),
+    Parameter(
+        "include",
+        "archive: the records of the archive, too; by default only those of the record store.",
+        INCLUDE.schema,
+    ),
+)
+
+
+_BY_START: Final = Order(SortField.START)
+_EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
+_ASCII: Final = "".join(map(chr, range(0x21, 0x7F)))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A query for a list of records.
+
+    Args:
+        query: the records and their order; for JSON, one more than a page, to see whether there are more.
+        format: the output format.
+        page: the most records of a JSON response.
+        raw: the query string, from which that of the next page is made.
+        of_lake: whether the lake is queried instead of the record store.
+    """
+
+    query: RecordQuery
+    format: Format
+    page: int
+    raw: str
+    of_lake: bool = False
+
+    def next(self, last: Record) -> str:
+        """Return the query string of the page after a record."""
+        kept = [piece for piece in self.raw.split("&") if piece and piece.partition("=")[0] != "cursor"]
+        encoded = [quote(piece.encode("utf-8", "surrogateescape"), safe=_ASCII) for piece in kept]
+        return "&".join([*encoded, f"cursor={quote(cursor(last), safe=':,')}"])
+
+
+def cursor(record: Record) -> str:
+    """Return the cursor of the place after a record."""
+    return f"{format_time(record.start_time)},{record.record_id}"
+
+
+def read_listing(raw: str, accept: str) -> Listing:
+    """Parse a raw query string and the header ``Accept``.
+
+    Raises:
+        InvalidQuery: the grammar is broken, or a parameter is unknown or has an invalid value.
+    """
+    given = read_given(raw, [*FILTERS, "sort_by", "limit", "cursor", "format", "include", SOURCE])
+    with about("sort_by"):
+        order = _order(given.get("sort_by", ()))
+    with about("format"):
+        form = _format(FORMAT.read("format", given.get("format", ())), accept, order)
+    with about("limit"):
+        limit = LIMIT.read("limit", given.get("limit", ()))
+    with about("include"):
+        archived = INCLUDE.read("include", given.get("include", ())) is not None
+    # The cursor first: SQLite uses the first bound for the index lookup, and only filters by the others.
+    conditions = [*_behind(given.get("cursor", ()), order), *read_conditions(given, FILTERS)]
+    page = min(limit or DEFAULT_PAGE, LARGEST_PAGE)
+    most = limit if form == "ndjson" else page + 1
+    return Listing(RecordQuery(AllOf(tuple(conditions)), order, most, archived), form, page, raw, is_lake(given))
+
+
+def _format(word: str | None, accept: str, order: Order) -> Format:
+    """Return the output format. Records in another order than that of start times have no pages, so they are NDJSON."""
+    if order.field is not SortField.START:
+        return "ndjson"
+    if word is None:
+        return "ndjson" if "ndjson" in accept.lower() else "json"
+    return "ndjson" if word == "ndjson" else "json"
+
+
+def _order(given: Given) -> Order:
+    if len(given) > 1:
+        raise InvalidQuery("'sort_by' is given once, with [asc] or [desc]")
+    return read_order(given) if given else _BY_START
+
+
+def _behind(given: Given, order: Order) -> Iterator[Condition]:
+    """Yield the condition for the records after the cursor in the order of start times, whatever the sort order."""
+    with about("cursor"):
+        text = scalar("cursor", given)
+        if text is None:
+            return
+        moment, comma, record_id = text.partition(",")
+        if not comma:
+            raise InvalidQuery("a cursor is a start time and a record id, such as 2026-01-31T12:00:00Z,slurm-17")
+        check_name(record_id)
+        backwards = order.descending and order.field is SortField.START
+        yield PlaceCompares(Comparison.LT if backwards else Comparison.GT, parse_time(moment), record_id)
+
+
+def _open(name: str, given: Given) -> Iterator[Condition]:
+    match scalar(name, given):
+        case None:
+            return
+        case "true":
+            yield IsOpen()
+        case "false":
+            yield TimeCompares(TimeField.STOP, Comparison.GTE, _EVER)
+        case other:
+            raise InvalidQuery(f"'{name}' is true or false, not '{other[:60]}'")
+
+
+def _implausible(name: str, given: Given) -> Iterator[Condition]:
+    match scalar(name, given):
+        case None:
+            return
+        case "true":
+            yield ImplausibleCpuTime()
+        case other:
+            raise InvalidQuery(f"'{name}' takes true, or leave it out, not '{other[:60]}'")
+
+
+def _metas(name: str, given: Given) -> Iterator[Condition]:
+    for key, below in by_key(name, given):
+        for operator, listed in by_name(below).items():
+            yield from _meta(name, key, operator, listed)
+
+
+def _meta(name: str, key: str, operator: str, listed: Given) -> Iterator[Condition]:
+    place = f"{name}[{key}][{operator}]"
+    match operator:
+        case "any":
+            if found := tuple(values(place, listed)):
+                yield MetaContainsAny(key, found)
+        case "absent":
+            if scalar(place, listed) not in {None, "true"}:
+                raise InvalidQuery(f"'{place}' takes true, or leave it out")
+            if not is_absent(listed):
+                yield MetaAbsent(key)
+        case _ if operator in META_OPERATORS:
+            yield from (META_OPERATORS[operator](key, value) for value in values(place, listed))
+        case _:
+            expected = ", ".join([*META_OPERATORS, "any", "absent"])
+            raise InvalidQuery(f"unknown operator '{operator[:60]}' of '{name}[{key}]', expected one of {expected}")
+
+
+FILTERS: Final[Mapping[str, ConditionReader]] = {
+    **CONDITIONS,
+    "meta": _metas,
+    "open": _open,
+    "implausible": _implausible,
+}
+"""The parameters that select records."""
+
 
 _LINES: Final = ", those of the archive among them; over a lake of several daemons, records come as NDJSON only"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordHandlers:
-    """Reads records."""
+    """Handles reads of records."""
 
     records: RecordsFor
     answers: StreamedAnswers
@@ -43,7 +300,7 @@ class RecordHandlers:
         parameters=(RECORD_ID,),
     )
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """One record as an object."""
+        """Send a record as an object."""
         try:
             record_id = read_target(request.raw_path).segment(-1)
             check_name(record_id)
@@ -63,12 +320,12 @@ class RecordHandlers:
         Permission.READ,
         {200: {JSON: RecordPage, NDJSON: StoredRecord}},
         problems=(400, 503),
-        parameters=(*FILTERS, *PAGING, source_parameter(_LINES)),
+        parameters=(*FILTER_PARAMETERS, *PAGING, source_parameter(_LINES)),
     )
     async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Records as a page of JSON or as any number of lines.
+        """Send records as a page of JSON or as lines.
 
-        Headers go out once the query has begun, so that a failing one is a 503; a later fault cuts the connection.
+        Headers are sent after the query has started, so a failing query is a 503. A later error cuts the connection.
         """
         target = read_target(request.raw_path)
         listing = read_listing(target.query, request.headers.get("Accept", ""))
@@ -113,7 +370,7 @@ async def _lines(pages: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[Sequen
 async def _envelope(
     pages: AsyncIterator[Sequence[bytes]], listing: Listing, path: str
 ) -> AsyncGenerator[Sequence[bytes], None]:
-    """One object: the records, and where the next page is; one record more than the page shows that there is one."""
+    """Yield one object: the records and the URL of the next page, which exists if the query returns one record more."""
     left, last, begin, following = listing.page, b"", b'{"records":[', None
     async for page in pages:
         taken = page[:left]

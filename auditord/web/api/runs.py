@@ -1,4 +1,4 @@
-"""``POST /api/v1/instances/{instance}/runs`` and ``…/audits``: runs and audits, reported on line by line."""
+"""``POST /api/v1/instances/{instance}/runs`` and ``…/audits``: runs and audits, reported as lines of JSON."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,10 +15,9 @@ from auditord.errors import UnknownInstance, UnsuitableRequest
 from auditord.reporting.periods import checked_day
 from auditord.store.amendments import check_reason
 from auditord.web.answers import JSON, SERVER
-from auditord.web.api.listing import NDJSON
-from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, Operation, Parameter, decoded, read
+from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, NAME, Operation, Parameter, decoded, read
+from auditord.web.api.records import NDJSON
 from auditord.web.api.shapes import StoredRecord
-from auditord.web.api.values import NAME
 from auditord.web.problem_shapes import doc
 from auditord.web.problems import Refused
 from auditord.web.requests import read_target
@@ -33,7 +32,7 @@ INSTANCE: Final = Parameter("instance", "The name of a collector or a plugin.", 
 
 
 class RunWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "stop": "to"}):
-    """A run that is asked for."""
+    """The request of a run."""
 
     start: Annotated[
         str | None,
@@ -48,7 +47,7 @@ class RunWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
 
 class AuditWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "stop": "to"}):
-    """An audit that is asked for."""
+    """The request of an audit."""
 
     start: Annotated[str, doc("of the period: runs that ended then or later.")]
     stop: Annotated[str, doc("of the period, exclusive.")]
@@ -57,11 +56,11 @@ class AuditWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
     by: Annotated[str, doc("the name that is kept with the reason.")] = ""
 
     def request(self, instance: str) -> AuditRequest:
-        """The request.
+        """Return the request of the audit.
 
         Raises:
-            InvalidRecord: a time is none, or nobody can keep the reason.
-            msgspec.ValidationError: the times do not go together, or nobody gives the reason.
+            InvalidRecord: a time, the reason or the name is invalid.
+            msgspec.ValidationError: the period is invalid.
         """
         window = _period(self.start, self.stop)
         if self.replace is not None:
@@ -71,7 +70,7 @@ class AuditWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 
 
 class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line: exactly one of the first seven members is there; ``report`` or ``audit`` is the last line."""
+    """A line with exactly one of the first seven members; the last line has ``report`` or ``audit``."""
 
     progress: Annotated[float | None, doc("which fraction of the run is done; said twice a second.")] = None
     said: Annotated[str | None, doc("a line that a plugin logged.")] = None
@@ -87,11 +86,11 @@ class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def run_request(instance: str, body: bytes) -> RunRequest:
-    """The request in a body such as ``{"from": "2026-01-01T00:00:00Z", "to": …, "replace": false, "dry_run": true}``.
+    """Decode a body such as ``{"from": "2026-01-01T00:00:00Z", "to": …, "replace": false, "dry_run": true}``.
 
     Raises:
-        msgspec.DecodeError: the body is not of this form.
-        InvalidRecord: a time is none.
+        msgspec.DecodeError: the body has another form.
+        InvalidRecord: a time is invalid.
     """
     wanted = msgspec.json.decode(body or b"{}", type=RunWanted)
     if (wanted.start is None) != (wanted.stop is None):
@@ -106,11 +105,11 @@ def run_request(instance: str, body: bytes) -> RunRequest:
 
 
 def _period(start: str, stop: str) -> Window:
-    """The period from one time to another.
+    """Return the period between two times.
 
     Raises:
-        InvalidRecord: one of them is no time.
-        msgspec.ValidationError: they are no period.
+        InvalidRecord: one of them is not a time.
+        msgspec.ValidationError: they do not make a period.
     """
     window = Window(parse_time(start), parse_time(stop))
     if window.stop <= window.start:
@@ -124,7 +123,7 @@ def _period(start: str, stop: str) -> Window:
 
 
 class EventLines:
-    """Watches a run and writes what it sees, one JSON object per line; the answer begins with the first line."""
+    """Observes a run and writes JSON objects, one per line. The first line starts the response."""
 
     def __init__(self, request: web.BaseRequest) -> None:
         self.answer = web.StreamResponse(headers={"Content-Type": NDJSON, "Server": SERVER})
@@ -134,26 +133,26 @@ class EventLines:
         self._writing = Lock()
 
     def progressed(self, fraction: float) -> None:
-        """Remember it for the next heartbeat."""
+        """Keep the progress for the next heartbeat."""
         self._fraction = fraction
 
     def said(self, line: str) -> None:
-        """Keep a line until the next heartbeat."""
+        """Keep a line for the next heartbeat."""
         self._said.append(RunEvent(said=line))
 
     def printed(self, text: str) -> None:
-        """Keep a text until the next heartbeat."""
+        """Keep a text for the next heartbeat."""
         self._said.append(RunEvent(printed=text))
 
     async def keep_alive(self) -> None:
-        """Say twice a second how far the run is; this also notices a client that has left."""
+        """Write the progress twice a second, which also detects a disconnected client."""
         while True:
             await sleep(_HEARTBEAT_SECONDS)
             await self._pass_on()
             await self._write(RunEvent(progress=self._fraction))
 
     async def shown(self, batch: Batch) -> None:
-        """Write what a dry run would have kept."""
+        """Write the records and quarantined jobs of a dry run."""
         for item in batch.records:
             record = item if isinstance(item, Record) else item.record
             alternate = item.alternate_id if isinstance(item, Produced) else None
@@ -163,7 +162,7 @@ class EventLines:
             await self._write(RunEvent(quarantined=job.source_id, reason=job.reason))
 
     async def finish(self, last: RunEvent) -> None:
-        """Write the report."""
+        """Write the last line."""
         await self._pass_on()
         await self._write(last)
         await self.answer.write_eof()
@@ -199,7 +198,7 @@ class RunHandler:
         guarded=True,
     )
     async def run(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Run an instance; lines report its progress, the last one is the report. Leaving ends the run."""
+        """Run an instance and stream its progress; the last line is the report. Disconnecting ends the run."""
         instance = read_target(request.raw_path).segment(-2)
         body = await read(request, MAX_REQUEST)
         try:
@@ -224,7 +223,7 @@ class RunHandler:
         guarded=True,
     )
     async def audit(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Audit a collector; lines report its progress, the last one is the result. Leaving ends the audit."""
+        """Audit a collector and stream its progress; the last line is the result. Disconnecting ends the audit."""
         instance = read_target(request.raw_path).segment(-2)
         wanted = await decoded(request, AuditWanted)
         try:
@@ -238,7 +237,7 @@ class RunHandler:
 
 
 async def _watched(request: web.BaseRequest, work: Callable[[EventLines], Awaitable[RunEvent]]) -> web.StreamResponse:
-    """Answer with the lines of a piece of work; a client that leaves ends it, and what was kept stays.
+    """Stream the lines of a run or an audit. A disconnected client ends it; what was stored stays.
 
     Raises:
         Refused: it cannot be done.

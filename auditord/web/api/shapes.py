@@ -1,7 +1,4 @@
-"""The shapes of questions and answers of ``/api/v1``.
-
-``/openapi.json`` is made from these types, and answers are made of them.
-"""
+"""The shapes of requests and responses of ``/api/v1``; ``/openapi.json`` is made from them."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -9,9 +6,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from auditord.spool import QuarantineEntry as StoredEntry
 from auditord.web.problem_shapes import doc
 from auditord_hookspecs import records
 from auditord_hookspecs.records import Component
+from auditord_hookspecs.wire import format_time
 
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """UTC, with ``Z``."""
@@ -261,3 +260,36 @@ class Reloaded(msgspec.Struct, frozen=True):
     differences: Annotated[Sequence[OptionDifference], doc("option by option.")]
     instances: Annotated[Sequence[str], doc("instances that can be exchanged, with their sections.")]
     restart: Annotated[Sequence[str], doc("what takes a restart; if there is anything, nothing was changed.")]
+
+
+def summary(entry: StoredEntry) -> QuarantineEntry:
+    """Return an entry for a list."""
+    return QuarantineEntry(
+        number=entry.quarantine_id,
+        task=entry.task,
+        stage=entry.stage.value,
+        source_id=entry.source_id,
+        reason=entry.reason,
+        at=format_time(entry.quarantined_at),
+        occurrences=entry.occurrences,
+        route=entry.route,
+    )
+
+
+def with_input(entry: StoredEntry) -> QuarantinedInput:
+    """Return an entry with its raw input and origin."""
+    provenance = entry.provenance
+    return QuarantinedInput(
+        **msgspec.structs.asdict(summary(entry)),
+        raw=readable(entry.raw),
+        principal=None if provenance is None else provenance.principal,
+        agent=None if provenance is None else provenance.agent,
+    )
+
+
+def readable(raw: bytes) -> Any:  # Any: JSON
+    """Return raw input as JSON, or as text if it is not JSON."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return raw.decode(errors="backslashreplace")

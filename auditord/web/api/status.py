@@ -1,34 +1,44 @@
-"""``GET /api/v1/instances`` and ``GET /api/v1/health``."""
+"""``GET /api/v1/instances``, ``GET /api/v1/health`` and ``/api/v1/site_reports``: the state of daemons."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
+import msgspec
 from aiohttp import web
 
 from auditord import __version__
+from auditord.audit.site_reports import Reporter, SiteReports
+from auditord.client.site_reports import PATH, ReportAnswer, SiteReport
 from auditord.database import memory
 from auditord.errors import StoreUnavailable
 from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
 from auditord.spool import LastRun, Spool
 from auditord.spool.encoding import SpoolStatistics
+from auditord.store.protocol import Reads
 from auditord.web.answers import JSON, json_answer
-from auditord.web.api.operation import Operation
+from auditord.web.api.operation import BODY_PROBLEMS, NAME, Operation, Parameter, decoded
 from auditord.web.api.shapes import (
     HealthReport,
     HeldTurn,
     Instance,
     Instances,
+    Instant,
     Part,
     QuarantineCount,
     Queue,
     Run,
 )
-from auditord.web.monitoring import HEALTH_SECONDS
+from auditord.web.metrics import HEALTH_SECONDS
+from auditord.web.problem_shapes import doc
+from auditord.web.problems import Refused
+from auditord.web.record_query import about
+from auditord.web.requests import principal_name, principal_of, read_target
 from auditord_hookspecs import Permission
+from auditord_hookspecs.records import check_name
 from auditord_hookspecs.wire import format_time
 
 _Turns: TypeAlias = Mapping[str, memory.HeldTurn]
@@ -38,13 +48,13 @@ _WORKS: Final = Part(works=True, error=None)
 
 @dataclass(frozen=True, slots=True)
 class StatusHandlers:
-    """Says how the daemon fares.
+    """Reports the state of the daemon.
 
     Args:
-        health: of the instances.
-        spool: queues, last runs and quarantine.
-        ingest: writes to the store, or to the spool.
-        not_enabled: the instances of the configuration that do not take part.
+        health: the health of the instances.
+        spool: for queues, last runs and quarantine.
+        ingest: writes to the store or the spool.
+        not_enabled: the disabled instances of the configuration.
     """
 
     health: Health
@@ -62,11 +72,11 @@ class StatusHandlers:
         problems=(503,),
     )
     async def instances(self, _request: web.BaseRequest) -> web.StreamResponse:
-        """Every instance."""
+        """List every instance."""
         return json_answer(Instances(await self.instance_states()))
 
     async def instance_states(self) -> list[Instance]:
-        """The state of every instance, those that do not take part last."""
+        """Return the state of every instance, disabled ones last."""
         last, held = await self.spool.last_runs(), await self._turns()
         known = [
             _instance(task, () if task.section == "senders" else last.get(task.task, ()), held, enabled=True)
@@ -84,12 +94,12 @@ class StatusHandlers:
         {200: {JSON: HealthReport}, 503: {JSON: HealthReport}},
     )
     async def show_health(self, _request: web.BaseRequest) -> web.StreamResponse:
-        """Everything at a glance; 503 if a post would not be durable now."""
+        """Send the health report; 503 if a post would not be durable now."""
         report = await self.health_report()
         return json_answer(report, 200 if report.durable else 503)
 
     async def health_report(self) -> HealthReport:
-        """Everything at a glance."""
+        """Return the health of the daemon."""
         store, spool = await asyncio.gather(_try(self.ingest.store.check), _try(self.spool.check))
         failing = [task.task for task in self.health.tasks() if task.last_error is not None]
         durable = store.works or (spool.works and bool(self.ingest.destinations))
@@ -112,7 +122,7 @@ class StatusHandlers:
     async def _turns(self) -> _Turns:
         try:
             return {turn.task: turn for turn in await self.ingest.store.turns()}
-        except StoreUnavailable:  # health says so
+        except StoreUnavailable:  # the health report says so
             return {}
 
     async def _statistics(self) -> SpoolStatistics:
@@ -179,3 +189,97 @@ def _queue(sender: str, statistics: SpoolStatistics) -> Queue:
 
 def _time(moment: datetime | None) -> str | None:
     return None if moment is None else format_time(moment)
+
+
+_REPORTER: Parameter = Parameter(
+    "reporter",
+    "What the daemon calls itself; its next report takes the place of this one.",
+    NAME.schema,
+    in_path=True,
+)
+
+
+class ReportedSite(msgspec.Struct, frozen=True):
+    """A daemon that reports, and how its last report compares."""
+
+    reporter: Annotated[str, doc("what the daemon calls itself.")]
+    principal: Annotated[str | None, doc("who it was, or null where nobody is asked.")]
+    received_at: Annotated[Instant, doc("when the report came.")]
+    clock_offset: Annotated[float, doc("its clock less the one here, in seconds.")]
+    sites: Annotated[list[str], doc("which it reports.")]
+    comparison: Annotated[ReportAnswer, doc("with what was stored here when it came.")]
+
+
+class ReportedSites(msgspec.Struct, frozen=True):
+    """Every daemon that has reported since the start."""
+
+    reporters: Annotated[list[ReportedSite], doc("by name.")]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteReportHandlers:
+    """Receives and lists reports of the daemons of sites."""
+
+    reports: SiteReports
+    records: Reads
+    now: Callable[[], datetime]
+
+    @Operation(
+        "PUT",
+        f"{PATH}/{{reporter}}",
+        "reportSite",
+        "Report the sums of each day that a site's daemon has stored, and have them compared.",
+        Permission.WRITE,
+        {200: {JSON: ReportAnswer}},
+        problems=(*BODY_PROBLEMS, 403, 503),
+        parameters=(_REPORTER,),
+        body={JSON: SiteReport},
+    )
+    async def receive(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Compare a report with the records. The caller must be allowed to write the sites in it."""
+        name = read_target(request.raw_path).segment(-1)
+        with about("reporter"):
+            check_name(name)
+        report = await decoded(request, SiteReport, whole_floats=True)
+        if foreign := _foreign_sites(request, report):
+            sites = ", ".join(sorted(foreign))[:200]
+            remedy = "a role that names them in sites, or one that may read all records"
+            raise Refused(403, f"these sites are not yours to report: {sites}", remedy=remedy)
+        answer = await self.reports.receive(name, principal_name(request), report, self.records, self.now())
+        return json_answer(answer)
+
+    @Operation(
+        "GET",
+        PATH,
+        "listSiteReports",
+        "See which daemons of sites report, and what is not here of what they have stored.",
+        Permission.METRICS,
+        {200: {JSON: ReportedSites}},
+    )
+    async def show(self, _request: web.BaseRequest) -> web.StreamResponse:
+        """List the last report of each daemon."""
+        shown = [_shown(each) for each in self.reports.reporters]
+        return json_answer(ReportedSites(shown))
+
+
+def _foreign_sites(request: web.BaseRequest, report: SiteReport) -> set[str]:
+    """Return the sites of a report that the caller's roles do not name. The answer would reveal their sums.
+
+    A caller that may read everything learns nothing new.
+    """
+    principal = principal_of(request)
+    if principal is None or (principal.may(Permission.READ) and principal.visible() is None):
+        return set()
+    named = {site for role in principal.having(Permission.WRITE) for site in role.sites or ()}
+    return {each.site for each in report.days} - named
+
+
+def _shown(each: Reporter) -> ReportedSite:
+    return ReportedSite(
+        each.name,
+        each.principal,
+        format_time(each.received_at),
+        each.clock_offset.total_seconds(),
+        list(each.sites),
+        each.answer,
+    )

@@ -1,7 +1,7 @@
-"""``GET /api/v1/aggregates``: sums over records, made by the store.
+"""``GET /api/v1/aggregates``: sums over records, computed by the store.
 
-``by`` and ``usage`` may be repeated, and keep their order. A name in them that has a colon, a bar or a percent sign in
-it is percent-encoded once more than the query string asks for, so that ``a:b`` is written ``a%253Ab``.
+``by`` and ``usage`` may be repeated, and keep their order. A colon, bar or percent sign within a name is
+percent-encoded once more than the query string requires: ``a:b`` is written ``a%253Ab``.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -19,9 +19,8 @@ from aiohttp import web
 
 from auditord.web.answers import JSON
 from auditord.web.api.lake_source import SOURCE, LakeSource, is_lake, source_parameter
-from auditord.web.api.listing import FILTERS
-from auditord.web.api.operation import Operation, Parameter
-from auditord.web.api.parameters import FILTERS as FILTER_PARAMETERS
+from auditord.web.api.operation import FILTER_PARAMETERS, INSTANT, WHITE_SPACE, Operation, Parameter, Texts, read_given
+from auditord.web.api.records import FILTERS
 from auditord.web.api.shapes import (
     Amounts,
     GroupSums,
@@ -31,7 +30,6 @@ from auditord.web.api.shapes import (
     Sums,
     UsedComponent,
 )
-from auditord.web.api.values import INSTANT, WHITE_SPACE, Texts, read_given
 from auditord.web.reading import MANY_GROUPS
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
 from auditord.web.requests import RecordsFor, holder, read_target
@@ -52,7 +50,7 @@ from auditord_hookspecs.wire import format_time
 from auditord_hookspecs.zones import UTC_NAME
 
 MOST: Final = 20
-"""Dimensions, and components, of one query."""
+"""The most dimensions, and the most components, of a query."""
 
 _GROUPS_AT_ONCE: Final = 500
 
@@ -64,12 +62,12 @@ FORMS: Final = (
     "stop:day:Europe/Berlin"
 )
 
-# A name in a pattern: what divides names is percent-encoded, and any other ASCII may be.
+# A name in a pattern: separators are percent-encoded; any other ASCII character may be.
 _NAME: Final = rf"(?:[^%:|{WHITE_SPACE}\u0000]|%2[1-9A-F]|%[3-7][0-9A-F])(?:[^%:|\u0000]|%[2-7][0-9A-F]){{0,255}}"
 _FACTOR: Final = r"(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,9})?"
 _UNIT: Final = "|".join(unit.value for unit in aggregates.CalendarUnit)
 
-# Every name that is one, so that what the description allows is answered.
+# Every valid name, so that every value that the schema allows is accepted.
 _ZONE: Final = "|".join(name.replace("+", r"\+") for name in sorted({UTC_NAME, *available_timezones()}))
 
 _MOMENTS: Final = ("from", "to", "as_of")
@@ -116,12 +114,12 @@ SUMS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SumsQuery:
-    """A question for sums.
+    """A query for sums.
 
     Args:
-        query: what is asked.
-        by: what each dimension was called.
-        of_lake: whether the lake is asked, and not the record store.
+        query: the query.
+        by: the names of the dimensions in the request.
+        of_lake: whether the lake is queried instead of the record store.
     """
 
     query: AggregateQuery
@@ -130,10 +128,10 @@ class SumsQuery:
 
 
 def read_sums_query(raw: str) -> SumsQuery:
-    """Read a raw query string.
+    """Parse a raw query string.
 
     Raises:
-        InvalidQuery: the string breaks the grammar, names an unknown parameter or holds a value out of range.
+        InvalidQuery: the grammar is broken, or a parameter is unknown or has an invalid value.
     """
     given = read_given(raw, [*FILTERS, "by", "usage", *_MOMENTS, SOURCE])
     where = AllOf(read_conditions(given, FILTERS))
@@ -205,7 +203,7 @@ _DIMENSIONS: Final[Mapping[str, Callable[[str], aggregates.Dimension]]] = {
 
 
 def _usages(texts: Sequence[str]) -> tuple[ComponentUsage, ...]:
-    """Each component once, with all scores that are asked for."""
+    """Return each component once, with all requested scores."""
     scores: dict[str, dict[str, None]] = {}
     for text in texts:
         component, _, listed = text.partition(":")
@@ -220,7 +218,7 @@ def _moment(name: str, given: Given) -> tuple[str, datetime | None]:
 
 
 def _window(moments: Mapping[str, datetime | None]) -> Window | None:
-    """The period from one instant to the other; without one of them it has no end on that side."""
+    """Return the window between two instants, either of which may be missing; None without both."""
     start, stop = moments["from"], moments["to"]
     if start is None and stop is None:
         return None
@@ -230,7 +228,7 @@ def _window(moments: Mapping[str, datetime | None]) -> Window | None:
 
 @dataclass(frozen=True, slots=True)
 class SumsHandler:
-    """Sums records up."""
+    """Handles queries for sums."""
 
     records: RecordsFor
     answers: StreamedAnswers
@@ -247,7 +245,7 @@ class SumsHandler:
         parameters=(*FILTER_PARAMETERS, *SUMS, source_parameter(_NAMED)),
     )
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The sums over each group."""
+        """Send the sums over each group."""
         asked = read_sums_query(read_target(request.raw_path).query)
         return await self.answers.send_held(request, self._opened(request, asked), {"Content-Type": JSON})
 
@@ -265,7 +263,7 @@ class SumsHandler:
             yield self._pages(asked, found)
 
     async def _pages(self, asked: SumsQuery, found: Aggregates) -> AsyncIterator[Sequence[bytes]]:
-        """The answer as :class:`Sums` is written, some groups at a time."""
+        """Yield the response as the JSON of :class:`Sums`, some groups at a time."""
         begin, groups = b'{"ticks_per_second":%d,"groups":[' % found.ticks_per_second, found.groups
         for first in range(0, len(groups), _GROUPS_AT_ONCE):
             part = groups[first : first + _GROUPS_AT_ONCE]
@@ -323,6 +321,6 @@ def _value(value: Decimal, sums: aggregates.AmountSums) -> ScoreValueAmounts:
 
 
 def _written(number: Decimal) -> str:
-    """Without an exponent, and without zeros at its end."""
+    """Return a number as text without exponent and trailing zeros."""
     text = format(number, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text

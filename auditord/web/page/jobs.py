@@ -21,8 +21,8 @@ from auditord.reporting.measures import CORES, CPU_TIME, ENERGY, MEMORY, PEAK
 from auditord.reporting.periods import PERIODS
 from auditord.reporting.questions import Question
 from auditord.store import RecordStore
-from auditord.web.api.amending import note_of
-from auditord.web.api.listing import Listing, cursor
+from auditord.web.api.operating import note_of
+from auditord.web.api.records import Listing, cursor
 from auditord.web.page.figures import Figures
 from auditord.web.page.numbers import NOTHING, shown
 from auditord.web.page.query_string import (

@@ -16,8 +16,8 @@ from auditord.reporting import MEASURES, LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS, checked_day
 from auditord.web.api.lake_source import SOURCE, SOURCES
-from auditord.web.api.listing import FILTERS as API_FILTERS
-from auditord.web.api.listing import Listing, read_listing
+from auditord.web.api.records import FILTERS as API_FILTERS
+from auditord.web.api.records import Listing, read_listing
 from auditord.web.record_query import InvalidQuery, parse_query_string
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.aggregates import CalendarUnit

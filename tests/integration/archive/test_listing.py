@@ -17,7 +17,7 @@ from auditord.client.query_string import matches
 from auditord.errors import StoreUnavailable
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.merging import place_of
-from auditord.web.api.listing import read_listing
+from auditord.web.api.records import read_listing
 from auditord.web.requests import RestrictedRecords
 from auditord_hookspecs import Component, Record, RecordQuery, RecordUpdate
 from auditord_hookspecs.query import (

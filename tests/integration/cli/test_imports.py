@@ -76,7 +76,7 @@ def test_a_command_that_looks_imports_little(configuration: Path, command: str) 
     assert {name for name in tops if name in LIBRARIES or _is_foreign(name)} <= LIBRARIES | _hooks(command)
     assert {name.split(".")[1] for name in modules if name.startswith("auditord.")} <= OURS[command]
     assert {name for name in modules if name.startswith("auditord.web.")} <= {
-        "auditord.web.api", "auditord.web.api.quarantine_entries", "auditord.web.api.shapes",
+        "auditord.web.api", "auditord.web.api.shapes",
         "auditord.web.problem_shapes",
     }  # fmt: skip
     contract = {name.split(".")[1] for name in modules if name.startswith("auditord_hookspecs.")}

@@ -16,8 +16,7 @@ import pytest
 from auditord.client import AsyncClient, ClientError, Tls
 from auditord.config.listen import ListenTls, TcpListen
 from auditord.errors import ConfigurationError
-from auditord.web.listeners import accepting, bound_sockets
-from auditord.web.tls import server_context
+from auditord.web.listeners import accepting, bound_sockets, server_context
 from tests.api_server import api_server, record
 from tests.host_certificates import Authority, HostFiles
 

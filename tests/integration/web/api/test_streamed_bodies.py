@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from auditord.web.api import adding, verdicts
+from auditord.web.api import adding
 from auditord.web.bodies import LARGEST_RATIO
 from auditord.web.posted import LARGEST_RECORD
 from tests.api_server import Api, api_server, record
@@ -91,7 +91,7 @@ async def test_another_request_is_refused(api: Api) -> None:
 
 
 async def test_even_all_has_an_end(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "LISTED_ON_DEMAND", 5)
+    monkeypatch.setattr(adding, "LISTED_ON_DEMAND", 5)
     answer = await api.ask("POST", "/api/v1/records?verdicts=all", [record(f"r-{number}") for number in range(9)])
     assert (len(answer.json["verdicts"]), answer.json["unlisted"], answer.json["counts"]) == (5, 4, {"added": 9})
 

@@ -1,0 +1,329 @@
+"""Calls that act on the daemon: quarantine, changes of single records, reloading the configuration.
+
+Changes are possible only on the control socket or with an authenticator. The list of the quarantine omits the raw
+input, which may contain personal data.
+"""
+
+from collections.abc import Awaitable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from auditord.actions import Actions, Closing, Note, Outcome, RecordActions, Retried
+from auditord.config.comparing import Changes
+from auditord.errors import ConfigurationError
+from auditord.spool import Spool
+from auditord.store import RecordStore
+from auditord.web.answers import JSON, json_answer
+from auditord.web.api import changes
+from auditord.web.api.operation import (
+    BODY_PROBLEMS,
+    COUNT,
+    NAME,
+    RECORD_ID,
+    Operation,
+    Parameter,
+    Whole,
+    decoded,
+    read_given,
+)
+from auditord.web.api.shapes import (
+    Chosen,
+    Discarded,
+    OptionDifference,
+    QuarantinedInput,
+    QuarantinePage,
+    Reloaded,
+    ReloadWanted,
+    summary,
+    with_input,
+)
+from auditord.web.control import peer_name
+from auditord.web.problems import Refused
+from auditord.web.record_query import about
+from auditord.web.requests import principal_name, read_target
+from auditord_hookspecs import InvalidRecord, Permission
+from auditord_hookspecs.wire import parse_time
+
+DEFAULT_PAGE: Final = 100
+LARGEST_PAGE: Final = 1_000
+
+LIMIT: Final = Whole(1, LARGEST_PAGE)
+
+
+ENTRY: Final = Parameter("number", "The number of an entry.", COUNT.schema, in_path=True)
+QUARANTINE: Final = (
+    Parameter("task", "Only what this collector or sender left; api for bodies that clients posted.", NAME.schema),
+    Parameter("after", "Only entries with a higher number.", COUNT.schema),
+    Parameter(
+        "limit",
+        f"At most so many entries; {DEFAULT_PAGE} if not given.",
+        LIMIT.schema,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineQuery:
+    """A query for a page of the quarantine.
+
+    Args:
+        task: the collector, sender or ``api``; None for all.
+        after: only entries with a higher number.
+        limit: the most entries.
+    """
+
+    task: str | None
+    after: int
+    limit: int
+
+    def next(self, last: int) -> str:
+        """Return the query string of the page after an entry."""
+        task = {} if self.task is None else {"task": self.task}
+        return urlencode({**task, "after": last, "limit": self.limit})
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineHandlers:
+    """Handles requests about the quarantine."""
+
+    spool: Spool
+    actions: Actions
+
+    @Operation(
+        "GET",
+        "/api/v1/quarantine",
+        "listQuarantine",
+        "See what could not be handled.",
+        Permission.OPERATE,
+        {200: {JSON: QuarantinePage}},
+        problems=(400, 503),
+        parameters=QUARANTINE,
+    )
+    async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
+        """List a page of entries, the oldest first."""
+        target = read_target(request.raw_path)
+        query = read_quarantine_query(target.query)
+        entries = await self.spool.quarantine_summaries(query.task, after=query.after, limit=query.limit + 1)
+        shown = entries[: query.limit]
+        more = f"{target.path}?{query.next(shown[-1].quarantine_id)}" if len(entries) > query.limit else None
+        return json_answer(QuarantinePage([summary(entry) for entry in shown], more))
+
+    @Operation(
+        "GET",
+        "/api/v1/quarantine/{number}",
+        "getQuarantined",
+        "See one entry of the quarantine with its raw input, which may hold personal data.",
+        Permission.OPERATE,
+        {200: {JSON: QuarantinedInput}},
+        problems=(404, 503),
+        parameters=(ENTRY,),
+        guarded=True,
+    )
+    async def show(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Show an entry of the quarantine with its raw input."""
+        text = read_target(request.raw_path).segment(-1)
+        is_number = text.isascii() and text.isdigit() and len(text) <= 18  # noqa: PLR2004 fits 63 bits
+        entry = await self.spool.quarantine_get(int(text)) if is_number else None
+        if entry is None:
+            remedy = "GET /api/v1/quarantine lists what there is"
+            raise Refused(404, f"the quarantine has no entry '{text}'", parameter="number", remedy=remedy)
+        return json_answer(with_input(entry))
+
+    @Operation(
+        "POST",
+        "/api/v1/quarantine/retry",
+        "retryQuarantined",
+        "Try entries again, each on its own.",
+        Permission.OPERATE,
+        {200: {JSON: Retried}},
+        problems=(*BODY_PROBLEMS, 503),
+        body={JSON: Chosen},
+        guarded=True,
+    )
+    async def retry(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Retry entries of the quarantine."""
+        chosen = await decoded(request, Chosen)
+        return json_answer(await self.actions.retry(chosen.ids))
+
+    @Operation(
+        "POST",
+        "/api/v1/quarantine/discard",
+        "discardQuarantined",
+        "Forget entries for good.",
+        Permission.OPERATE,
+        {200: {JSON: Discarded}},
+        problems=(*BODY_PROBLEMS, 503),
+        body={JSON: Chosen},
+        guarded=True,
+    )
+    async def discard(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Discard entries of the quarantine."""
+        chosen = await decoded(request, Chosen)
+        return json_answer(Discarded(await self.actions.discard(chosen.ids)))
+
+
+def read_quarantine_query(raw: str) -> QuarantineQuery:
+    """Parse a query string.
+
+    Raises:
+        InvalidQuery: a parameter is unknown or has an invalid value.
+    """
+    given = read_given(raw, ("task", "after", "limit"))
+    with about("task"):
+        task = NAME.read("task", given.get("task", ()))
+    with about("after"):
+        after = COUNT.read("after", given.get("after", ()))
+    with about("limit"):
+        limit = LIMIT.read("limit", given.get("limit", ()))
+    return QuarantineQuery(task, after or 0, limit or DEFAULT_PAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeHandlers:
+    """Changes records, and shows their former versions."""
+
+    records: RecordActions
+    store: RecordStore
+
+    @Operation(
+        "POST",
+        "/api/v1/corrections",
+        "correctRecord",
+        "Put a record in the place of the stored one, which is kept as a former version.",
+        Permission.ADMINISTER,
+        {200: {JSON: changes.Outcomes}},
+        problems=(*BODY_PROBLEMS, 422, 503),
+        body={JSON: changes.CorrectionWanted},
+        guarded=True,
+    )
+    async def correct(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Replace a stored record."""
+        wanted = await decoded(request, changes.CorrectionWanted)
+        with _invalid_refused():
+            note = note_of(request, wanted.reason, wanted.by)
+            return _answer([await self.records.correct(wanted.record, wanted.seen, note)])
+
+    @Operation(
+        "POST",
+        "/api/v1/closings",
+        "closeRecords",
+        "Give open records their stop times; as they were, they are kept as former versions.",
+        Permission.ADMINISTER,
+        {200: {JSON: changes.Outcomes}},
+        problems=(*BODY_PROBLEMS, 422, 503),
+        body={JSON: changes.ClosingsWanted},
+        guarded=True,
+    )
+    async def close(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Close open records."""
+        wanted = await decoded(request, changes.ClosingsWanted)
+        with _invalid_refused():
+            closings = [Closing(each.record_id, _stop(each)) for each in wanted.closings]
+            note = note_of(request, wanted.reason, wanted.by)
+            return _answer(await self.records.close(closings, note))
+
+    @Operation(
+        "POST",
+        "/api/v1/deletions",
+        "deleteRecords",
+        "Delete records; they are kept as former versions.",
+        Permission.ADMINISTER,
+        {200: {JSON: changes.Outcomes}},
+        problems=(*BODY_PROBLEMS, 422, 503),
+        body={JSON: changes.DeletionsWanted},
+        guarded=True,
+    )
+    async def delete(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Delete records."""
+        wanted = await decoded(request, changes.DeletionsWanted)
+        with _invalid_refused():
+            note = note_of(request, wanted.reason, wanted.by)
+            return _answer(await self.records.delete(wanted.ids, note))
+
+    @Operation(
+        "GET",
+        "/api/v1/records/{record_id}/versions",
+        "getFormerVersions",
+        "See a record before each change on purpose, who made it, when and why; also a deleted one.",
+        Permission.ADMINISTER,
+        {200: {JSON: changes.History}},
+        problems=(404, 503),
+        parameters=(RECORD_ID,),
+        guarded=True,
+    )
+    async def history(self, request: web.BaseRequest) -> web.StreamResponse:
+        """List the former versions of a record."""
+        versions = await self.store.history(read_target(request.raw_path).segment(-2))
+        return json_answer(changes.History([changes.former(version) for version in versions]))
+
+
+def _answer(outcomes: Sequence[Outcome]) -> web.StreamResponse:
+    return json_answer(changes.Outcomes(list(outcomes)))
+
+
+def note_of(request: web.BaseRequest, reason: str, by: str | None) -> Note:
+    """Return reason and author of a change. The author always includes an authenticated caller's name."""
+    principal = principal_name(request)
+    if principal is None:
+        return Note(reason, by or peer_name(request))
+    return Note(reason, f"{by} ({principal})" if by else principal)
+
+
+def _stop(wanted: changes.ClosingWanted) -> datetime | timedelta:
+    if (wanted.stop_time is None) == (wanted.runtime is None):
+        raise InvalidRecord(f"of {wanted.record_id!r}, say either 'stop_time' or 'runtime'")
+    return timedelta(seconds=wanted.runtime or 0) if wanted.stop_time is None else parse_time(wanted.stop_time)
+
+
+@contextmanager
+def _invalid_refused() -> Generator[None, None, None]:
+    try:
+        yield
+    except InvalidRecord as error:
+        raise Refused(422, str(error), parameter="body") from error
+
+
+class Reload(Protocol):
+    """Reloads the configuration of a running daemon."""
+
+    def __call__(self, *, dry_run: bool) -> Awaitable[Changes]:
+        """Reload the files, or only compare them.
+
+        Raises:
+            ConfigurationError: the files are invalid.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationHandlers:
+    """Handles reloads of the configuration."""
+
+    reload: Reload
+
+    @Operation(
+        "POST",
+        "/api/v1/configuration/reload",
+        "reloadConfiguration",
+        "Take over what the configuration files say now, or only compare.",
+        Permission.OPERATE,
+        {200: {JSON: Reloaded}},
+        problems=(*BODY_PROBLEMS, 422),
+        body={JSON: ReloadWanted},
+        guarded=True,
+    )
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Compare the files with the running configuration, and reload what can be."""
+        wanted = await decoded(request, ReloadWanted)
+        try:
+            changes = await self.reload(dry_run=wanted.dry_run)
+        except ConfigurationError as error:
+            raise Refused(422, str(error), remedy="auditord config check; the daemon goes on as it was") from error
+        names = [".".join(each) for each in changes.instances]
+        differences = [OptionDifference(each.option, each.running, each.written) for each in changes.differences]
+        return json_answer(Reloaded(changes.applied, differences, names, list(changes.restart)))
