@@ -1,4 +1,4 @@
-"""Faults that no section can see alone: open access, names that stand twice, jobs that would be counted twice."""
+"""Faults across sections: open access, duplicate names, jobs that would be counted twice."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from auditord_hookspecs import InstanceConfig
 
 
 def inconsistencies(configuration: Configuration, kinds: InstalledKinds, document: Document) -> list[str]:
-    """One line per fault."""
+    """Return a line per fault."""
     return [
         *exposures(configuration, document),
         *_shared_names(configuration, document),
@@ -25,7 +25,7 @@ def inconsistencies(configuration: Configuration, kinds: InstalledKinds, documen
 
 
 def _shared_names(configuration: Configuration, document: Document) -> Iterator[str]:
-    """Collectors and plugins are tasks: state, metrics and log lines are kept by the task's name."""
+    """Yield faults for equal names of a collector and a plugin: state, metrics and log use the name."""
     for name in configuration.plugins:
         if name in configuration.collectors:
             where = document.origin(("collectors", name))
@@ -68,7 +68,7 @@ def _same_source(instance: InstanceConfig) -> str | None:
 
 
 def _first_source(name: str, collectors: Mapping[str, InstanceConfig]) -> str:
-    """The collector at the end of a chain of ``same_source_as``; in a circle, the first by name."""
+    """Return the collector at the end of a chain of ``same_source_as``; in a circle, the first by name."""
     chain = [name]
     while (other := _same_source(collectors[chain[-1]])) is not None and other in collectors:
         if other in chain:
@@ -117,7 +117,7 @@ of these two lines mends it or allows it:
 
 
 def exposures(configuration: Configuration, document: Document) -> Iterator[str]:
-    """One fault for the first address that lacks TLS, unless the configuration allows it in so many words."""
+    """Yield a fault for the first exposed address, unless the configuration allows insecure access."""
     api = configuration.api
     if api.enabled and not api.allow_insecure:
         asks_who = any(each.enabled for each in configuration.authenticators.values())

@@ -1,4 +1,4 @@
-"""Configuration before it is validated: plain values, and where each of them was written."""
+"""Configuration before validation: plain values, and the place of each."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 def is_section(value: Any) -> TypeGuard[dict[str, Any]]:  # Any: what YAML holds
-    """Tell a mapping; keys are text in every source."""
+    """Return whether a value is a mapping; its keys are text in every source."""
     return isinstance(value, dict)
 
 
 def is_list(value: Any) -> TypeGuard[list[Any]]:  # Any: what YAML holds
-    """Tell a list."""
+    """Return whether a value is a list."""
     return isinstance(value, list)
 
 
@@ -37,31 +37,31 @@ class Origin:
 DEFAULT = Origin("default")
 
 ENVIRONMENT_PREFIX: Final = "AUDITORD_"
-"""Variables that begin with it are options."""
+"""The prefix of variables that are options."""
 
 FOREIGN_PREFIXES: Final = ("AUDITOR_",)
 """Variables of other systems that may be options begin so. Short commands load no hook module unless one of these is
 set, so the prefix of an importer with ``import_environment`` has to be here."""
 
 FILES_VARIABLE: Final = "AUDITORD_CONFIG"
-"""But this one: the files of the configuration, for commands without ``--config``."""
+"""The variable with the configuration files, for commands without ``--config``; it is not an option."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The values of one source, or of several merged ones, and the place of each by its path."""
+    """The values of one source or several merged ones, with the place of each value by its path."""
 
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     origins: Mapping[Path, Origin] = field(default_factory=dict[Path, Origin])
 
     def origin(self, path: Path) -> Origin:
-        """The place of a value; of one that was not written, that of its nearest enclosing section."""
+        """Return the place of a value, or that of the nearest enclosing section if it was not written."""
         while path and path not in self.origins:
             path = path[:-1]
         return self.origins.get(path, DEFAULT)
 
     def merged_with(self, other: "Document") -> "Document":
-        """Both, the other one winning: mappings are joined at every depth, everything else is replaced whole."""
+        """Return both merged; the other takes precedence. Mappings are merged at every depth, other values replaced."""
         replaced = list(_replaced((), self.values, other.values))
         kept = {
             path: origin

@@ -13,7 +13,7 @@ from pydantic_settings.exceptions import SettingsError
 from auditord.config.documents import ENVIRONMENT_PREFIX as PREFIX
 from auditord.config.documents import FILES_VARIABLE, Document, Origin, is_section
 from auditord.config.faults import suggestion
-from auditord.config.instances import InstanceModels
+from auditord.config.kinds import InstanceModels
 from auditord.config.model import INSTANCE_SECTIONS, Configuration
 from auditord.errors import ConfigurationError
 
@@ -21,12 +21,12 @@ _LEVELS = "__"
 
 
 def read_environment(environ: Mapping[str, str], below: Document, models: InstanceModels) -> Document:
-    """All variables that begin with ``AUDITORD_``, but that which names the files, merged.
+    """Return all variables that begin with ``AUDITORD_``, except the one that names the files, merged.
 
     Args:
         environ: the environment.
-        below: what the files say, for the kinds of the instances.
-        models: the model of each kind, which distinguishes a list from a text.
+        below: the values of the files, for the kinds of the instances.
+        models: the model of each kind, which tells lists from text.
 
     Raises:
         ConfigurationError: a name belongs to no section, or a list is not JSON; one line per variable.
@@ -69,7 +69,7 @@ def _path(name: str) -> tuple[str, ...]:
 
 
 def _instances(values: Mapping[str, Any], variables: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Section, name and kind of every instance whose kind the files or the environment say."""
+    """Yield section, name and kind of every instance whose kind is in the files or the environment."""
     for section in INSTANCE_SECTIONS:
         written = values.get(section)
         for name, options in written.items() if is_section(written) else ():
@@ -82,7 +82,7 @@ def _instances(values: Mapping[str, Any], variables: Mapping[str, str]) -> Itera
 
 
 def _settings(instances: Iterator[tuple[str, str, str]], models: InstanceModels) -> type[BaseSettings]:
-    """A model of this very configuration, one field per instance, so that each option is read by its own type."""
+    """Return a settings model with a field per instance, so that each option is parsed by its type."""
     sections: dict[str, dict[str, Any]] = {section: {} for section in INSTANCE_SECTIONS}
     for section, name, kind in instances:
         if model := models.get(section, {}).get(kind):

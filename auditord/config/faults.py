@@ -1,27 +1,121 @@
-"""Faults of a configuration in the words of its author: the place, the option, what is allowed."""
+"""Faults of a configuration in the words of its author: place, option, allowed values; and its JSON schema."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, cast
 
 from pydantic import ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails
 
 from auditord.config.documents import DEFAULT, Document, Path, is_list, is_section
-from auditord.config.instances import InstanceModels, configuration_model
-from auditord.config.model import INSTANCE_NAME, INSTANCE_SECTIONS
-from auditord.config.schema import json_schema, options_at, places_of
+from auditord.config.kinds import InstanceModels, configuration_model
+from auditord.config.model import INSTANCE_NAME, INSTANCE_SECTIONS, Configuration
+from auditord_hookspecs.config import format_duration
+
+Schema = Mapping[str, Any]
+
+
+class _Lenient(GenerateJsonSchema):
+    """Writes durations as people do. Options of types that JSON cannot describe may have any value."""
+
+    def emit_warning(self, kind: Any, detail: str) -> None:
+        """Ignore warnings: a reader of the schema cannot change the kind."""
+
+    def encode_default(self, dft: Any) -> Any:
+        """Return a default as people write it."""
+        return format_duration(dft) if isinstance(dft, timedelta) else super().encode_default(dft)
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:  # noqa: ARG002
+        return {}
+
+
+def json_schema(model: type[Configuration]) -> dict[str, Any]:
+    """Return the schema of a configuration with the installed kinds."""
+    schema = model.model_json_schema(schema_generator=_Lenient)
+    schema["required"] = []  # the host has a default for each option that the model requires
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "auditord", **schema}
+
+
+def options_at(schema: Schema, values: Any, path: Path) -> list[str]:
+    """Return the options that a section may have.
+
+    Args:
+        schema: the result of :func:`json_schema`.
+        values: the written values; the kind of an instance decides its options.
+        path: the section.
+    """
+    sections: list[Schema] = [schema]
+    for key in path:
+        sections = [inner for each in sections for inner in _inner(schema, each, values, key)]
+        values = _step(values, key)
+    found = [each for section in sections for each in _variants(schema, section, values)]
+    return sorted({name for section in found for name in section.get("properties", {})})
+
+
+def places_of(schema: Schema, name: str) -> list[str]:
+    """Return the places of options with a name, such as ``api.listen[].tls``, without those of instances."""
+    return sorted(dict.fromkeys(_places(schema, schema, name, "")))
+
+
+def _places(root: Schema, section: Schema, name: str, path: str) -> Iterator[str]:
+    for variant in _variants(root, section, None):
+        for option, inner in variant.get("properties", {}).items():
+            if option == name:
+                yield f"{path}{option}"
+            yield from _places(root, inner, name, f"{path}{option}.")
+        if is_section(each := variant.get("items")):
+            yield from _places(root, each, name, f"{path.removesuffix('.')}[].")
+
+
+def _step(values: Any, key: str | int) -> Any:
+    try:
+        return values[key]
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+def _inner(root: Schema, section: Schema, values: Any, key: str | int) -> Iterator[Schema]:
+    for variant in _variants(root, section, values):
+        if isinstance(key, int):
+            each = variant.get("items")
+        else:
+            each = variant.get("properties", {}).get(key) or _named(variant)
+        if is_section(each):
+            yield each
+
+
+def _named(variant: Schema) -> Any:
+    patterns = variant.get("patternProperties", {})
+    return next(iter(patterns.values()), variant.get("additionalProperties"))
+
+
+def _variants(root: Schema, section: Schema, values: Any) -> Iterator[Schema]:
+    """Yield the section itself, or each alternative of a union that matches the written values."""
+    if reference := section.get("$ref"):
+        yield from _variants(root, root["$defs"][reference.rpartition("/")[2]], values)
+    elif mapping := section.get("discriminator", {}).get("mapping"):
+        chosen = mapping.get(_step(values, section["discriminator"]["propertyName"]))
+        if chosen:
+            yield from _variants(root, {"$ref": chosen}, values)
+    elif alternatives := section.get("anyOf") or section.get("oneOf") or section.get("allOf"):
+        for alternative in alternatives:
+            yield from _variants(root, alternative, values)
+    else:
+        yield section
+
 
 _QUOTED = frozenset(
     {"bool_parsing", "enum", "float_parsing", "greater_than", "greater_than_equal", "int_from_float", "int_parsing"}
     | {"less_than", "less_than_equal", "literal_error", "time_delta_parsing", "union_tag_invalid"}
 )
-"""Faults whose value is quoted; the others might quote a secret."""
+"""Faults that quote the value; others might quote a secret."""
 
 _FEW = 2
-"""Of an option in more places than that, none is likelier than another."""
+"""The most places of an option that are suggested."""
 
 _SHAPES = {
     "dict_type": "it should be a section",
@@ -30,54 +124,54 @@ _SHAPES = {
     "model_type": "it should be a section",
     "tuple_type": "it should be a list",
 }
-"""Faults of the shape of a value, in the words of YAML."""
+"""Texts for values of a wrong shape, in the words of YAML."""
 
 
 def suggestion(name: str, allowed: Collection[str]) -> str:
-    """The end of a sentence that refuses a name: the likely one, and all that are allowed."""
+    """Return the end of a sentence that refuses a name: the likely name and all allowed ones."""
     likely = get_close_matches(name, allowed, n=1)
     meant = f"; did you mean '{likely[0]}'?" if likely else ""
     return f"{meant} (allowed: {', '.join(sorted(allowed))})" if allowed else meant
 
 
 def dotted(path: Path) -> str:
-    """A path as people write it: ``collectors.slurm.sites[0].name``."""
+    """Return a path as people write it: ``collectors.slurm.sites[0].name``."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).removeprefix(".")
 
 
 def fault(document: Document, path: Path, text: str) -> str:
-    """One line that says where something is wrong, and what."""
+    """Return a line that says where something is wrong, and what."""
     origin = document.origin(path)
     return ": ".join(part for part in ("" if origin == DEFAULT else str(origin), dotted(path), text) if part)
 
 
 def describe(error: ValidationError, document: Document, models: InstanceModels) -> list[str]:
-    """One line per fault that validation found, in the order of the model."""
+    """Return a line per fault that validation found, in the order of the model."""
     writer = _Writer(document, models, json_schema(configuration_model(models)))
     found = [(writer.path(details), details) for details in error.errors(include_url=False)]
     faults = (writer.line(path, details) for path, details in found if not writer.is_consequence(path, details, found))
-    return list(dict.fromkeys(faults))  # the alternatives of a union may complain alike
+    return list(dict.fromkeys(faults))  # alternatives of a union may have equal faults
 
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Writer of faults: knows what was written and what would have been allowed."""
+    """Describes faults with the written values and the allowed ones."""
 
     document: Document
     models: InstanceModels
     schema: Mapping[str, Any]
 
     def is_consequence(self, path: Path, details: ErrorDetails, found: Sequence[tuple[Path, ErrorDetails]]) -> bool:
-        """Tell a fault that is gone as soon as another one is mended."""
+        """Return whether a fault disappears once another one is fixed."""
         match details["type"]:
-            case "missing":  # it is there, misspelt
+            case "missing":  # it is misspelt
                 beside = [each[-1] for each, other in found if other["type"] == "extra_forbidden" and each and
                           each[:-1] == path[:-1]]  # fmt: skip
                 options = options_at(self.schema, self.document.values, path[:-1])
                 return any(path[-1] in get_close_matches(str(name), options, n=1) for name in beside)
             case "too_short":  # its members could not be read
                 return any(len(each) > len(path) and each[: len(path)] == path for each, _ in found)
-            case kind if kind in _SHAPES:  # of an alternative that was not meant
+            case kind if kind in _SHAPES:  # of an alternative that does not apply
                 return any(each == path and other["type"] not in _SHAPES for each, other in found)
             case _:
                 return False
@@ -89,7 +183,7 @@ class _Writer:
         return fault(self.document, path, self._kind(path) if is_kind else self._text(details, path))
 
     def path(self, details: ErrorDetails) -> Path:
-        """The error's location without what the model added to it: names of union members and of validators."""
+        """Return the error's location without names of union members and validators, which the model adds."""
         path, values = list[str | int](), self.document.values
         if not details["loc"]:
             return ()
@@ -103,7 +197,7 @@ class _Writer:
         return tuple(path)
 
     def _is_tag(self, location: Path, depth: int) -> bool:
-        """Tell a kind in the location: where there is a choice, it comes after the instance's name."""
+        """Return whether a part of the location is a kind: it follows the instance's name if there are several."""
         return depth == 2 and len(self.models.get(str(location[0]), {})) > 1  # noqa: PLR2004 section, name, kind
 
     def _kind(self, path: Path) -> str:

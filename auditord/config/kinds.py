@@ -1,16 +1,21 @@
-"""The kinds that the installed hook modules declare, and their part in a configuration."""
+"""The kinds that the installed hook modules declare, and the models of their instances in the configuration."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import partial
+from types import GenericAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union
 
 import msgspec
+from pydantic import Field, create_model, model_validator
 
-from auditord.config.model import Configuration, kind_of
+from auditord.config.documents import is_section
+from auditord.config.model import Configuration, InstanceName, SenderSource, kind_of
 from auditord_hookspecs import (
     AuthenticatorKind,
     CollectorKind,
     ImporterKind,
+    InstanceConfig,
     InvalidRecord,
     PluginKind,
     Record,
@@ -24,7 +29,7 @@ V = TypeVar("V")
 
 
 class MadeOnUse(Mapping[str, V]):
-    """Values by name, each of which is made when it is first asked for."""
+    """A mapping whose values are made at their first use."""
 
     def __init__(self, makers: Mapping[str, Callable[[], V]]) -> None:
         self._makers = makers
@@ -58,7 +63,7 @@ class InstalledKinds:
     """These have no instances: their options are those of a command."""
 
     def sections(self) -> Mapping[str, Mapping[str, AnyKind]]:
-        """The kinds of each section of the configuration that holds instances."""
+        """Return the kinds of each section of the configuration that has instances."""
         return {
             "collectors": self.collectors,
             "plugins": self.plugins,
@@ -69,7 +74,7 @@ class InstalledKinds:
 
 
 def remarks(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
-    """One line for each remark, with its place in the configuration."""
+    """Return remarks, one line each, with their place in the configuration."""
     return [
         *_unshown_users(configuration),
         *(
@@ -89,7 +94,7 @@ def _unshown_users(configuration: Configuration) -> list[str]:
 
 
 def audited(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
-    """The enabled collectors whose kinds have an inventory of their source."""
+    """Return the enabled collectors whose kinds have an inventory of their source."""
     return [
         name
         for name, config in configuration.collectors.items()
@@ -98,7 +103,7 @@ def audited(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
 
 
 def configured_transform(configuration: Configuration, kinds: InstalledKinds) -> Transform | None:
-    """All transforms in the order of the configuration, as one; None if there are none."""
+    """Return all transforms, chained in the order of the configuration; None if there are none."""
     sections = [each for each in configuration.transforms.values() if each.enabled]
     transforms = [kinds.transforms[kind_of(section)].make(section) for section in sections]
     return _chain(transforms) if transforms else None
@@ -125,5 +130,75 @@ def _chain(transforms: Iterable[Transform]) -> Transform:
 
 
 def _with_own_meta(record: Record) -> Record:
-    # Records of one body share theirs (auditord_hookspecs.wire): a transform may write into what it gets.
+    # Records of one body share their meta (auditord_hookspecs.wire), and a transform may change it in place.
     return record if record.meta is None else msgspec.structs.replace(record, meta=dict(record.meta))
+
+
+Model: TypeAlias = type[InstanceConfig]
+InstanceModels: TypeAlias = Mapping[str, Mapping[str, Model]]
+"""By section and kind: the kind's model with the options that the host adds."""
+
+
+def instance_models(kinds: InstalledKinds) -> InstanceModels:
+    """Return the instance model of each kind; each is made at its first use."""
+    return {
+        section: MadeOnUse({name: partial(_instance_model, section, installed, name) for name in installed})
+        for section, installed in kinds.sections().items()
+    }
+
+
+def models_in_use(models: InstanceModels, values: Mapping[str, Any]) -> InstanceModels:  # Any: what YAML holds
+    """Return the models of the kinds in use. They suffice to validate a configuration without a fault."""
+    return {section: dict(_in_use(installed, values.get(section))) for section, installed in models.items()}
+
+
+def _in_use(installed: Mapping[str, Model], written: Any) -> Iterator[tuple[str, Model]]:
+    for options in written.values() if is_section(written) else ():
+        kind = options.get("kind") if is_section(options) else None
+        if isinstance(kind, str) and kind in installed:
+            yield kind, installed[kind]
+
+
+def configuration_model(models: InstanceModels) -> type[Configuration]:
+    """Return the configuration model with a union of the installed kinds, distinguished by ``kind``, per section."""
+    sections: dict[str, Any] = {  # Any: pydantic's way to describe fields
+        section: (GenericAlias(dict, (InstanceName, _union(section, installed))), Configuration.model_fields[section])
+        for section, installed in models.items()
+    }
+    return create_model("Configuration", __base__=Configuration, __doc__=Configuration.__doc__, **sections)
+
+
+def _instance_model(section: str, installed: Mapping[str, AnyKind], name: str) -> Model:
+    kind = installed[name]
+    added: dict[str, Any] = {"kind": (Literal[name], Field(description="What this is an instance of."))}
+    if isinstance(kind, CollectorKind) and kind.prefix is not None and "same_source_as" not in kind.config.model_fields:
+        added["same_source_as"] = (str | None, Field(default=None, description=_SAME_SOURCE))
+    if isinstance(kind, SenderKind):
+        added["from"] = (SenderSource, Field(default="collectors", description=_FROM))
+    title = f"{name.title().replace('_', '')}{section.title().removesuffix('s')}"
+    return create_model(title, __base__=kind.config, __doc__=kind.config.__doc__, **added)
+
+
+_SAME_SOURCE = "The collector that reads the same jobs with the same record prefix; without it two of them are refused."
+
+
+_FROM = (
+    "Which records it sends: those of this daemon's collectors, those that clients wrote over the API (which keeps "
+    "them in the record store itself), or all."
+)
+
+
+def _union(section: str, models: Mapping[str, Model]) -> Any:  # Any: a type made at run time
+    if not models:
+        return create_model(f"No{section.title()}", __base__=_NothingInstalled)
+    union: Any = Union[tuple(models.values())]  # noqa: UP007 the members are only known now
+    return union if len(models) == 1 else Annotated[union, Field(discriminator="kind")]
+
+
+class _NothingInstalled(InstanceConfig):
+    """No kind is installed, so no instance is valid."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, _: Any) -> Any:  # Any: not validated
+        raise ValueError("no hook module brings a kind for this section (auditord hooks lists the modules)")

@@ -30,7 +30,7 @@ class ListenTls(Section):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that it reads."""
+        """The configured files."""
         return tuple(file for file in (self.certificate, self.key, self.client_ca) if file is not None)
 
 
@@ -51,7 +51,7 @@ class TcpListen:
 
     @property
     def is_loopback(self) -> bool:
-        """True if only this host can connect; a name may stand for any address, but for localhost."""
+        """True if only this host can connect. Names other than localhost may stand for any address."""
         try:
             address = ip_address(self.host)
         except ValueError:
@@ -93,7 +93,7 @@ class ListenSection(Section):
         return self
 
     def resolved(self) -> TcpListen | UnixListen:
-        """The address itself."""
+        """Return the address."""
         match parse_listen(self.address):
             case UnixListen(path):
                 return UnixListen(path) if self.mode is None else UnixListen(path, int(self.mode, 8))
@@ -102,10 +102,10 @@ class ListenSection(Section):
 
 
 def parse_listen(value: str) -> TcpListen | UnixListen:
-    """Read ``127.0.0.1:8000``, ``[::1]:8000`` or ``unix:/run/auditord/api.sock``.
+    """Parse ``127.0.0.1:8000``, ``[::1]:8000`` or ``unix:/run/auditord/api.sock``.
 
     Raises:
-        ValueError: the text is none of these.
+        ValueError: the text has another form.
     """
     if value.startswith("unix:"):
         return _unix(value.removeprefix("unix:"))
@@ -132,7 +132,7 @@ def _host(host: str, value: str) -> str:
 
 
 def written(address: TcpListen | UnixListen) -> str | dict[str, Any]:  # Any: plain values
-    """An address as the configuration says it: a text unless it has options."""
+    """Return an address as written in the configuration: text unless it has options."""
     match address:
         case TcpListen(tls=None) | UnixListen(mode=0o660):
             return str(address)
@@ -143,7 +143,7 @@ def written(address: TcpListen | UnixListen) -> str | dict[str, Any]:  # Any: pl
 
 
 def stands_for_itself(name: str) -> bool:
-    """Tell if nobody can make a host's name stand for another address: it is one, has no dot, or is localhost's."""
+    """Return whether a host name cannot be rebound by others: an address, a name without a dot, or localhost."""
     if "." not in name or name.endswith(".localhost"):
         return True
     try:
@@ -154,7 +154,7 @@ def stands_for_itself(name: str) -> bool:
 
 
 class _Readable:
-    """Lets pydantic read an address: a text, or a section with the address and its options."""
+    """Lets pydantic parse an address: text, or a section with the address and its options."""
 
     def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_wrap_validator_function(
@@ -169,7 +169,7 @@ class _Readable:
 
 
 def listed(value: Any) -> Any:  # Any: what stood in the file
-    """One address as a list of it; a port alone as the default addresses with that port."""
+    """Return a single address as a list, and a port as the default addresses with that port."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return value
     if str(value).isdigit() and int(value) <= _MAX_PORT:

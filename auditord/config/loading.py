@@ -1,4 +1,4 @@
-"""Read the configuration: files, what lies in ``conf.d`` beside them, and the environment over all of it."""
+"""Reading the configuration: files, ``conf.d`` beside them, and the environment over both."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,7 @@ from auditord.config.yaml_files import parse, read_file
 from auditord.errors import ConfigurationError, refusal
 
 if TYPE_CHECKING:  # a command that has no use for instances imports neither their kinds nor what joins them
-    from auditord.config.instances import InstanceModels
-    from auditord.config.kinds import InstalledKinds
+    from auditord.config.kinds import InstalledKinds, InstanceModels
     from auditord_hookspecs import ImporterKind
 
 DEFAULT_FILE = Path("/etc/auditord/auditord.yml")
@@ -28,7 +27,7 @@ _SUFFIXES = frozenset({".yml", ".yaml"})
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The configuration, and where each of its values was written."""
+    """The configuration, and the place of each of its values."""
 
     configuration: Configuration
     document: Document
@@ -37,7 +36,7 @@ class Loaded:
 def load(
     paths: Sequence[Path] | None, kinds: "InstalledKinds", environ: Mapping[str, str], resolve_secret: ResolveSecret
 ) -> Configuration:
-    """The configuration; see :func:`load_with_sources`."""
+    """Return the configuration; see :func:`load_with_sources`."""
     return load_with_sources(paths, kinds, environ, resolve_secret).configuration
 
 
@@ -48,14 +47,14 @@ def load_with_sources(
 
     Args:
         paths: the files; None takes ``/etc/auditord/auditord.yml``, or nothing at all if there is none.
-        kinds: what may be configured.
-        environ: variables that begin with ``AUDITORD_`` win over the files; some of AUDITOR's are understood as well.
-        resolve_secret: gives the secret behind a reference, None if the text is no reference.
+        kinds: the installed kinds.
+        environ: variables that begin with ``AUDITORD_`` take precedence; some of AUDITOR's are understood as well.
+        resolve_secret: returns the secret of a reference, or None if the text is not a reference.
 
     Raises:
         ConfigurationError: with every fault: file and line, the option's path, what is wrong, what is allowed.
     """
-    from auditord.config.instances import instance_models  # noqa: PLC0415 with the kinds
+    from auditord.config.kinds import instance_models  # noqa: PLC0415 imports the kinds
 
     models = instance_models(kinds)
     return _validate(_read_all(paths, environ, kinds.importers, models), kinds, models, environ, resolve_secret)
@@ -64,10 +63,10 @@ def load_with_sources(
 def load_without_instances(
     paths: Sequence[Path] | None, environ: Mapping[str, str], resolve_secret: ResolveSecret
 ) -> Configuration | None:
-    """The configuration without collectors, plugins and other instances, whose kinds are not looked at.
+    """Return the configuration without collectors, plugins and other instances, so that no kind is imported.
 
     Returns:
-        None if :func:`load_with_sources` has to be asked: variables of the environment count, or something is wrong.
+        None if :func:`load_with_sources` is needed: because of environment variables, or because there is a fault.
     """
     others = {name: value for name, value in environ.items() if name != FILES_VARIABLE}
     if any(name.startswith((PREFIX, *FOREIGN_PREFIXES)) for name in others):
@@ -83,12 +82,12 @@ def load_without_instances(
 
 
 def load_text(text: str, name: str, kinds: "InstalledKinds", environ: Mapping[str, str]) -> Configuration:
-    """The configuration that a text alone would be: nothing beside it is read, secrets are left unresolved.
+    """Return the configuration in a text. Nothing else is read, and secrets are not resolved.
 
     Raises:
         ConfigurationError: as :func:`load_with_sources`; ``name`` stands for the file.
     """
-    from auditord.config.instances import instance_models  # noqa: PLC0415 with the kinds
+    from auditord.config.kinds import instance_models  # noqa: PLC0415 imports the kinds
 
     try:
         document = parse(text, name)
@@ -104,8 +103,8 @@ def _validate(
     environ: Mapping[str, str],
     resolve_secret: ResolveSecret,
 ) -> Loaded:
-    from auditord.config.consistency import inconsistencies  # noqa: PLC0415 with the kinds
-    from auditord.config.instances import configuration_model, models_in_use  # noqa: PLC0415 the same
+    from auditord.config.consistency import inconsistencies  # noqa: PLC0415 imports the kinds
+    from auditord.config.kinds import configuration_model, models_in_use  # noqa: PLC0415 the same
 
     values = _with_socket(_with_state_dir(document.values, environ), environ)
     context = {"resolve_secret": referenced(resolve_secret)}
@@ -121,9 +120,9 @@ def _validate(
 def _with_all_kinds(
     document: Document, values: Mapping[str, Any], models: "InstanceModels", context: Mapping[str, Any]
 ) -> Configuration:
-    """Validate again, for faults that say all that would have been allowed."""
-    from auditord.config.faults import describe  # noqa: PLC0415 where there is a fault
-    from auditord.config.instances import configuration_model  # noqa: PLC0415 the same
+    """Validate again with all kinds, so that faults name every allowed value."""
+    from auditord.config.faults import describe  # noqa: PLC0415 only for faults
+    from auditord.config.kinds import configuration_model  # noqa: PLC0415 the same
 
     try:
         return configuration_model(models).model_validate(values, context=dict(context))
@@ -132,17 +131,17 @@ def _with_all_kinds(
 
 
 def disabled_hooks(paths: Sequence[Path] | None, environ: Mapping[str, str]) -> Sequence[str]:
-    """``hooks.disabled``, which must be known before the kinds are; nothing else is checked yet.
+    """Return ``hooks.disabled``, which is needed before the kinds are known. Nothing else is checked.
 
     Raises:
-        ConfigurationError: a file cannot be read, or this very section is wrong.
+        ConfigurationError: a file cannot be read, or this section is invalid.
     """
     ours = {name: value for name, value in environ.items() if name.split("__")[0] == "AUDITORD_HOOKS"}
     document = _read_all(paths, ours, {}, {})
     try:
         return _OnlyHooks.model_validate(document.values).hooks.disabled
     except ValidationError as error:
-        from auditord.config.faults import describe  # noqa: PLC0415 where there is a fault
+        from auditord.config.faults import describe  # noqa: PLC0415 only for faults
 
         raise refusal(describe(error, document, {})) from error
 
@@ -171,7 +170,7 @@ def _read_all(
 def _environment(environ: Mapping[str, str], below: Document, models: "InstanceModels") -> Document:
     if not any(name.startswith(PREFIX) for name in environ):
         return Document()
-    from auditord.config.environment import read_environment  # noqa: PLC0415 pydantic-settings, which few need
+    from auditord.config.environment import read_environment  # noqa: PLC0415 pydantic-settings, rarely needed
 
     return read_environment(environ, below, models)
 
@@ -186,7 +185,7 @@ def _with_state_dir(values: Mapping[str, Any], environ: Mapping[str, str]) -> Ma
 
 
 def _with_socket(values: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any]:
-    """Listen in systemd's ``RuntimeDirectory=``, too, unless a list was written."""
+    """Add a socket in systemd's ``RuntimeDirectory=`` to the default addresses."""
     api, folder = values.get("api", {}), environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     if not folder or not is_section(api) or "listen" in api:
         return values
@@ -194,10 +193,10 @@ def _with_socket(values: Mapping[str, Any], environ: Mapping[str, str]) -> Mappi
 
 
 def read_files(paths: Sequence[Path] | None) -> Document:
-    """The files and, beside each, ``conf.d/*.yml`` in the order of their names; the later one wins.
+    """Read the files and, for each, ``conf.d/*.yml`` beside it by name; later values take precedence.
 
     Raises:
-        ConfigurationError: one of them cannot be read; the error has every such fault.
+        ConfigurationError: files cannot be read; the error lists all of them.
     """
     document, faults = Document(), list[str]()
     for path in _files(paths):
@@ -215,13 +214,13 @@ def _files(paths: Sequence[Path] | None) -> list[Path]:
         if paths is None:
             return [*([DEFAULT_FILE] if DEFAULT_FILE.exists() else []), *_fragments(DEFAULT_FILE)]
         files = [each for path in paths for each in (path, *_fragments(path))]
-        return list(dict.fromkeys(reversed(files)))[::-1]  # what lies beside several of them is read once, after them
+        return list(dict.fromkeys(reversed(files)))[::-1]  # a shared conf.d is read once, after all of them
     except OSError as error:
         raise ConfigurationError(f"cannot read the configuration {error.filename}: {error.strerror}") from error
 
 
 def _fragments(path: Path) -> list[Path]:
-    """The files in ``conf.d`` beside a file; an editor's and a package manager's left-overs are not taken."""
+    """Return the files in ``conf.d`` beside a file, without left-overs of editors and package managers."""
     folder = path.parent / "conf.d"
     if not folder.is_dir():
         return []
@@ -229,7 +228,7 @@ def _fragments(path: Path) -> list[Path]:
 
 
 def _without_empty_sections(document: Document) -> Document:
-    """``collectors:`` with nothing but comments below it says nothing, and wipes out nothing."""
+    """Remove empty sections, such as ``collectors:`` with only comments, so that they override nothing."""
     values = {key: value for key, value in document.values.items() if value is not None}
     origins = {path: origin for path, origin in document.origins.items() if path and path[0] in values}
     return Document(values, origins)

@@ -1,6 +1,6 @@
 """The host's sections of the configuration, as frozen values; the docstrings are the reference that users read.
 
-Each kind brings the model of its own instances (:mod:`auditord.config.instances` joins them to this one).
+Each kind brings the model of its own instances (:mod:`auditord.config.kinds` joins them to this one).
 """
 
 import re
@@ -13,16 +13,13 @@ from urllib.parse import unquote
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from auditord.config.access import AccessSection
 from auditord.config.archive import ArchiveSection
 from auditord.config.documents import is_section
 from auditord.config.lake import LakeSection
 from auditord.config.listen import DEFAULT_LISTEN, Listen, listed
-from auditord.config.pledges import PledgeSection
+from auditord.config.sections import AccessSection, AuditSection, MetricsSection, PledgeSection, UiSection
 from auditord.config.sizes import Size
 from auditord.config.store_url import is_postgresql, sqlite_path, sqlite_url
-from auditord.config.ui import UiSection
-from auditord.config.watching import AuditSection, MetricsSection
 from auditord.duplicates import Duplicates
 from auditord_hookspecs import Duration, InstanceConfig, Secret, Section
 from auditord_hookspecs.config import AbsolutePath

@@ -17,14 +17,14 @@ _INDENT = "  "
 
 @dataclass(frozen=True, slots=True)
 class Remarks:
-    """Comments by the path of the value that they belong to."""
+    """Comments by the path of their value."""
 
     above: Mapping[Path, str] = field(default_factory=dict[Path, str])
     beside: Mapping[Path, str] = field(default_factory=dict[Path, str])
 
 
 def to_yaml(values: Mapping[str, Any], remarks: Remarks | None = None) -> str:
-    """The values as a YAML document; text that another reader might take for something else is in quotes."""
+    """Return the values as a YAML document. Ambiguous text is quoted."""
     return "".join(f"{line}\n" for line in _section((), values, remarks or Remarks()))
 
 

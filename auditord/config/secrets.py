@@ -1,4 +1,4 @@
-"""Secrets that references name: read when the configuration is loaded, and again for each new login."""
+"""Secrets that the configuration refers to: read when it is loaded, and again for each new login."""
 
 import logging
 from collections.abc import Callable
@@ -14,10 +14,10 @@ _log: Final = logging.getLogger(__name__)
 
 
 class ReferencedSecret(SecretStr):
-    """A secret that is kept elsewhere, where it may be rotated.
+    """A secret that is stored elsewhere, where it may be rotated.
 
     Args:
-        read: reads it again; raises ValueError if it cannot.
+        read: reads it again; raises ValueError on failure.
     """
 
     def __init__(self, value: str, read: Callable[[], str]) -> None:
@@ -25,7 +25,7 @@ class ReferencedSecret(SecretStr):
         self._read = read
 
     def latest(self) -> str:
-        """The secret as it is now or, if it cannot be read, as it was."""
+        """Return the present secret, or the former one if it cannot be read."""
         try:
             self._secret_value = self._read()
         except ValueError as error:
@@ -34,10 +34,10 @@ class ReferencedSecret(SecretStr):
 
 
 class UnreadSecret(SecretStr):
-    """A secret that could not be read, in a command that may have no use for it.
+    """A secret that could not be read, in a command that may not need it.
 
     Args:
-        reason: of the failure; never the secret.
+        reason: the reason of the failure, without the secret.
     """
 
     def __init__(self, reason: str) -> None:
@@ -45,12 +45,12 @@ class UnreadSecret(SecretStr):
         self._reason = reason
 
     def get_secret_value(self) -> str:
-        """Raise ConfigurationError: there is a use for it after all."""
+        """Raise ConfigurationError, because the secret is needed."""
         raise ConfigurationError(f"a secret is needed for this: {self._reason}")
 
 
 def referenced(resolve: ResolveSecret) -> ResolveSecret:
-    """The secrets of a configuration, each of which can be read again."""
+    """Wrap a resolver so that its secrets can be read again."""
 
     def resolve_again(reference: str) -> SecretStr | None:
         found = resolve(reference)
@@ -67,11 +67,11 @@ def referenced(resolve: ResolveSecret) -> ResolveSecret:
 
 
 def read_when_used(resolve: ResolveSecret, unread: Callable[[str], bool]) -> ResolveSecret:
-    """The secrets of a configuration; one that cannot be read is a fault only when it is used.
+    """Wrap a resolver so that an unreadable secret is a fault only when it is used.
 
     Args:
         resolve: reads a secret.
-        unread: called with the reason why one could not be read; returns whether to go on without it.
+        unread: called with the reason why a secret could not be read; returns whether to continue without it.
     """
 
     def resolve_or_wait(reference: str) -> SecretStr | None:
@@ -86,5 +86,5 @@ def read_when_used(resolve: ResolveSecret, unread: Callable[[str], bool]) -> Res
 
 
 def latest(secret: SecretStr) -> str:
-    """The value of any secret, read again where a reference names it."""
+    """Return the value of a secret; a referenced one is read again."""
     return secret.latest() if isinstance(secret, ReferencedSecret) else secret.get_secret_value()

@@ -1,14 +1,15 @@
-"""The configuration as it may be shown: every value with its source, no secret."""
+"""The configuration without secrets: shown with the source of each value, and compared with a running one."""
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
 
 from auditord.config.documents import DEFAULT, Document, Path, is_list, is_section
 from auditord.config.faults import dotted
-from auditord.config.model import Configuration
+from auditord.config.model import Configuration, kind_of, source_of
 from auditord.config.printing import Remarks, to_yaml
+from auditord_hookspecs import InstanceConfig
 
 _PASSWORD_IN_URL = re.compile(r"(?<=://)([^\s:/@]*):[^\s/@]+@")
 _SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?i:passw|passphrase|secret|token|api_?key)[^=&\s]*=)[^&#\s]+")
@@ -20,30 +21,30 @@ class Shown:
     """A configuration without secrets.
 
     Args:
-        values: what the daemon would use, as plain values.
-        sources: where each value was written, by its path; ``default`` if nobody wrote it.
+        values: the values that the daemon would use, as plain values.
+        sources: the place of each value by its path; ``default`` for defaults.
     """
 
     values: Mapping[str, Any]
     sources: Mapping[Path, str]
 
     def as_yaml(self) -> str:
-        """YAML with each value's source beside it."""
+        """Return YAML with the source of each value as a comment."""
         return to_yaml(self.values, Remarks(beside=self.sources))
 
     def as_json(self) -> Mapping[str, Any]:
-        """The values, and the sources by dotted path."""
+        """Return the values, and their sources by dotted path."""
         return {"configuration": self.values, "sources": {dotted(path): name for path, name in self.sources.items()}}
 
 
 def show(configuration: Configuration, document: Document) -> Shown:
-    """A configuration without secrets; ``document`` has the places of its values."""
+    """Return a configuration without secrets; ``document`` has the places of its values."""
     values = plain_values(configuration)
     return Shown(values, {path: str(_source(document, path)) for path in _leaves((), values)})
 
 
 def plain_values(configuration: Configuration) -> Mapping[str, Any]:
-    """The values as JSON has them, secrets masked."""
+    """Return the values as JSON values, with secrets masked."""
     values: dict[str, Any] = without_secrets(configuration.model_dump(mode="json", by_alias=True, fallback=str))
     return values
 
@@ -57,7 +58,7 @@ def _leaves(path: Path, values: Any) -> Iterator[Path]:
 
 
 def _source(document: Document, path: Path) -> Any:
-    """The place of a value; the section around it counts only if it was written as a whole."""
+    """Return the place of a value. An enclosing section's place counts only if it was written as a whole."""
     values: Any = document.values
     for key in path:
         if not is_section(values):
@@ -69,7 +70,7 @@ def _source(document: Document, path: Path) -> Any:
 
 
 def without_secrets(value: Any) -> Any:
-    """The value with the passwords in URLs masked; secrets are masked already, by their type."""
+    """Return the value with passwords in URLs masked. Secrets are already masked by their type."""
     if is_section(value):
         return {key: without_secrets(each) for key, each in value.items()}
     if is_list(value):
@@ -77,3 +78,107 @@ def without_secrets(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return _SECRET_PARAMETER.sub(r"\1**********", _PASSWORD_IN_URL.sub(r"\1:**********@", value))
+
+
+_EXCHANGEABLE: Final = frozenset({"collectors", "plugins"})
+"""The sections whose instances can be added, removed and changed at run time."""
+
+_ABSENT: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An option whose value in the files differs.
+
+    Args:
+        option: its dotted path.
+        running: the value in use; None if there is none, masked if secret.
+        written: the value in the files; likewise.
+    """
+
+    option: str
+    running: Any = None  # Any: JSON
+    written: Any = None  # Any: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The differences between the configuration of a daemon and its files.
+
+    Args:
+        differences: option by option.
+        instances: section and name of each instance that can be exchanged while the daemon runs.
+        restart: sections and senders that need a restart.
+        applied: whether the daemon uses the files' values now.
+    """
+
+    differences: Sequence[Difference] = ()
+    instances: Sequence[tuple[str, str]] = ()
+    restart: Sequence[str] = field(default_factory=list[str])
+    applied: bool = False
+
+
+def compare(running: Configuration, written: Configuration) -> Changes:
+    """Compare two configurations. Secrets are compared, but never shown."""
+    instances: list[tuple[str, str]] = []
+    restart: list[str] = []
+    for section in type(written).model_fields:
+        before, after = getattr(running, section), getattr(written, section)
+        if section in _EXCHANGEABLE | {"senders"}:
+            for name in _changed_instances(before, after):
+                fits = section in _EXCHANGEABLE or _may_be_exchanged(before.get(name), after.get(name))
+                instances += [(section, name)] if fits else []
+                restart += [] if fits else [f"{section}.{name}"]
+        elif _values(before) != _values(after):
+            restart.append(section)
+    paths = [(section, name) for section, name in instances] + [tuple(each.split(".")) for each in restart]
+    return Changes(list(_differences(paths, plain_values(running), plain_values(written))), instances, restart)
+
+
+def _changed_instances(before: Mapping[str, InstanceConfig], after: Mapping[str, InstanceConfig]) -> Iterator[str]:
+    for name in dict.fromkeys((*before, *after)):
+        if name not in before or name not in after or _values(before[name]) != _values(after[name]):
+            yield name
+
+
+def _may_be_exchanged(before: InstanceConfig | None, after: InstanceConfig | None) -> bool:
+    """Return whether a sender would keep taking the same entries, so that its queue is unaffected."""
+    return (
+        before is not None
+        and after is not None
+        and (kind_of(before), source_of(before), before.enabled) == (kind_of(after), source_of(after), after.enabled)
+    )
+
+
+def _values(section: Any) -> Any:  # Any: a section of the configuration
+    """Return the values of a section with secrets. Models are not comparable: each reading makes new classes."""
+    if isinstance(section, Mapping):
+        members = cast("Mapping[str, Any]", section)
+        return {name: _values(each) for name, each in members.items()}
+    if isinstance(section, tuple | list):
+        return [_values(each) for each in cast("Sequence[Any]", section)]
+    return section.model_dump() if hasattr(section, "model_dump") else section
+
+
+def _differences(paths: Sequence[Path], running: Any, written: Any) -> Iterator[Difference]:  # Any: plain values
+    for path in paths:
+        found = list(_differing_leaves(path, _at(running, path), _at(written, path)))
+        yield from found or [Difference(dotted(path), "a secret", "another secret")]
+
+
+def _at(values: Any, path: Path) -> Any:  # Any: plain values
+    for key in path:
+        values = values.get(str(key), _ABSENT) if is_section(values) else _ABSENT
+    return values
+
+
+def _differing_leaves(path: Path, running: Any, written: Any) -> Iterator[Difference]:  # Any: plain values
+    if is_section(running) and is_section(written):
+        for key in dict.fromkeys((*running, *written)):
+            yield from _differing_leaves((*path, key), running.get(key, _ABSENT), written.get(key, _ABSENT))
+    elif running != written:
+        yield Difference(dotted(path), _shown(running), _shown(written))
+
+
+def _shown(value: Any) -> Any:  # Any: plain values
+    return None if value is _ABSENT else value

@@ -5,17 +5,17 @@ from urllib.parse import quote, unquote, urlsplit
 
 
 def is_postgresql(url: str) -> bool:
-    """Tell a URL for libpq."""
+    """Return whether a URL is for libpq."""
     return url.startswith(("postgresql://", "postgres://"))
 
 
 def sqlite_path(url: str) -> Path:
-    """The file of ``sqlite:///var/lib/auditord/records.db``; the path is absolute (a fourth slash does no harm).
+    """Return the file of ``sqlite:///var/lib/auditord/records.db``; the path is absolute (a fourth slash is ignored).
 
-    The messages leave the URL out, since others than ours hold passwords.
+    The messages omit the URL, because other URLs contain passwords.
 
     Raises:
-        ValueError: this version can open nothing of this URL.
+        ValueError: the URL has another form.
     """
     parts = urlsplit(url)
     foreign = parts.scheme != "sqlite" or parts.netloc or parts.query or parts.fragment
@@ -25,5 +25,5 @@ def sqlite_path(url: str) -> Path:
 
 
 def sqlite_url(path: Path) -> str:
-    """The URL of a file, whatever characters its path has."""
+    """Return the URL of a file, with its path quoted."""
     return f"sqlite:///{quote(str(path))}"

@@ -21,13 +21,13 @@ _INTEGER = re.compile(r"[-+]?[0-9]+", re.ASCII)
 _OCTAL_OR_HEX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _MOST_VALUES = 100_000
-"""Of a file; anchors within anchors make billions of a few lines."""
+"""The most values of a file, because nested anchors can make billions from a few lines."""
 _PLAIN = "plain"
 _TAGS = frozenset({_PLAIN, "tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"})
 
 
 class _Loader(yaml.SafeLoader):
-    """Parses without any opinion about plain scalars (PyYAML's is that of YAML 1.1)."""
+    """Parses plain scalars as text; PyYAML would resolve them by YAML 1.1."""
 
     yaml_implicit_resolvers = {None: [(_PLAIN, re.compile(""))]}  # noqa: RUF012 PyYAML's own way to say it
 
@@ -36,7 +36,7 @@ def read_file(path: FilePath) -> Document:
     """Read one file.
 
     Raises:
-        ConfigurationError: it cannot be read or is not such YAML; the text names the file and each line.
+        ConfigurationError: it cannot be read or is not valid; the text names the file and each line.
     """
     return parse(_content(path), str(path))
 
@@ -54,7 +54,7 @@ def parse(content: bytes | str, name: str) -> Document:
     """Read the content of a file called ``name``; a document without any content is an empty mapping.
 
     Raises:
-        ConfigurationError: it is not such YAML; one line per fault, each with the line of the file.
+        ConfigurationError: it is not valid; one line per fault, each with the line of the file.
     """
     return _document(content, name, _Reader(name))
 
@@ -89,7 +89,7 @@ def _describe(error: Exception, name: str) -> str:
 
 
 class _Reader:
-    """Turns the nodes of one file into values while it collects origins and faults."""
+    """Converts the nodes of a file to values, and collects origins and faults."""
 
     def __init__(self, name: str) -> None:
         self.origins: dict[Path, Origin] = {}
@@ -99,10 +99,10 @@ class _Reader:
         self._values = 0
 
     def value(self, node: yaml.Node, path: Path) -> Any:  # Any: what YAML holds
-        """The value of a node; its origin is kept unless that of its key is there already.
+        """Return the value of a node; note its origin unless that of its key is known.
 
         Raises:
-            ConfigurationError: there are too many.
+            ConfigurationError: there are too many values.
         """
         self._values += 1
         if self._values > _MOST_VALUES:
@@ -146,7 +146,7 @@ class _Reader:
             return None
         return str(node.value)
 
-    def _fault(self, node: yaml.Node, text: str) -> Any:  # Any: stands for the value that is not there
+    def _fault(self, node: yaml.Node, text: str) -> Any:  # Any: in place of a value
         self.faults.append(f"{self._origin(node)}: {text}")
 
     def _origin(self, node: yaml.Node) -> Origin:
@@ -154,7 +154,7 @@ class _Reader:
 
 
 class _TaggedReader(_Reader):
-    """Takes the tag of a mapping for its ``type``, where it does not say another."""
+    """Uses the tag of a mapping as its ``type``, unless it has one."""
 
     def _value(self, node: yaml.Node, path: Path) -> Any:  # Any: what YAML holds
         if isinstance(node, yaml.MappingNode) and node.tag.startswith("!"):
@@ -163,7 +163,7 @@ class _TaggedReader(_Reader):
 
 
 def _plain(text: str) -> str | int | float | bool | None:
-    """A plain scalar by the core schema."""
+    """Return a plain scalar by the core schema."""
     if text in _NULL:
         return None
     if text in _BOOLEANS:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from auditord.config.documents import is_list, is_section
-from auditord.config.instances import configuration_model, instance_models
+from auditord.config.faults import json_schema
+from auditord.config.kinds import configuration_model, instance_models
 from auditord.config.model import INSTANCE_SECTIONS
-from auditord.config.schema import json_schema
 from auditord.config.sizes import format_size
 from auditord.hooks.loading import survey
 from auditord_hookspecs.config import format_duration

@@ -15,7 +15,7 @@ from auditord.actions import Actions, Note, Observer, RecordActions, RunRequest
 from auditord.audit.auditing import Audit, Repairs
 from auditord.audit.comparing import Sides
 from auditord.audit.values import AuditReport, AuditRequest
-from auditord.config.watching import AuditSection
+from auditord.config.sections import AuditSection
 from auditord.errors import UnsuitableRequest
 from auditord.spool import Spool
 from auditord.storage import Storage

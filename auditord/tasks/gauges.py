@@ -21,8 +21,8 @@ from auditord.actions import Section
 from auditord.audit.silence import SiteActivity, site_activity
 from auditord.backup.last_backups import last_backups
 from auditord.config.model import Configuration, StoreSection
+from auditord.config.sections import DatabaseMetricsSection
 from auditord.config.store_url import is_postgresql
-from auditord.config.watching import DatabaseMetricsSection
 from auditord.errors import StoreUnavailable
 from auditord.health import Health
 from auditord.ingest import Pairing

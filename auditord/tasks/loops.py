@@ -14,8 +14,8 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from auditord.actions import Section
-from auditord.config.comparing import Changes, compare
 from auditord.config.model import Configuration
+from auditord.config.shown import Changes, compare
 from auditord.errors import ConfigurationError
 from auditord.tasks.instances import Instances, jitter, when
 from auditord.tasks.runs import Backoff, Clock, Listener, run_by_the_clock, run_continuously

@@ -99,7 +99,7 @@ async def serve(
         registry: the metrics that ``/metrics`` shows; those of HTTP are added.
         now: the clock.
         grace: the time for running requests to finish after the context is left.
-        authorisation: recognises callers; without it, anybody reads and writes records, and only the control socket acts.
+        authorisation: recognises callers; without it, records are open to all, and only the control socket acts.
         control: the path of the control socket of a whole daemon.
         operations: further calls of the API about the daemon.
         page: the parts of the daemon that the page shows; None for no page.

@@ -9,7 +9,7 @@ from pydantic import SecretStr, ValidationError
 
 from auditord.config.consistency import inconsistencies
 from auditord.config.faults import describe
-from auditord.config.instances import configuration_model, instance_models
+from auditord.config.kinds import configuration_model, instance_models
 from auditord.config.yaml_files import parse, read_tagged_file
 from auditord.errors import ConfigurationError
 from auditord.hooks import load_hooks

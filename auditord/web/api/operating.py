@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from auditord.actions import Actions, Closing, Note, Outcome, RecordActions, Retried
-from auditord.config.comparing import Changes
+from auditord.config.shown import Changes
 from auditord.errors import ConfigurationError
 from auditord.spool import Spool
 from auditord.store import RecordStore

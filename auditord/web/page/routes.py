@@ -14,7 +14,7 @@ from aiohttp import web
 from auditord import __version__
 from auditord.actions import Actions
 from auditord.audit.site_reports import SiteReports
-from auditord.config.ui import UiSection
+from auditord.config.sections import UiSection
 from auditord.contexts.panels import Panels
 from auditord.errors import StoreUnavailable
 from auditord.reporting import LabelKeys

@@ -7,9 +7,9 @@ from pydantic import ValidationError
 
 from auditord.config.listen import DEFAULT_LISTEN, TcpListen, UnixListen
 from auditord.config.model import ApiSection, Configuration, default_state_dir
+from auditord.config.sections import DatabaseMetricsSection
 from auditord.config.sizes import format_size, parse_size
 from auditord.config.store_url import sqlite_path
-from auditord.config.watching import DatabaseMetricsSection
 from auditord.duplicates import Duplicates
 
 

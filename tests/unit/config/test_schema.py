@@ -1,9 +1,8 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-from auditord.config.instances import configuration_model, instance_models
-from auditord.config.kinds import InstalledKinds
-from auditord.config.schema import json_schema, options_at
+from auditord.config.faults import json_schema, options_at
+from auditord.config.kinds import InstalledKinds, configuration_model, instance_models
 from auditord.config.yaml_files import parse
 from auditord_hookspecs import Batch, CollectorContext, CollectorKind, RunConfig
 

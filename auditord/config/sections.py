@@ -1,0 +1,269 @@
+"""The sections of the configuration for access, pledges, the page, metrics and audits."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from auditord_hookspecs import Duration, Permission, Role, Section
+from auditord_hookspecs.schedule import Schedule
+from auditord_hookspecs.zones import UTC_NAME, zone_named
+
+if TYPE_CHECKING:
+    from auditord.reporting.pledges import Pledge
+
+
+Value = Annotated[str, Field(min_length=1)]
+RoleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
+
+READY_MADE: Final[Mapping[str, Role]] = {
+    "reader": Role(frozenset({Permission.READ})),
+    "writer": Role(frozenset({Permission.WRITE, Permission.UPDATE})),
+    "monitor": Role(frozenset({Permission.METRICS})),
+    "operator": Role(frozenset({Permission.READ, Permission.METRICS, Permission.OPERATE})),
+    "administrator": Role(frozenset(Permission)),
+}
+"""Predefined roles. A configured role of the same name replaces one."""
+
+
+class RoleSection(Section):
+    """The permissions of a role, and its records."""
+
+    permissions: tuple[Permission, ...] = Field(
+        min_length=1, description="Any of read, write, update, metrics, operate and administer."
+    )
+    rows: Mapping[Value, tuple[Value, ...]] | None = Field(
+        default=None,
+        min_length=1,
+        description="The records that are seen: meta keys, each with values of which a record must have one; self is "
+        "the caller's own user name.",
+    )
+    sites: tuple[Value, ...] | None = Field(
+        default=None, min_length=1, description="The sites (site_id, site) whose records are written and updated."
+    )
+    prefixes: tuple[Value, ...] | None = Field(
+        default=None, min_length=1, description="What the ids of records that are written and updated begin with."
+    )
+
+    @model_validator(mode="after")
+    def _can_be_limited(self) -> "RoleSection":
+        self.role()
+        return self
+
+    def role(self) -> Role:
+        """Return the role for the host.
+
+        Raises:
+            ValueError: the role is limited to some records, but has permissions for the whole daemon.
+        """
+        return Role(frozenset(self.permissions), self.rows, self.sites, self.prefixes)
+
+
+class AccessSection(Section):
+    """The rights of callers, once an authenticator is configured."""
+
+    roles: Mapping[RoleName, RoleSection] = Field(
+        default={},
+        description="Roles by name, beside reader, writer, monitor, operator and administrator.",
+    )
+    session_length: Duration = Field(
+        default=timedelta(hours=12),
+        gt=timedelta(0),
+        description="How long people stay logged in to the page; a revoked token ends their session before.",
+    )
+
+    def known_roles(self) -> Mapping[str, Role]:
+        """Return every role by name, including the predefined ones."""
+        return {**READY_MADE, **{name: section.role() for name, section in self.roles.items()}}
+
+
+def _positive(amount: Decimal) -> Decimal:
+    if not amount.is_finite() or amount <= 0:
+        raise ValueError("a pledge is larger than 0")
+    return amount
+
+
+class PledgeSection(Section):
+    """A capacity that is promised to a site or a group for a time."""
+
+    site: str | None = Field(default=None, min_length=1, description="Whose; without it, of all sites together.")
+    group: str | None = Field(default=None, min_length=1, description="For whom; without it, for all groups together.")
+    score: str | None = Field(
+        default=None, min_length=1, description="The benchmark in whose unit the amount is; without it, cores."
+    )
+    amount: Annotated[Decimal, AfterValidator(_positive)] = Field(
+        description="The power that is there all the time: cores, or cores times score (such as HEPscore23)."
+    )
+    first: date = Field(alias="from", description="The first day.")
+    end: date = Field(alias="to", description="The day behind the last one.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "PledgeSection":
+        if self.end <= self.first:
+            raise ValueError("'to' is not behind 'from'")
+        return self
+
+    def pledge(self) -> "Pledge":
+        """Return the pledge for reports."""
+        from auditord.reporting.pledges import Pledge  # noqa: PLC0415 only for reports
+
+        return Pledge(self.site, self.group, self.score, Fraction(self.amount), self.first, self.end)
+
+
+_URL: Final = re.compile(r"https?://[^\s]+|/[^\s]*")
+_SOURCE: Final = re.compile(r"'self'|https?://[A-Za-z0-9.*:\[\]-]+")
+_ROOT: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
+_IMAGES: Final = frozenset({".svg", ".png", ".jpg", ".webp"})
+
+
+def _checked_url(text: str) -> str:
+    if not _URL.fullmatch(text):
+        raise ValueError(f"'{text}' is neither http://…, https://… nor a path")
+    return text
+
+
+def _checked_source(text: str) -> str:
+    if not _SOURCE.fullmatch(text):
+        raise ValueError(f"'{text}' is neither 'self' nor https://host")
+    return text
+
+
+def _checked_root(text: str) -> str:
+    if not _ROOT.fullmatch(text):
+        raise ValueError(f"'{text}' is no path such as /accounting: it begins with a slash and does not end with one")
+    return text
+
+
+def _checked_logo(path: Path | None) -> Path | None:
+    if path is not None and (not path.is_absolute() or path.suffix not in _IMAGES):
+        raise ValueError(f"'{path}' is not the absolute path of a .svg, .png, .jpg or .webp file")
+    return path
+
+
+def _checked_zone(name: str) -> str:
+    zone_named(name)
+    return name
+
+
+class LinkSection(Section):
+    """A link at the foot of every page."""
+
+    title: str = Field(min_length=1, description="Its text.")
+    url: Annotated[str, AfterValidator(_checked_url)] = Field(description="Where it leads.")
+
+
+class UiSection(Section):
+    """The page that the daemon serves to browsers."""
+
+    enabled: bool = Field(default=True, description="Whether there is a page; without it, none of its routes is there.")
+    title: str = Field(default="auditord", min_length=1, description="The name of the site, on every page.")
+    logo: Annotated[Path | None, AfterValidator(_checked_logo)] = Field(
+        default=None, description="A picture beside the title; read at the start."
+    )
+    labels: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description="Other meta keys that Usage offers to group by, such as partition. Roll-ups are kept by each of "
+        "them, so that sums by it are as fast as those by group: name keys with few values. Daemons that share a "
+        "database name the same ones.",
+    )
+    links: tuple[LinkSection, ...] = Field(default=(), description="At the foot of every page: help, imprint.")
+    frame_ancestors: tuple[Annotated[str, AfterValidator(_checked_source)], ...] = Field(
+        default=(), description="Servers whose pages may show this one in a frame, such as https://portal.example.org."
+    )
+    timezone: Annotated[str, AfterValidator(_checked_zone)] = Field(
+        default=UTC_NAME,
+        description="The time zone of the page, and of reports of the command line on this host, such as "
+        "Europe/Berlin. Roll-ups of all users together are kept by its days as well, so that sums by these are "
+        "fast. "
+        "Daemons that share a database name the same one.",
+    )
+    co2_per_kwh: Decimal | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="The CO2 that the grid emits for a kWh of measured energy, in kg, for the measure co2 of the "
+        "page and of reports; times what the building draws per what computers draw.",
+    )
+    root_path: Annotated[str, AfterValidator(_checked_root)] = Field(
+        default="", description="The path below which a proxy shows the page, such as /accounting."
+    )
+
+
+DatabaseMetric: TypeAlias = Literal["RecordCount", "RecordCountPerSite", "RecordCountPerGroup", "RecordCountPerUser"]
+
+DATABASE_METRICS: tuple[DatabaseMetric, ...] = (
+    "RecordCount",
+    "RecordCountPerSite",
+    "RecordCountPerGroup",
+)
+"""The gauges that there are by default; those by user name users, and there may be thousands."""
+
+
+class DatabaseMetricsSection(Section):
+    """The gauges about the records, under AUDITOR's names.
+
+    The keys default to what Slurm collectors and TARDIS write (``site_id``); HTCondor records of AUDITOR sites often
+    say ``site``, ``group`` and ``user``, which is AUDITOR's own default.
+    """
+
+    interval: Duration = Field(default=timedelta(seconds=30), description="How often the gauges are refreshed.")
+    metrics: tuple[DatabaseMetric, ...] = Field(
+        default=DATABASE_METRICS,
+        description="Which gauges there are. RecordCountPerUser names users, so it is only shown where callers of the "
+        "API prove who they are (authenticators).",
+    )
+    site_key: str = Field(default="site_id", min_length=1, description="The meta key that names the site.")
+    group_key: str = Field(default="group_id", min_length=1, description="The meta key that names the group.")
+    most_values: int = Field(
+        default=200,
+        ge=1,
+        description="How many values of a key are told apart, those with the most records; the rest "
+        "count under the value other.",
+    )
+    user_key: str = Field(default="user_id", min_length=1, description="The meta key that names the user.")
+
+    @field_validator("interval")
+    @classmethod
+    def _positive(cls, interval: timedelta) -> timedelta:
+        if interval <= timedelta(0):
+            raise ValueError("the interval must be longer than 0s")
+        return interval
+
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """The meta keys of the gauges by value that there are."""
+        keys = {
+            "RecordCountPerSite": self.site_key,
+            "RecordCountPerGroup": self.group_key,
+            "RecordCountPerUser": self.user_key,
+        }
+        return {metric: key for metric, key in keys.items() if metric in self.metrics}
+
+    @property
+    def label_keys(self) -> tuple[str, str, str]:
+        """The meta keys that name the site, the group and the user."""
+        return self.site_key, self.group_key, self.user_key
+
+    @property
+    def counted_keys(self) -> Sequence[str]:
+        """The meta keys whose values the store counts."""
+        return sorted(set(self.keys.values()))
+
+
+class MetricsSection(Section):
+    """The contents of ``/metrics`` beside the daemon's own metrics."""
+
+    database: DatabaseMetricsSection = Field(default_factory=DatabaseMetricsSection)
+
+
+class AuditSection(Section):
+    """The nightly audit of every collector that can list its source; ``auditord audit`` needs none of it."""
+
+    enabled: bool = Field(default=True, description="False: only auditord audit compares.")
+    schedule: Schedule = Field(default="23 3 * * *", description="When: five fields as in cron, in UTC.")
+    days: int = Field(default=3, ge=1, le=366, description="How many whole days of UTC before the present one.")
