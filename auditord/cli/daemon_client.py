@@ -284,7 +284,6 @@ class ControlSocket:
     Each request uses a new connection and is sent once.
 
     Args:
-        path: the path of the socket.
         silence: seconds without progress after which a request fails.
     """
 

@@ -235,12 +235,7 @@ class _Group:
     """The job profile of a group.
 
     Args:
-        name: its name.
-        share: its number of users.
-        cluster: where its jobs run.
         cores: sizes of its jobs; frequent sizes are repeated.
-        hours: the typical run time.
-        efficiency: the typical CPU efficiency.
         gpus: numbers of GPUs of its jobs.
     """
 

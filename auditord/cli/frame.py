@@ -28,7 +28,6 @@ class Registered:
 
     Args:
         name: the name that the user types. The module has the command as ``NAME_command``, with ``_`` instead of ``-``.
-        module: the module of the command.
         help: the text in ``auditord --help``, so that listing the commands imports none of them.
         extensible: whether it is an :class:`ExtensibleGroup`.
     """
@@ -64,7 +63,6 @@ class LazyGroup(GuessingGroup):
     """A group whose commands are in another module, which is imported when one of them is used.
 
     Args:
-        module: the module of the commands.
         names: the names that the user types; the module has each command as ``NAME_command``.
     """
 

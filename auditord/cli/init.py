@@ -151,10 +151,7 @@ class Found:
     """Everything that was found on a host.
 
     Args:
-        collectors: proposed collectors by kind.
         imports: configuration files of AUDITOR and other programs that can be imported, by the name of the new file.
-        postgresql: a server for the record store.
-        transforms: proposed transforms by kind.
     """
 
     collectors: Mapping[str, Proposal]

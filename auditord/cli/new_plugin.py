@@ -37,7 +37,6 @@ class Shape:
     """The texts about a kind of hook in a new distribution.
 
     Args:
-        summary: one sentence.
         next: the command that shows it at work.
         section: the section of the configuration; empty if it needs none.
         options: the options of an instance, as YAML.

@@ -81,15 +81,11 @@ class ReportOptions:
 
     Args:
         period: the name of the period of the stop times.
-        since: the start of the period instead.
-        until: the end of the period instead.
         zone: the time zone of the calendar; None for the page's.
         filters: labels and values that records must have.
-        score: the score by which hours are weighted.
         co2_per_kwh: the CO2 of a kWh, in kg; None for the configured one.
         url: the server to ask; None for the store of this host.
         token_file: contains a token for the server.
-        source: the source of the records.
     """
 
     period: str

@@ -106,7 +106,6 @@ class Changes:
     """The differences between the configuration of a daemon and its files.
 
     Args:
-        differences: option by option.
         instances: section and name of each instance that can be exchanged while the daemon runs.
         restart: sections and senders that need a restart.
         applied: whether the daemon uses the files' values now.

@@ -71,11 +71,8 @@ class HostPanelContext:
     """Implements :class:`auditord_hookspecs.PanelContext`.
 
     Args:
-        panel: the panel.
         of: the instance, if the panel belongs to a kind.
         sums: returns sums over the records that the visitor may see.
-        now: the present instant.
-        memories: what instances have stored.
     """
 
     panel: Panel
@@ -123,7 +120,6 @@ class Panels:
     Args:
         declared: the panels, each with the name of its module.
         instances: returns the presently enabled instances.
-        memories: what instances have stored.
     """
 
     declared: Sequence[tuple[str, Panel]]

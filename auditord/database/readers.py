@@ -51,10 +51,6 @@ class Threads:
 
     Each thread has a queue. The threads of :class:`concurrent.futures.ThreadPoolExecutor` share one; in Python 3.11, a
     thread that wakes up there also wakes the next idle one, which costs as much as a short query.
-
-    Args:
-        most: the most threads.
-        name: the name of each thread.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -349,8 +345,6 @@ class Readers:
     costs others nothing.
 
     Args:
-        path: the file.
-        snapshots: the open answers.
         damaged: called if the file is found to be damaged.
     """
 

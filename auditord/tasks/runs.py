@@ -181,7 +181,6 @@ class Runnable:
     """A collector or plugin, ready to run.
 
     Args:
-        execute: does the work once and counts it.
         timeout: the time limit of a run; None for a continuous one.
     """
 

@@ -239,7 +239,6 @@ class Decoded:
     """Records of a body.
 
     Args:
-        records: all of them.
         longish: those whose wire text may be larger than clients can read.
     """
 

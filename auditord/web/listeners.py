@@ -102,7 +102,6 @@ class Bound:
     """A bound socket.
 
     Args:
-        socket: the socket; it does not listen yet.
         address: the configured address; a host name may have several sockets.
     """
 

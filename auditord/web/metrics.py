@@ -204,8 +204,6 @@ class MonitoringHandlers:
     """Handles ``GET /health_check`` and ``GET /metrics``.
 
     Args:
-        ingest: writes to the store or the spool.
-        registry: all metrics.
         checking: the running check, if any.
     """
 

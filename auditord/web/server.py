@@ -97,7 +97,7 @@ async def serve(
         api: the section of the configuration.
         ingest: accepts clients' records; reads go to its store.
         registry: the metrics that ``/metrics`` shows; those of HTTP are added.
-        now: the clock.
+        now: returns the present.
         grace: the time for running requests to finish after the context is left.
         authorisation: recognises callers; without it, records are open to all, and only the control socket acts.
         control: the path of the control socket of a whole daemon.

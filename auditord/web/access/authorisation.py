@@ -43,7 +43,6 @@ class Authorisation:
 
     Args:
         authenticators: by instance name, in order; the first one that recognises the caller decides.
-        roles: the roles by name.
         sessions: the sessions of people who have logged in to the page.
     """
 

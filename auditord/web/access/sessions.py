@@ -36,7 +36,6 @@ class Session(msgspec.Struct, frozen=True):
     """A session of a browser.
 
     Args:
-        session_id: a random id.
         token: the bearer token of its owner.
         authenticator: the authenticator at whose issuer the owner logged in, without a token.
         claims: the claims from that login.
@@ -75,7 +74,6 @@ class _Kept(msgspec.Struct):
     """The content of the file.
 
     Args:
-        key: seals cookies.
         ended: ids of sessions whose owner has logged out, with the expiry of their cookies.
     """
 
@@ -89,10 +87,8 @@ class Sessions:
 
     Args:
         path: the file with the key.
-        kept: the content of the file.
         length: the maximum length of a session.
         root: the URL path of the page.
-        now: the clock.
     """
 
     path: Path

@@ -74,7 +74,6 @@ class QuarantineQuery:
     Args:
         task: the collector, sender or ``api``; None for all.
         after: only entries with a higher number.
-        limit: the most entries.
     """
 
     task: str | None

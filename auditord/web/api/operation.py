@@ -62,8 +62,6 @@ class Parameter:
     """A parameter in the path or the query string.
 
     Args:
-        name: its name.
-        description: its effect.
         schema: the JSON schema of its value.
         in_path: whether it is a segment of the path.
         deep: whether it is written ``name[key]=value``.
@@ -87,13 +85,10 @@ class Operation:
     The method may raise Refused, InvalidQuery or StoreUnavailable.
 
     Args:
-        method: the HTTP method.
         path: the path, with ``parameters`` as segments in braces.
         name: its name in generated clients.
-        summary: its effect.
         answers: the types of responses by status and media type.
         problems: further statuses, with a problem as response.
-        parameters: the parameters of path and query string.
         body: the types of the request body by media type.
         permission: the permission that a caller needs if there are authenticators.
         guarded: whether it acts or shows raw input. Then it is written to the audit log and, without authenticators,

@@ -148,7 +148,6 @@ class Listing:
 
     Args:
         query: the records and their order; for JSON, one more than a page, to see whether there are more.
-        format: the output format.
         page: the most records of a JSON response.
         raw: the query string, from which that of the next page is made.
         of_lake: whether the lake is queried instead of the record store.

@@ -48,14 +48,7 @@ _WORKS: Final = Part(works=True, error=None)
 
 @dataclass(frozen=True, slots=True)
 class StatusHandlers:
-    """Reports the state of the daemon.
-
-    Args:
-        health: the health of the instances.
-        spool: for queues, last runs and quarantine.
-        ingest: writes to the store or the spool.
-        not_enabled: the disabled instances of the configuration.
-    """
+    """Reports the state of the daemon."""
 
     health: Health
     spool: Spool

@@ -117,7 +117,6 @@ class SumsQuery:
     """A query for sums.
 
     Args:
-        query: the query.
         by: the names of the dimensions in the request.
         of_lake: whether the lake is queried instead of the record store.
     """

@@ -46,7 +46,6 @@ class Picture:
     Args:
         title: for screen readers.
         height: in units; the width is 960 units.
-        content: elements.
         data: ``data-`` attributes for scripts, by name.
         is_fluid: whether it fills the available width. Its height is then in pixels, and its widths are percentages.
     """

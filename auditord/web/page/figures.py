@@ -51,8 +51,6 @@ class Figures:
 
     Args:
         places: limits how many requests read the store at a time.
-        clock: returns the present.
-        zone: the time zone of the page.
         co2_per_kwh: the CO2 of a kWh, in kg; None if not configured.
         lake: the lake, if there is one, with the records that a visitor may see.
         of_lake: whether reports are made from the lake instead of the record store.
