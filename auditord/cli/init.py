@@ -193,7 +193,9 @@ def answers_to(found: Found, now: datetime, given: Answers, *, ask: bool) -> Ans
     general = list(_general_questions(found, now, given))
     names = {question.name for question in (*general, *_questions_of(found.collectors.values()))}
     if unknown := sorted(given.keys() - names):
-        raise ConfigurationError(f"nobody asks '{unknown[0]}' here; answers are {', '.join(sorted(names))}")
+        raise ConfigurationError(
+            f"there is no question '{unknown[0]}' on this host; questions are {', '.join(sorted(names))}"
+        )
     answers = dict(_answered(general, given, ask=ask))
     asked = _questions_of(chosen_collectors(found, answers).values())
     return {**given, **answers, **dict(_answered(asked, given, ask=ask))}
