@@ -124,7 +124,7 @@ def test_a_file_that_is_there_is_never_changed(play: Play, tmp_path: Path) -> No
         ("score: fast\n", "score: 'fast' is no number"),
         ("memory_peaks: perhaps\n", "'perhaps' is neither yes nor no"),
         ("since: yesterday\n", "earliest_datetime"),
-        ("sites: KIT\n", "there is no question 'sites' on this host; answers are memory_peaks, score, since, site"),
+        ("sites: KIT\n", "there is no question 'sites' on this host; questions are memory_peaks, score, since, site"),
     ],
 )
 def test_an_answer_that_makes_no_sense_writes_nothing(play: Play, tmp_path: Path, answers: str, said: str) -> None:
