@@ -1,6 +1,6 @@
-"""Backup and restore: record store and spool as of one moment, and their way back.
+"""Back up record store and spool as of one moment, and restore them.
 
-Entries flow from the spool to the store, and what clients wrote flows from the store's outbox to the spool, for senders
-that forward it. A backup is the spool as of a moment and the store as of a later one, and no entry leaves the outbox in
-between: so each entry is in one of them at least. What is in both is known by its id when it is delivered again.
+Entries flow from the spool to the store, and clients' records flow from the store's outbox to the spool, for senders
+that forward them. A backup copies the spool first and the store later, and no entry leaves the outbox between the two
+copies. So each entry is in at least one of them. The store recognises an entry that is in both by its id.
 """

@@ -1,4 +1,4 @@
-"""Restoring what is missing beside what is there, so that collectors collect again what was lost with it."""
+"""Restore a missing store or spool beside the present one, and let collectors collect the lost records again."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -35,7 +35,7 @@ class Behind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """A pair that was made of a backup and of what was there.
+    """A pair of store and spool, one from the backup, the other kept.
 
     Args:
         restoration: the backup.
@@ -49,7 +49,7 @@ class Continued:
 
 
 async def continue_from(restoration: Restoration, configuration: Configuration) -> Continued:
-    """Take from a backup what is missing, and let both belong together without anything taken for collected.
+    """Restore the missing part from a backup and pair store and spool; collectors collect the lost records again.
 
     If it is interrupted, the start of a daemon is refused as before, and it may be repeated.
 
@@ -91,9 +91,9 @@ async def _place(target: Target) -> None:
 
 
 async def _behind(restoration: Restoration, configuration: Configuration, placed: Behind | None) -> tuple[Behind, bool]:
-    """Find out which one has forgotten something; what is asked changes nothing in either of them.
+    """Find out whether the store or the spool is behind; reads only, and changes neither.
 
-    Returns the part, and whether the spool is a new one, made while nobody could see that another one was lost.
+    Returns the part, and whether the spool is a new one, made while the loss of the old one could not be detected.
     The part that was put in its place now is that one, also where nothing has been delivered since the backup.
 
     Raises:
@@ -114,7 +114,7 @@ async def _behind(restoration: Restoration, configuration: Configuration, placed
     if known_then < made.generation:
         raise RestoreRefused(
             f"the record store is older than {restoration.backup} (generation {known_then} of {made.generation}), or "
-            "not of this site: what was delivered before that backup would be missing for good. Name an older backup"
+            "not of this site: records delivered before that backup would be missing for good. Name an older backup"
         )
     return (Behind.SPOOL if is_new else Behind.STORE), is_new
 

@@ -29,10 +29,10 @@ from auditord_hookspecs import AuditordError
 
 
 class BackupFailed(AuditordError):
-    """A backup could not be made; what was written of it is gone.
+    """A backup could not be made; its partial files were removed.
 
     Remedy:
-        see the reason, which mostly is room or permissions, and make it again; older backups are untouched.
+        see the reason (usually disk space or permissions) and make the backup again; older backups are untouched.
     """
 
 
@@ -102,9 +102,9 @@ async def make_backup(
 async def _pair(
     state_dir: Path, store: StoreSection, *, dump: bool
 ) -> AsyncGenerator[tuple[sqlite3.Connection, StoreSource], None]:
-    """The spool as it is now, and the store as it is a moment later, with nothing taken out of its outbox in between.
+    """Snapshots of the spool and, a moment later, of the store; no entry leaves the outbox between the two.
 
-    The other order would lose what is delivered to the store, and removed from the spool, between the two moments.
+    The other order would lose entries that move from the spool to the store between the two snapshots.
     """
     async with AsyncExitStack() as stack:
         async with handing_over(state_dir):

@@ -25,7 +25,7 @@ class NoBackup(AuditordError):
 def new_folder(place: Path, moment: datetime) -> Path:
     """Make the folder of a backup, instead of one of the same second that was never finished; it is private.
 
-    The caller has the turn of the place: nobody else makes a backup there.
+    The caller holds the lock of the place, so no other backup is made there.
 
     Raises:
         NoBackup: it cannot be made, or another backup of the same second is there.
@@ -69,7 +69,7 @@ def found_backup(place: Path) -> Path:
 
 
 def discard_old(place: Path, keep: int, newest: Path) -> Sequence[Path]:
-    """Remove all but the newest complete backups, and what was never finished before the newest; returns what has gone.
+    """Remove all but the newest complete backups, and older unfinished ones; return the removed folders.
 
     The manifest goes first: a folder that is half gone is no backup.
     """

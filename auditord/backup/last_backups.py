@@ -59,4 +59,4 @@ class InstanceBackups:
         return made.folder
 
     def progressed(self, phase: str, done: int, total: int) -> None:
-        """Show nothing: nobody watches."""
+        """Show nothing."""

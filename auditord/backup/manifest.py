@@ -143,7 +143,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def verify_files(folder: Path, manifest: Manifest) -> None:
-    """Return if every file of a backup is what was written. Whoever made the folder may be hostile.
+    """Verify that every file of a backup matches the manifest. The folder is not trusted.
 
     Raises:
         BackupDamaged: a file is missing, another one or a link, or the manifest lacks its checksum.

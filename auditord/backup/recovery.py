@@ -1,6 +1,6 @@
 """The time after a restore, in which the sums of the store are still too low: plugins wait for the collectors.
 
-What a plugin reported then would be less than what was reported before the loss, and be paid or judged by.
+A plugin that ran then would report less than before the loss, and sites would be paid or judged by its report.
 """
 
 from collections.abc import Collection, Sequence

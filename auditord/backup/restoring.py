@@ -1,4 +1,4 @@
-"""The way back from a backup: verify first, put aside what is there, place spool and store as a pair."""
+"""Restore a backup: verify it, put aside the present files, and place spool and store as a pair."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from auditord_hookspecs import AuditordError
 
 
 class RestoreRefused(AuditordError):
-    """A restore that would harm what is there, or cannot be made; nothing was touched.
+    """A restore that would harm present data, or is impossible; nothing was touched.
 
     Remedy:
         do what the text says; nothing was touched.
@@ -91,7 +91,7 @@ class Restoration:
         """Let store and spool of the backup be in their places, under a spool id that nothing else knows.
 
         Args:
-            force: whether what is there may be put aside.
+            force: whether present files can be put aside.
 
         Raises:
             RestoreRefused: something is there, or the restore of another backup was interrupted.
@@ -114,7 +114,7 @@ class Restoration:
                 await target.discard()
 
     def aside(self) -> str:
-        """The name under which is put aside what is there now."""
+        """The name under which the present files are put aside."""
         return f"before-restore-{self.now():%Y%m%dT%H%M%SZ}"
 
     def refuse_without_store(self) -> None:
@@ -144,7 +144,7 @@ def _refuse_present(store: bool, spool: bool) -> None:  # noqa: FBT001 two facts
     if names:
         raise RestoreRefused(
             f"{' and '.join(names)} {'are' if store and spool else 'is'} there already: --continue keeps that, "
-            "restores what is missing, and lets collectors collect again what was lost; --force puts it aside and "
+            "restores the missing part, and lets collectors collect the lost records again; --force puts it aside and "
             "takes both from the backup"
         )
 

@@ -37,7 +37,7 @@ class Looked:
         """Name what cannot be collected again of the time since a moment; None: since its beginning."""
         if self.fault is not None:
             return (
-                f"{self.name}: its source does not answer, and what was lost with it may be lost for good: {self.fault}"
+                f"{self.name}: its source does not answer, and records lost from it may be lost for good: {self.fault}"
             )
         if self.anew is None:
             return f"{self.name}: its source lists nothing again; notes and files that were taken in are lost"

@@ -44,7 +44,7 @@ class StoreSource(ABC):
 
 @asynccontextmanager
 async def opened_source(section: StoreSection, *, dump: bool) -> AsyncGenerator[StoreSource, None]:
-    """A configured store as it is now, whatever is written to it meanwhile.
+    """A snapshot of a configured store, unaffected by concurrent writes.
 
     Raises:
         SchemaMismatch: it is another program's, or of another version.

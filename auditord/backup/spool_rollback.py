@@ -1,8 +1,8 @@
 """Setting a spool back to a backup, as far as a restored store needs it.
 
-What collectors have read since must be read again: their checkpoints, and what they remember beside them, are the
-backup's. What was on its way to the store then is not in its copy: it waits again, before everything that waits now.
-And what was in quarantine then may have reached the lost store since, so it is in quarantine again.
+Collectors must read again everything they have read since the backup, so their checkpoints and remembered state are
+the backup's. The store's copy lacks the entries that were queued then: they are queued again, ahead of all present
+entries. Entries that were in quarantine then may have reached the lost store since, so they are in quarantine again.
 """
 
 import sqlite3

@@ -1,7 +1,7 @@
 """An SQLite file as of one moment, copied page by page while others write to it.
 
 The source connection holds a read transaction for the whole copy: all pages are of one moment, and the copy does not
-begin anew with each write of others. The price is that the file's log grows meanwhile, by what is written to it.
+begin anew with each write of others. The price is that the file's log grows with every write meanwhile.
 """
 
 import os
@@ -32,7 +32,7 @@ Advance = Callable[[int, int], None]
 
 @contextmanager
 def snapshot(path: Path, migrations: str) -> Generator[sqlite3.Connection, None, None]:
-    """A connection that sees the file as it is now, until it is left.
+    """Open a connection that sees one snapshot of the file until the context ends.
 
     Raises:
         SchemaMismatch: the file is another program's, or of another version.
@@ -73,7 +73,7 @@ class Pace:
         show: receives bytes done, and bytes in all.
         rate: bytes per second; None: as fast as it goes.
         clock: seconds.
-        sleep: waits so many.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Pacing:
         return Pace(partial(self.progress.progressed, phase), self.rate)
 
     def checking(self, size: int) -> Progress:
-        """The pace of reading through the records of a copy of so many bytes."""
+        """The pace of reading through the records of a copy, whose size is in bytes."""
         return _Checking(self("checking"), size)
 
 

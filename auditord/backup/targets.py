@@ -59,7 +59,7 @@ class Target(ABC):
 
     @abstractmethod
     async def put_aside(self, aside: str) -> str:
-        """Put away what is there under a name, unless that was done before; returns where it is."""
+        """Move the present files aside under a name, unless that was done before; return the new place."""
 
     @abstractmethod
     async def place(self, generation: Generation | None) -> None:
@@ -67,7 +67,7 @@ class Target(ABC):
 
     @abstractmethod
     async def discard(self) -> None:
-        """Remove what was prepared."""
+        """Remove the prepared files."""
 
 
 @dataclass(frozen=True, slots=True)

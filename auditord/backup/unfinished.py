@@ -16,7 +16,7 @@ class Unfinished(msgspec.Struct, frozen=True):
 
     Args:
         backup: the folder that it is made from.
-        aside: the name under which it puts away what was there.
+        aside: the name under which it puts the previous files aside.
         present: whether a record store was there, and a spool.
     """
 
@@ -34,7 +34,7 @@ def unfinished(state_dir: Path) -> Unfinished | None:
 
 
 def begin(state_dir: Path, note: Unfinished) -> None:
-    """Let nobody use the state folder until :func:`end`."""
+    """Block every use of the state folder until :func:`end`."""
     write_durably(state_dir / FILE, msgspec.json.encode(note))
 
 
@@ -53,5 +53,5 @@ def refuse_unfinished(state_dir: Path) -> None:
     if (note := unfinished(state_dir)) is not None:
         raise StoreMismatch(
             f"A restore into {state_dir} was interrupted: end it with `auditord restore {note.backup}`. "
-            f"(What was there before is in a folder {note.aside}, or still in its place.)"
+            f"(The previous files are in a folder {note.aside}, or still in their place.)"
         )

@@ -1,7 +1,7 @@
-"""Continuing without any backup: what is missing is made anew, and collectors read their sources from the beginning.
+"""Continue without any backup: make the missing part anew, and let collectors read their sources from the beginning.
 
-They only can if their beginning is known: one without ``earliest_datetime`` would begin now, and what was accounted
-before would be missing without a word. So that is refused, and the value to configure is named.
+Collectors need a known beginning: one without ``earliest_datetime`` would begin now, and all earlier jobs would be
+missing without a message. So such a collector is refused, and the error names the value to configure.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -35,14 +35,14 @@ from auditord_hookspecs.wire import format_time
 
 @dataclass(frozen=True, slots=True)
 class StartedOver:
-    """A pair of which one part was made anew, or is older than the other."""
+    """A pair of store and spool; one part was made anew, or is older than the other."""
 
     behind: Behind
     sources: Sequence[Looked]
 
 
 async def start_over(configuration: Configuration, kinds: InstalledKinds, now: Callable[[], datetime]) -> StartedOver:
-    """Make what is missing, and let collectors collect again all that their sources know.
+    """Make the missing part, and let collectors collect again all that their sources know.
 
     If it is interrupted, the start of a daemon is refused as before where the store is behind, and it may be repeated.
 
@@ -81,7 +81,7 @@ async def _spool_to_look_into(folder: Path | None, now: Callable[[], datetime]) 
 async def _has_spool(folder: Path, now: Callable[[], datetime]) -> bool:
     """Return whether there is a spool that has been with a record store.
 
-    A new one was made while nobody could see that another one was lost; what waits in it stays.
+    A new spool was made while the loss of the old one could not be detected; its queued entries stay.
     """
     if not (folder / SPOOL).exists():
         return False
