@@ -25,9 +25,9 @@ _EVERY_CONNECTION: Final[tuple[LiteralString, ...]] = (
 
 _WRITING: Final[tuple[LiteralString, ...]] = (
     # Of a new file: a commit writes whole pages, of each index one for each record if ids are random. Pages of 8 KiB
-    # would leave 30 bytes less unused per record, and cost an eighth of the single posts and of what is read.
+    # would leave 30 bytes less unused per record, and cost an eighth of the speed of single posts and reads.
     "PRAGMA page_size = 4096",
-    # Of a new file (of an older one after a VACUUM): what is deleted can give its room back, some pages at a time.
+    # Of a new file (of an older one after a VACUUM): deleted rows can return their pages, some at a time.
     "PRAGMA auto_vacuum = INCREMENTAL",
     # Readers never wait for the writer, nor it for them; a commit is one append and one fsync. The index of the log is
     # a mapped file: exclusive locking needs none, but locks out commands that read beside a daemon.
@@ -46,7 +46,7 @@ _WRITING: Final[tuple[LiteralString, ...]] = (
 _READING: Final[tuple[LiteralString, ...]] = (
     # A query that writes is a mistake: there is one writer.
     "PRAGMA query_only = ON",
-    # Each connection has a cache of its own; what is read again comes from the kernel's.
+    # Each connection has its own cache; repeated reads come from the kernel's.
     "PRAGMA cache_size = -1024",
 )
 

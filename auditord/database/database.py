@@ -97,7 +97,7 @@ class Database:
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do work in the writer's thread and return its result after the commit.
 
-        Whatever waits shares one transaction. Work that raises is undone alone and its exception raised here. The work
+        All waiting work shares one transaction. If work raises, it alone is undone, and its exception raised here. It
         must not begin or end transactions, and must let SQLite's errors through, except those about its own values.
         A caller that is cancelled takes nothing back: the work is done, or was undone whole.
         """
@@ -135,7 +135,7 @@ def _prepare(connection: sqlite3.Connection, migrations: Migrations, path: Path,
 
 
 def _let_it_shrink(connection: sqlite3.Connection) -> None:
-    """Rewrite a file of a version that could not give room back; a large one stays as it is."""
+    """Rewrite a file of a version that could not return free pages; a large file stays unchanged."""
     ((shrinks,), (pages,)) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("auto_vacuum", "page_count"))
     if pages and not shrinks:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -150,9 +150,9 @@ def free_pages(connection: sqlite3.Connection) -> int:
 
 
 def give_room_back(connection: sqlite3.Connection, most: int) -> None:
-    """Give pages that hold nothing back to the file system, at most so many."""
+    """Return a limited number of free pages to the file system."""
     for _ in range(min(free_pages(connection), most)):
-        connection.execute("PRAGMA incremental_vacuum(1)")  # the sqlite3 module makes one step of it, whatever is asked
+        connection.execute("PRAGMA incremental_vacuum(1)")  # the sqlite3 module makes only one step of it
 
 
 def refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:

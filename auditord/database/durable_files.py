@@ -39,7 +39,7 @@ def synced(path: Path) -> None:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Let a file have this content, or be as it was, whatever happens."""
+    """Replace a file's content atomically: a crash leaves the old content or the new."""
     draft = path.with_name(f".{path.name}.draft")
     with open(draft, "wb", opener=_private) as file:
         file.write(content)

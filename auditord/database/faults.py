@@ -9,17 +9,17 @@ from typing import Final
 from auditord.errors import StoreDamaged, StoreUnavailable
 
 _ADVICE: Final = {
-    sqlite3.SQLITE_FULL: "there is no room left on its disk; make room, writing goes on by itself",
-    sqlite3.SQLITE_BUSY: "another process holds its lock; find it with `fuser` and end it, writing goes on by itself",
-    sqlite3.SQLITE_LOCKED: "another process holds its lock; find it with `fuser` and end it, writing goes on by itself",
+    sqlite3.SQLITE_FULL: "there is no room left on its disk; make room, writing resumes by itself",
+    sqlite3.SQLITE_BUSY: "another process holds its lock; find it with `fuser` and end it, writing resumes by itself",
+    sqlite3.SQLITE_LOCKED: "another process holds its lock; find it with `fuser` and end it, writing resumes by itself",
     sqlite3.SQLITE_PROTOCOL: "another process holds its lock; find it with `fuser` and end it",
     sqlite3.SQLITE_IOERR: "its disk reports an input/output error; look at the kernel's log and check the disk",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; the folder must exist, and this user must be allowed to use it",
     sqlite3.SQLITE_READONLY: "this user may not write it; check owner and mode of the file and of its folder",
     sqlite3.SQLITE_PERM: "this user may not use it; check owner and mode of the file and of its folder",
     sqlite3.SQLITE_AUTH: "this user may not use it; check owner and mode of the file and of its folder",
-    sqlite3.SQLITE_CORRUPT: "it is damaged and no longer written; `auditord database check` says what is left to do",
-    sqlite3.SQLITE_NOTADB: "it is damaged and no longer written; `auditord database check` says what is left to do",
+    sqlite3.SQLITE_CORRUPT: "it is damaged and no longer written; `auditord database check` says how to proceed",
+    sqlite3.SQLITE_NOTADB: "it is damaged and no longer written; `auditord database check` says how to proceed",
     sqlite3.SQLITE_NOMEM: "there is no memory left",
     sqlite3.SQLITE_INTERRUPT: "the query was interrupted",
 }

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-"""Less this, and divided by :data:`MICROSECOND`, an instant is what :func:`to_micros` gives; for what is done for every
-record."""
+"""The origin of :func:`to_micros`. Code that runs for every record subtracts it and divides by :data:`MICROSECOND`."""
 
 MICROSECOND: Final = timedelta(microseconds=1)
 

@@ -42,7 +42,7 @@ class Watch:
         self.stopped = False
 
     def begin(self, doing: str) -> None:
-        """Say from now on that this goes on."""
+        """Report from now on that this step is running."""
         self._doing, self._began = doing, self._clock()
         self._said = self._began
 
@@ -67,7 +67,7 @@ def _cancelled() -> bool:
         from_thread.check_cancelled()
     except RuntimeError:
         return False
-    except BaseException:  # noqa: BLE001 of the event loop's own kind; raised again by whoever waits for the thread
+    except BaseException:  # noqa: BLE001 of the event loop's own kind; raised again by the caller that waits for the thread
         return True
     return False
 

@@ -1,6 +1,6 @@
-"""Group commit: what waits when a connection is free becomes one transaction, and each caller gets its own outcome.
+"""Group commit: all work waiting for a free connection becomes one transaction; each caller gets its own outcome.
 
-Callers share one sync of the disk, and nobody waits for a timer. A :class:`Batcher` gathers what waits: for the one
+Callers share one sync of the disk, and none waits for a timer. A :class:`Batcher` gathers the work: for the one
 thread that writes to an SQLite file (:class:`Writer`), where each piece of work has a savepoint, and for PostgreSQL's
 connections (:mod:`auditord.store.postgres.batches`).
 """
@@ -161,7 +161,7 @@ class Writer:
         self._is_woken = False
         self._closed = False
         self._damage: StoreDamaged | None = None
-        # A daemon thread: a process that dies of an error is not kept alive by it; what was answered is on the disk.
+        # A daemon thread: a process that dies of an error is not kept alive by it; acknowledged work is on the disk.
         self._thread = threading.Thread(target=self._run, name=f"writer of {path.name}", daemon=True)
         self._thread.start()
 
@@ -195,7 +195,7 @@ class Writer:
         self._wake()
 
     def join(self) -> None:
-        """Block until what was queued is done, then close the connection; to be called when no reader is open any more.
+        """Block until all queued work is done, then close the connection; call this when no reader is open any more.
 
         The last connection to be closed puts the log into the file, and one that only reads cannot.
         """
@@ -256,7 +256,7 @@ class Writer:
         for waiting in group:
             by_loop[waiting.future.get_loop()].append(waiting)
         for loop, waiting_there in by_loop.items():
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: no caller waits any more
                 loop.call_soon_threadsafe(self._batcher.settle, waiting_there)
 
     def _fail(self, group: _Group, error: Exception) -> None:

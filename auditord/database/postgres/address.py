@@ -33,7 +33,7 @@ class Address:
 
     Args:
         where: server and database for messages, without secrets.
-        connections: how many there may be for short statements, and again for long answers.
+        connections: the most for short statements, and again for long answers.
         parameters: gives those of libpq, with a password that may have been rotated; they are never printed.
     """
 

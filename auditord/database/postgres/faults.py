@@ -17,7 +17,7 @@ _ADVICE: Final = {
     "3D000": "the server has no such database; make it with createdb, then run `auditord database migrate`",
     "40": "transactions got in each other's way again and again",
     "42501": "the user lacks a privilege; grant it, see `auditord database migrate --help`",
-    "53100": "there is no room left on the server's disk; make room, writing goes on by itself",
+    "53100": "there is no room left on the server's disk; make room, writing resumes by itself",
     "53200": "the server has no memory left",
     "53300": "the server has no connection to spare; raise its max_connections or lower store.pool_size",
     "57014": "the statement took too long; look at the server's load and its locks",
@@ -47,7 +47,7 @@ _NO_ANSWER: Final = "see whether the server runs and can be reached from here; i
 
 
 def as_unavailable(error: BaseException, where: str) -> StoreUnavailable:
-    """The error in the operator's words: the same call may succeed later, if need be once it has been mended."""
+    """The error in the operator's words: the same call may succeed later, in some cases only after a repair."""
     state, text = _sqlstate(error), str(error).strip()
     if not state and isinstance(error, psycopg.OperationalError):
         state = next((state for pattern, state in _TEXTS if pattern.search(text)), "")
@@ -75,10 +75,10 @@ def is_passing(error: BaseException) -> bool:
 
 @contextmanager
 def translated(where: str, *, reading: bool = False) -> Generator[None, None, None]:
-    """Inside, whatever says that the database is away, or cannot at the moment, is raised in the operator's words.
+    """Translate errors that say that the database is away or temporarily unable into the operator's words.
 
-    Values that are refused for good, a known key, and transactions that met each other stay what they are; but only a
-    replica ends what merely reads, for what it has to take over from its primary, and then it cannot at the moment.
+    Values that are refused for good, a known key, and conflicts between transactions keep their errors. One exception:
+    a conflict in a transaction that only reads comes from a replica that applies its primary's changes, and passes.
     """
     try:
         yield

@@ -62,7 +62,7 @@ async def migrate(
     end_sessions: bool = False,
     begins: Callable[[Script], None] = lambda _: None,
 ) -> Sequence[Script]:
-    """Bring the schema up to date, all missing scripts in one transaction or none; returns what has been run.
+    """Bring the schema up to date, all missing scripts in one transaction or none; return those that ran.
 
     Daemons that connect meanwhile wait for its end, and are refused then if they are older.
 

@@ -28,13 +28,13 @@ PATIENCE: Final = 5.0
 """Seconds that a statement may wait for a connection: a restart of the server passes unnoticed."""
 
 IMPATIENCE: Final = 0.2
-"""The same once the server is known to be away: what is posted should be in the spool soon."""
+"""The same once the server is known to be away: new posts should be in the spool soon."""
 
 ANSWER_WITHIN: Final = 30.0
 """Seconds that short work may take; then its connection is cut, since the server (or the network) hangs."""
 
 PREPARE_WITHIN: Final = 600.0
-"""Seconds for what may have to read every record, once."""
+"""Seconds for a statement that may have to read every record, once."""
 
 READER_PATIENCE: Final = 30.0
 """Seconds that a long answer may wait until another one ends."""
@@ -58,7 +58,7 @@ SELECT
     set_config('tcp_keepalives_count', '3', false),
     set_config('tcp_user_timeout', %s, false),
     set_config('default_transaction_read_only', %s, false),
-    -- What is answered must survive a power cut; stricter settings, for standbys, stay.
+    -- Acknowledged writes must survive a power cut; stricter settings, for standbys, stay.
     CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END
 """
 
@@ -68,7 +68,7 @@ class _Limits(NamedTuple):
 
     Args:
         statement: for one statement; 0 for none.
-        unacknowledged: for what the server has sent and the client's host has not taken; 0 for the system's.
+        unacknowledged: for data sent by the server and not acknowledged by the client's host; 0 for the system's.
     """
 
     statement: str
@@ -94,8 +94,8 @@ Prepare: TypeAlias = Callable[[Connection], Awaitable[None]]
 class Server:
     """Connections to one database, in two pools: for short statements, and for long answers to slow readers.
 
-    While the server is away every call raises :class:`StoreUnavailable`, and connections are made again as soon as it
-    is back. A schema that is not exactly this version's sets :attr:`refused`, whenever a connection finds it.
+    While the server is away every call raises :class:`StoreUnavailable`, and connections are made again once the
+    server is back. A schema that is not exactly this version's sets :attr:`refused`, whenever a connection finds it.
 
     Attributes:
         refused: why the database must not be used, once a connection has found that.
@@ -156,7 +156,7 @@ class Server:
                     group.cancel_scope.cancel()
 
     async def _raise_refusal(self) -> None:
-        """Raise why the database is refused, as soon as it is: the pool would go on trying."""
+        """Raise the reason as soon as the database is refused: the pool would keep trying."""
         await self.refusal.wait()
         if self.refused is not None:
             raise self.refused
@@ -168,7 +168,7 @@ class Server:
         await self._long.close()
 
     def connection(self, within: float | None = ANSWER_WITHIN) -> AbstractAsyncContextManager[Connection]:
-        """A connection for short work, in autocommit mode; it is cut if the work takes longer than so many seconds."""
+        """A connection for short work, in autocommit mode; it is cut after ``within`` seconds."""
         self.silence.refuse()
         return self._any_connection(within)
 
@@ -199,7 +199,7 @@ class Server:
 
     @asynccontextmanager
     async def own_connection(self) -> AsyncGenerator[Connection, None]:
-        """A connection of one's own, for as long as one likes; it takes nobody's place in a pool."""
+        """A connection outside the pools, without a time limit; it takes no place in a pool."""
         with translated(self.where):
             connection = await AsyncConnection.connect(autocommit=True, **self._address.parameters())
             try:
@@ -214,7 +214,7 @@ class Server:
             try:
                 await self._greet(connection, limits)
             except BaseException:
-                await connection.close()  # the pool would forget it as it is, connected
+                await connection.close()  # the pool would forget the connection without closing it
                 raise
 
         return AsyncConnectionPool(
@@ -282,7 +282,7 @@ def _noting(note: Callable[[Exception | None], None], address: Address) -> type[
 
     class NotingConnection(AsyncConnection[Any]):  # Any: rows are tuples, unless a cursor says otherwise
         @classmethod
-        async def connect(cls, *arguments: Any, **options: Any) -> Any:  # Any: handed on as they are
+        async def connect(cls, *arguments: Any, **options: Any) -> Any:  # Any: handed on unchanged
             try:
                 connection = await super().connect(*arguments, **{**options, **address.parameters()})
             except psycopg.Error as error:

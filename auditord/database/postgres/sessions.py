@@ -42,7 +42,7 @@ async def refuse_others(connection: AsyncConnection[TupleRow], where: str) -> No
             hosts = ", ".join(f"{host} ({count})" for host, count in others)
             raise DaemonsConnected(
                 f"The database {where} is in use by auditord from {hosts}: stop those daemons first. An older one "
-                "would go on writing as it is used to, and what is new in the tables would lack that"
+                "would keep writing in the old form, and new tables and columns would lack its rows"
             )
         await anyio.sleep(_BETWEEN_LOOKS)
 

@@ -17,7 +17,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Silence:
-    """The time from a write that took too long until a probe succeeds; meanwhile nobody waits for the server.
+    """The time from a write that took too long until a probe succeeds; meanwhile no caller waits for the server.
 
     Args:
         where: the database, for messages.
@@ -30,7 +30,7 @@ class Silence:
         self._probing: asyncio.Task[None] | None = None
 
     def notice(self, seconds: float) -> None:
-        """Begin, since a write has taken so many seconds."""
+        """Begin the silence; ``seconds`` is the time that the slow write took."""
         if self._probing is None:
             _log.warning("the database %s does not answer a write within %.0f s: probing it", self._where, seconds)
             self._probing = asyncio.get_running_loop().create_task(self._until_it_answers())

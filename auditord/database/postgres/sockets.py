@@ -14,9 +14,9 @@ from psycopg.rows import TupleRow
 def limited(
     connection: AsyncConnection[TupleRow], seconds: float | None, noticed: Callable[[float], None] | None = None
 ) -> Generator[None, None, None]:
-    """Hang up if what is inside takes longer: those who wait for the server then see that the connection is lost.
+    """Cut the connection if the block takes longer: callers that wait for the server then see it as lost.
 
-    A statement's own time limit does not help when the server, or something between, has stopped to answer.
+    A statement's own time limit does not help when the server or the network no longer answers.
 
     Args:
         connection: is used inside.

@@ -28,7 +28,7 @@ async def copied(
 ) -> AsyncGenerator[AsyncIterator[list[bytes]], None]:
     """The answer to a query of one column of JSON, page by page, as of the moment when the context is entered.
 
-    Rows are taken from the connection as they are asked for, so memory is bounded and a slow reader slows the server.
+    Rows are read from the connection on demand, so memory is bounded and a slow reader slows the server.
     Leaving early cancels the query.
     """
 
