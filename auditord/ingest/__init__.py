@@ -1,4 +1,4 @@
-"""The one way of a client's record into the store, through permission, transforms, and what waits in the spool."""
+"""Take a client's record into the store: check permission, transform it, and queue it behind entries in the spool."""
 
 from auditord.ingest.delivery import StoreSink, add_each
 from auditord.ingest.pairing import Pairing, missing_store, recognise, refuse_lost_spool

@@ -23,8 +23,8 @@ class StoreSink:
 
     Args:
         store: where entries go.
-        now: the present instant, for entries that do not say where they are from.
-        duplicates: what a known id means to clients; ``ignore`` holds for what they sent, too: that was their answer.
+        now: the present instant, for entries without provenance.
+        duplicates: what a known id means to clients; ``ignore`` also applies to their queued records, as answered then.
         pairing: of the store and the spool that the entries come from; None if they come from elsewhere.
     """
 
@@ -43,7 +43,7 @@ class StoreSink:
     async def deliver(self, entries: Sequence[Entry]) -> Mapping[int, str]:
         """Apply the entries in order; returns why entries were refused for good, by position.
 
-        Entries that may share a transaction do. What is there already counts as delivered, so a batch may come again
+        Entries that may share a transaction do. Entries already stored count as delivered, so a batch may be repeated
         after a fault.
 
         Raises:
@@ -64,7 +64,7 @@ class StoreSink:
         return refused
 
     async def _forbidden(self, run: _Run) -> Mapping[int, str]:
-        """Why clients may not do what they sent while nobody could look at the stored records, by position."""
+        """Why clients may not make changes that they sent while the store could not be read, by position."""
         limited = [(position, entry) for position, entry in run if _limits(entry) is not None]
         if not limited:
             return {}

@@ -1,7 +1,7 @@
-"""Record store and spool belong together: what one has forgotten, the other must not take for done.
+"""Record store and spool belong together: neither may treat an entry as done that the other has lost.
 
-Collectors do not ask again for what their checkpoints in the spool lie behind. So a store that is older than the spool
-(a restored copy), or another one, would lack records for good without a word. Both keep a number that grows with every
+Collectors do not read again what lies before their checkpoints in the spool. So a store that is older than the spool
+(a restored copy), or another one, would silently lack records for good. Both keep a number that grows with every
 delivery, start and stop, and twice a minute while clients write records past the spool: in the store once all that it
 stands for is there, and then in the spool. If the spool cannot write a number, the store gets no further one until it
 can: a start takes the store for the spool's if the store is ahead by one at most.
@@ -23,9 +23,9 @@ from auditord.store.work import Work
 from auditord_hookspecs.wording import counted
 
 _REMEDY: Final = (
-    "`auditord restore FOLDER --continue`, with a backup, lets collectors collect again what is missing; or put back "
-    "the store and spool.db that belong together; or accept this pair with `auditord database adopt`, and then collect "
-    "again what is missing (`auditord collect NAME --from DATE --to DATE`)."
+    "`auditord restore FOLDER --continue`, with a backup, lets collectors collect the missing records again; or put "
+    "back the store and spool.db that belong together; or accept this pair with `auditord database adopt`, and then "
+    "collect the missing records again (`auditord collect NAME --from DATE --to DATE`)."
 )
 
 _LOST_SPOOL_REMEDY: Final = (
@@ -57,7 +57,7 @@ class Pairing:
     async def advance(self) -> None:
         """Reach the next generation in the store; the spool writes it with what it settles next.
 
-        Every copy of the store that has the generation has what was delivered before.
+        Every copy of the store that has the generation has all earlier deliveries.
 
         Raises:
             StoreMismatch: they do not belong together, or one of them is an older copy.
@@ -79,7 +79,7 @@ class Pairing:
             await self.advance_both()
 
     async def adopt(self) -> None:
-        """Let them belong together whatever they know of each other."""
+        """Pair store and spool, regardless of their generations."""
         async with self._lock:
             own = await self._spool.generation()
             known = await self._store.generation(own.spool_id)
@@ -95,7 +95,7 @@ class Pairing:
         """Advance the store to the generation after the one in the spool's file.
 
         If the store has that number already, the spool has failed to write it, and a copy of the store may have it
-        without what was delivered since. So the spool writes it first, and the store gets the next one.
+        without the deliveries since. So the spool writes it first, and the store gets the next one.
         """
         own = await self._spool.generation()
         known = await self._store.advance(own.spool_id, own.number + 1)
@@ -172,9 +172,9 @@ def _mismatch(own: int, known: int) -> str:
     if known < own:
         return (
             f"The record store is an older copy than this state folder's spool.db knows (generation {known} of {own}): "
-            f"what was written since is missing there, and collectors would not collect their part again. {_REMEDY}"
+            f"records written since are missing there, and collectors would not collect their part again. {_REMEDY}"
         )
     return (
         f"This state folder's spool.db is an older copy than the record store knows (generation {own} of {known}): "
-        f"its checkpoints are too old, and what has waited in it since is missing. {_REMEDY}"
+        f"its checkpoints are too old, and entries queued in it since are missing. {_REMEDY}"
     )

@@ -24,9 +24,9 @@ def updating_roles(principal: Principal | None, record_id: str) -> Roles:
 
 
 def may_write(roles: Roles, record: Record, stored: Record | None) -> bool:
-    """Return whether one of the roles is about the record and about what is stored under its id.
+    """Return whether one of the roles covers both the record and the stored record of its id.
 
-    A full record closes an open one, and must not close another site's, whatever the id begins with.
+    A full record closes an open one, and must not close another site's, even if the id's prefix matches.
     """
     if roles is None:
         return True
@@ -44,7 +44,7 @@ def depends_on_stored(roles: Roles) -> bool:
 
 
 def left_to_check(roles: Roles, record: Record) -> Roles:
-    """The roles of which one must allow the change of the stored record, once that can be looked at; None: no need."""
+    """The roles, one must allow the change once the stored record can be read; None if no check is needed."""
     if roles is None:
         return None
     writing = tuple(role for role in roles if role.may_write(record))

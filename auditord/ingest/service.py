@@ -1,8 +1,8 @@
 """Everything that happens to a client's records between decoding and the answer.
 
-What waits in the spool for the store counts as stored: a record whose id has something waiting gets the verdict that
-the store would give once all that has arrived, and goes behind it. All changes of one record id in this process follow
-each other, and the spool is looked at before the store: what has left the one has reached the other.
+Entries queued in the spool count as stored: a record whose id has queued entries gets the verdict that the store would
+give after applying them, and is queued behind them. All changes of one record id in this process are serialised, and
+the spool is read before the store: an entry that has left the spool has reached the store.
 """
 
 import logging
@@ -28,7 +28,7 @@ _Waiting: TypeAlias = Mapping[str, Sequence[Entry]]
 
 
 class PendingChanges(Protocol):
-    """The part of the spool that holds what is on its way to the store."""
+    """The part of the spool that holds entries queued for the store."""
 
     @property
     def occupied(self) -> AbstractSet[str]:
@@ -92,7 +92,7 @@ class Ingest:
         store: where records go.
         spool: where they go while the store is away.
         destinations: the senders that forward what the spool took; without one, it takes nothing.
-        queue_updates: whether updates of records that nobody knows wait in the spool while the store is away.
+        queue_updates: whether updates of unknown records wait in the spool while the store is away.
         transform: the change that every record meets, exactly once.
     """
 
@@ -127,7 +127,7 @@ class Ingest:
 
         Args:
             records: of any number.
-            principal: who sends them; None if nobody is asked.
+            principal: the sender; None without authentication.
             provenance: kept beside them.
             atomic: whether they go together: one of another run, an invalid or a forbidden one keeps out all of them.
             duplicates: what a known id means.
@@ -154,7 +154,7 @@ class Ingest:
         return [submission.outcomes[position] for position in range(count)]
 
     async def _accept_one(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Sequence[Outcome]:
-        """Accept one record that its sender may write whatever is stored; most requests are that."""
+        """Accept one record that its sender may write regardless of the stored one; most requests are of this kind."""
         changed = record if self._transform is None else self._transform(record)
         ids, away = (record.record_id,), None
         if not self._claims.take_now(ids):
@@ -172,7 +172,7 @@ class Ingest:
             self._claims.release(ids)
 
     async def stop(self, update: RecordUpdate, principal: Principal | None, provenance: Provenance) -> Stopped:
-        """Give a record its stop time, behind whatever waits of it.
+        """Give a record its stop time, behind all queued entries of the record.
 
         Raises:
             Forbidden: the id says that it is not the principal's.
@@ -287,7 +287,7 @@ class Ingest:
 
 
 async def _classify_without_store(submission: Submission, waiting: _Waiting) -> Sequence[Entry]:
-    """Classify by what waits alone; returns what is to be queued."""
+    """Classify by the queued entries alone; return the entries to queue."""
     plan = projected({}, waiting, submission.provenance)
     submission.permit(plan)
     if not await submission.classify(plan, submission.records):

@@ -1,7 +1,6 @@
-"""The records that a client sends at once, and what is decided about each; no input and no output.
+"""The records that a client sends at once, and the decision about each; no input and no output.
 
-What waits in the spool for the store counts as stored: a plan of changes takes it in before the records that come
-behind it.
+Entries queued in the spool count as stored: a plan of changes applies them before the records that come behind them.
 """
 
 import asyncio
@@ -49,7 +48,7 @@ class Stopped(Enum):
     """The outcome of an update."""
 
     DONE = "done"
-    """The stop time is in the store or, behind what waits of the record, durably in the spool."""
+    """The stop time is in the store or, behind queued entries of the record, durably in the spool."""
     MISSING = "missing"
     """There is no such record."""
     HIDDEN = "hidden"
@@ -61,12 +60,12 @@ class Submission:
     """Records on their way in.
 
     Args:
-        records: by position; what is refused for good is taken out.
+        records: by position; records refused for good are taken out.
         roles: those of the sender.
         provenance: kept beside the records.
         duplicates: what a known id means.
         atomic: whether they go together.
-        outcomes: what is decided, by position.
+        outcomes: the decisions, by position.
     """
 
     records: dict[int, Record]
@@ -95,7 +94,7 @@ class Submission:
                 self._refuse(position, error)
 
     def permit(self, plan: ChangePlan) -> None:
-        """Refuse what the sender may not write, given what is stored.
+        """Refuse records that the sender may not write, given the stored records.
 
         Raises:
             Forbidden: that is one of them, and they go together.
@@ -105,7 +104,7 @@ class Submission:
                 self._refuse(position, Forbidden(f"record {record.record_id!r} {_FORBIDDEN}"))
 
     async def classify(self, plan: ChangePlan, positions: Collection[int]) -> bool:
-        """Decide about records that come behind what is in the plan; returns whether any of them may be kept."""
+        """Decide about records that come behind those in the plan; return whether any of them may be kept."""
         for count, position in enumerate(positions):
             await _pause(count)
             self.outcomes[position] = classified(plan, self.records[position], self.provenance, self.duplicates)
@@ -123,7 +122,7 @@ class Submission:
         return [self._entry(self.records[at]) for at in positions if self.outcomes[at] is not Verdict.EXISTS]
 
     def leave_open(self) -> None:
-        """Say of new records that they are queued: whether they are new, nobody could see."""
+        """Mark new records as queued: without the store, it is unknown whether they are new."""
         for position, outcome in self.outcomes.items():
             if outcome is Verdict.ADDED:
                 self.outcomes[position] = QUEUED
@@ -147,10 +146,10 @@ async def _pause(count: int) -> None:
 def projected(
     stored: Mapping[str, bytes], waiting: Mapping[str, Sequence[Entry]], provenance: Provenance
 ) -> ChangePlan:
-    """Apply what waits to what is stored.
+    """Apply the queued entries to the stored records.
 
     Args:
-        stored: wire texts by id; without those of the store if it is away: then what waits is taken for all there is.
+        stored: wire texts by id; without those of the store if it is away: then only the queued entries count.
         waiting: entries by id, in order.
         provenance: of the change that is classified; verdicts do not depend on it.
     """
