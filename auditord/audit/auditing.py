@@ -1,7 +1,7 @@
-"""An audit of one collector: its source's inventory, batch by batch, then what is stored besides.
+"""Audit one collector: compare its source's inventory batch by batch, then find surplus stored records.
 
-The collector goes on meanwhile. What seems to be missing may be in its hands, so that is looked for once more between
-two of its runs, and repaired there.
+The collector keeps running. It may hold runs that seem to be missing, so the audit looks for them once more between two
+runs of the collector, and repairs them there.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -27,7 +27,7 @@ _OPEN: Final[Collection[State]] = {"missing", "unclosed", "different"}
 """States that a run of the collector may change at any moment."""
 
 _ON_ITS_WAY: Final[Collection[State]] = {"queued", "missing"}
-"""States of runs that may be stored, under either of their ids, before the store is asked for what it has besides."""
+"""States of runs that may be stored, under either id; used before the store is asked for surplus records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Audit:
     """One audit.
 
     Args:
-        request: what is asked.
+        request: the request.
         sides: where runs may be.
         reach: how far back the source and the collector go.
         own: tells by its id whether a record is the collector's; None if ids do not say.

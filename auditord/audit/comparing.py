@@ -48,9 +48,9 @@ class ComparedRun:
 
     Args:
         produced: as its conversion made it.
-        state: what is known of it.
-        record: as it is or would be kept: under the id that its run has, and transformed.
-        stored: what is stored of it instead, if that differs.
+        state: its state.
+        record: in its stored form: under its run's id, and transformed.
+        stored: the record stored in its place, if that differs.
     """
 
     produced: Produced
@@ -90,7 +90,7 @@ class Comparer:
         """The state of each run."""
         sides = self._sides
         ids = {name for each in produced for name in _ids(each)}
-        # The queue before the store: what has left the one has reached the other.
+        # Read the queue before the store: an entry that has left the queue has reached the store.
         waiting = await sides.spool.waiting(ids, sides.senders)
         documents = await sides.store.documents(list(ids))
         absent = [name for name in ids if name not in documents]

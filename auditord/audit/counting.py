@@ -1,4 +1,4 @@
-"""Counts of an audit by day and site, and the ids that the inventory has named (on disk: there may be millions)."""
+"""Counts of an audit by day and site, and the ids that the inventory has named (on disk: they can be millions)."""
 
 import json
 import sqlite3
@@ -57,7 +57,7 @@ class AuditCounts:
         self.note(state, record.record_id, record.stop_time or record.start_time, site_of(record), detail)
 
     def note(self, state: State, name: str, ended: datetime | None, site: str, detail: str = "") -> None:
-        """Count a run of this name; None if nobody knows when it ended."""
+        """Count a run of this name; None if its end is unknown."""
         day = "" if ended is None else ended.date().isoformat()
         self._counts[day, site, state] += 1
         if state not in FAULTS:

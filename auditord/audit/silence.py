@@ -17,7 +17,7 @@ TIMES: Final = 3
 """The number of usual intervals from which on a silence is a gap."""
 
 MOST: Final = 200
-"""Sites that are kept apart, those with the most records; there are never so many but by a mistake."""
+"""The most sites counted separately, those with the most records; only a mistake makes more."""
 
 _DAY: Final = timedelta(days=1)
 

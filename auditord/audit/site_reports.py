@@ -1,8 +1,8 @@
-"""Reports of sites' daemons against what is stored here.
+"""Compare reports of sites' daemons with the records stored here.
 
 A hub and the sites compare their sums by day, without a list of records. Records are on their way meanwhile: a day that
-is still filling differs by what has not arrived. Reports are kept in memory: after a restart every daemon reports again
-within its interval.
+is still filling differs by the records not yet received. Reports are kept in memory: after a restart every daemon
+reports again within its interval.
 """
 
 from collections import Counter
@@ -45,10 +45,10 @@ class Reporter:
 
     Args:
         name: of the daemon, as it says.
-        principal: who that was; None where nobody is asked.
+        principal: the sender; None without authentication.
         received_at: when it came, by the clock here.
         report: what it said.
-        answer: the comparison with what was stored here then.
+        answer: the comparison with the records stored here then.
     """
 
     name: str
@@ -82,7 +82,7 @@ class SiteReports(Collector):
     async def receive(
         self, name: str, principal: str | None, report: SiteReport, records: Reads, now: datetime
     ) -> ReportAnswer:
-        """Compare a report with what is stored, and remember it.
+        """Compare a report with the stored records, and remember it.
 
         Several daemons may report one site: each has records of its own, so their sums are added up.
 

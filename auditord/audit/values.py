@@ -1,4 +1,4 @@
-"""A completeness audit as it is asked for and answered; the answer is also its JSON."""
+"""Request and answer of a completeness audit; the answer is also its JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class AuditRequest:
     Args:
         instance: the collector.
         window: runs that ended within it are compared.
-        repair: collect what is missing.
+        repair: collect the missing runs.
         replace: the reason for which runs that differ are overwritten; None leaves them.
         by: the name that is kept with the reason.
     """
@@ -65,7 +65,7 @@ class Discrepancy(msgspec.Struct, frozen=True):
     record_id: Annotated[str, Meta(description="its id; of a job that makes no record, that at its source.")]
     day: Annotated[str, Meta(description="of UTC, on which it ended; empty if that is not known.")]
     site: Annotated[str, Meta(description="its site.")]
-    detail: Annotated[str, Meta(description="what differs, what stands against it, or what was done.")] = ""
+    detail: Annotated[str, Meta(description="the difference, the obstacle, or the action taken.")] = ""
 
 
 class AuditReport(msgspec.Struct, frozen=True):
