@@ -27,7 +27,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HookModule:
-    """A hook module that takes part."""
+    """A hook module in use."""
 
     name: str
     module: str
@@ -73,7 +73,7 @@ def _needs_more(error: ImportError) -> str:
 
 
 def _in_time(described: HookModule, load: Callable[[], object]) -> object:
-    """Import in a thread: nothing ends an import that hangs, but nobody has to wait for it."""
+    """Import in a thread: nothing ends an import that hangs, but the caller need not wait for it."""
     outcome = Future[object]()
     Thread(target=_load_into, args=(outcome, load), name=f"import of {described.module}", daemon=True).start()
     if not wait([outcome], SLOW_IMPORT).done:

@@ -141,7 +141,7 @@ def _last(node: ast.expr) -> str:
 
 
 class _Contents(ast.NodeVisitor):
-    """The classes and the calls of a module; each call with what is assigned to names where it stands."""
+    """The classes and the calls of a module; each call with the assignments to names in its scope."""
 
     def __init__(self, source: Source, tree: ast.Module) -> None:
         self._module = source.module

@@ -1,7 +1,7 @@
 """The index of all errors as Markdown, read from the sources of the daemon and of the installed hook modules.
 
 The cause of an error is the first paragraph of its class's docstring, what to do the section ``Remedy:`` in it, and its
-messages are those of the calls that make one, with ``…`` for what they name.
+messages are those of the calls that make one, with ``…`` for the names in them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,13 +14,13 @@ from auditord.hooks.sources import installed_sources
 _BEGINNING: Final = """\
 # Every error
 
-Words of a message find its entry: `auditord manual WORD WORD`. What differs from case to case is … here. There are
+Words of a message find its entry: `auditord manual WORD WORD`. The parts that vary are … here. There are
 pages of [exit codes](exit-codes.md) and of [symptoms](troubleshooting.md).
 
 """
 STATUSES: Final[Mapping[int, tuple[str, str]]] = {
     400: ("the request cannot be understood", "mend what the text names; a body that was posted is in quarantine"),
-    401: ("nobody knows who asks", "send a token or a certificate, or log in: `auditord manual access`"),
+    401: ("the caller is unknown", "send a token or a certificate, or log in: `auditord manual access`"),
     403: ("who asks may not do this", "have a role that may: `auditord manual access`; the audit log has the reason"),
     404: ("there is no such path, record, instance or entry", "see the id and the path, `/openapi.json` has all"),
     405: ("the path does not take this method", "use one of those in the header `Allow`"),
@@ -30,7 +30,7 @@ STATUSES: Final[Mapping[int, tuple[str, str]]] = {
     421: ("the request is for another host's name", "add the name to `api.hosts`"),
     422: ("it is understood, and cannot be done", "mend what the text names"),
     500: ("AUDITOR's answer to a taken id (`RECORD_EXISTS`), or the store is away", "post one by one, or later"),
-    503: ("the store, or what is asked for, is away at the moment", "ask later; `auditord status` has the reason"),
+    503: ("the store, or the requested part, is unavailable now", "ask later; `auditord status` has the reason"),
 }  # fmt: skip
 """Causes and remedies of the statuses with which requests are refused."""
 

@@ -21,7 +21,7 @@ EVENT_TIMEOUT = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The hook modules that take part, and what they declared.
+    """The hook modules in use, and what they declared.
 
     Args:
         manager: has every module registered under the name of its module.
@@ -45,7 +45,7 @@ class Hooks:
                 yield module, value
 
     def resolve_secret(self, reference: str) -> SecretStr | None:
-        """Ask the modules in order for the secret behind a reference; None if it is nobody's.
+        """Ask the modules in order for the secret behind a reference; None if no module knows it.
 
         Raises:
             ValueError: a module knows the reference and cannot resolve it.
@@ -69,7 +69,7 @@ class Hooks:
             with anyio.move_on_after(self.event_timeout.total_seconds()) as scope:
                 await cast("Awaitable[None]", _call(implementation, arguments))
         except (Exception, SystemExit):  # noqa: BLE001 the boundary of an event: a module's fault stays its own
-            _log.exception("%s failed in %s; the daemon goes on", module, name)
+            _log.exception("%s failed in %s; the daemon continues", module, name)
         if scope.cancelled_caught:
             _log.error("%s took longer than %s s in %s", module, self.event_timeout.total_seconds(), name)
 
@@ -99,7 +99,7 @@ def _secret_of(module: HookModule, implementation: pluggy.HookImpl, reference: s
     try:
         secret = _call(implementation, {"reference": reference})
     except ValueError:
-        raise  # the hook's own way to say what is wrong with the reference
+        raise  # the hook's own way to reject the reference
     except (Exception, SystemExit) as error:
         raise _failure(module, implementation, error) from error
     if secret is not None and not isinstance(secret, SecretStr):

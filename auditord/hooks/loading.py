@@ -50,7 +50,7 @@ def load_hooks(disabled: Sequence[str], entries: Sequence[HookEntry] | None = No
 
 
 def survey(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) -> Survey:
-    """Load what can be loaded, and say what is wrong with the rest; the arguments are those of :func:`load_hooks`.
+    """Load the modules that load, and return the faults of the rest; takes the arguments of :func:`load_hooks`.
 
     Kinds that are deferred are left so: :func:`broken_kinds` loads them.
     """

@@ -151,7 +151,7 @@ def _choice(schema: Schema) -> str:
 
 
 def _written(value: Any) -> Any:  # Any: JSON
-    """A member of a default as a person would write it: without what is nothing in it."""
+    """A member of a default as a person would write it: without empty parts."""
     if not is_section(value):
         return value
     return {name: each for name, each in value.items() if each not in (None, [], False, "1")}

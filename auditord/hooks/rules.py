@@ -127,11 +127,11 @@ def implemented_hooks(module: object) -> Mapping[str, Function]:
 
 
 def contract_fault(declared: object, distribution: str) -> str | None:
-    """Why a module for this version of the contract cannot take part, and the remedy; None if it can.
+    """Why a module for this version of the contract cannot be used, and the remedy; None if it can.
 
     Args:
         declared: what it says; nothing: the first version.
-        distribution: the module's, of which another release may be the remedy.
+        distribution: the module's; another release of it may be the remedy.
     """
     try:
         wanted = Contract(1, 0) if declared is None else Contract.parsed(declared)
@@ -169,6 +169,6 @@ def _misimplemented(name: str, function: Function, spec: Function) -> Iterator[s
     if is_event and not coroutine:
         yield f"{name} is an event: write 'async def {name}', without yield"
     elif not is_event and (coroutine or inspect.isasyncgenfunction(function)):
-        yield f"{name} is a declaration: write 'def {name}' (what is asynchronous goes into what it returns)"
+        yield f"{name} is a declaration: write 'def {name}' (put asynchronous work into its result)"
     elif generator and getattr(spec, f"{PROJECT}_spec").get("firstresult"):
         yield f"{name} returns one value: write return, not yield"

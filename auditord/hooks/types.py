@@ -42,8 +42,8 @@ class Documented:
     """A docstring in its parts.
 
     Args:
-        text: all that has no part of its own.
-        arguments: what is said of each argument or field.
+        text: everything outside the other parts.
+        arguments: the description of each argument or field.
         example: code.
     """
 
