@@ -3,7 +3,7 @@
 * :mod:`measures`: from the sums of the store to core hours, efficiencies and so on; each measure is defined once.
 * :mod:`questions`: a report that is wanted, and the question to the store that answers it.
 * :mod:`report`: rows, bins and totals of the answer; :mod:`grid`: its numbers, for files of many cells.
-* :mod:`bins`: weeks, months and years of which a report has only a part.
+* :mod:`bins`: weeks, months and years that a report covers only in part.
 * :mod:`pledges`: capacity that was promised, in the unit of a measure.
 * :mod:`periods`: named periods of the calendar.
 * :mod:`writing`: CSV, JSON and Parquet; :mod:`workbook`: XLSX.

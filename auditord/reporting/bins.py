@@ -1,4 +1,4 @@
-"""Bins of which a report has only a part: its period begins or ends within them, or they are not over yet."""
+"""Bins that a report covers only in part: its period begins or ends within them, or they are not over yet."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def part_of(question: Question, begin: date) -> Part | None:
 
 
 def parts_of(question: Question, bins: Iterable[date]) -> dict[date, Part]:
-    """Return those of a report's bins of which it has only a part."""
+    """Return the bins that a report covers only in part."""
     found = ((begin, part_of(question, begin)) for begin in bins)
     return {begin: part for begin, part in found if part is not None}
 

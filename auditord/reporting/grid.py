@@ -115,7 +115,7 @@ class Gathering:
         return len(self._lines), max(1, len(bins_between(self._question, self._places)))
 
     def add(self, answer: Aggregates) -> None:
-        """Take up the sums of some bins, of which no other answer has any."""
+        """Add the sums of some bins; no other answer covers these bins."""
         by_label = self._vectors.by_label(answer)
         totals = Cells.joined(self._vectors, by_label.values())
         for begin in totals:

@@ -29,7 +29,7 @@ EFFICIENCY: Final = "cpu-efficiency"
 """The name of a measure."""
 
 MOST_EFFICIENT: Final = 100 * Fraction(MOST_CPU_TIME)
-"""Percent. More means that a CPU time is wrong: no job uses so much more than the cores that it has."""
+"""Percent. More means that a CPU time is wrong: no job exceeds its cores by that much."""
 
 MIB_PER_GIB: Final = 1_024
 _JOULES_PER_KWH: Final = 3_600_000

@@ -68,7 +68,7 @@ def _year_before(moment: datetime) -> datetime:
 
 
 def as_far_as(window: Window, now: datetime, former: Window) -> Window:
-    """The days of a former period of which as many have begun in one that may still go on."""
+    """The first days of a former period, as many as have begun in a period that may not be over yet."""
     begun = now.date() + timedelta(days=1) - window.start.date()
     if now >= window.stop or begun <= timedelta(0):
         return former

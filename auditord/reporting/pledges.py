@@ -1,6 +1,6 @@
 """Capacity that was promised to sites and groups, as an amount in the unit of a measure.
 
-A pledge is a power that is there all the time: so many cores, or cores times score (for WLCG: HEPscore23), from one day
+A pledge is a constant power: a number of cores, or cores times score (for WLCG: HEPscore23), from one day
 to another. In a period it amounts to power times hours.
 """
 
@@ -47,7 +47,7 @@ class Pledge:
 
 
 def pledged(pledges: Sequence[Pledge], question: Question, window: Window) -> Fraction | None:
-    """The sum of pledges for what a question is about, in a window of whole days; None if nothing was promised."""
+    """The sum of pledges for a question's subject, in a window of whole days; None if nothing was promised."""
     wanted = _wanted(question)
     if wanted is None:
         return None

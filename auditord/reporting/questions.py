@@ -103,10 +103,10 @@ class Question:
         """The question to the store; its dimensions are the bin, the group and the presence of a CPU time.
 
         Raises:
-            UnknownIntensity: a measure needs the CO2 of a kWh, and nobody has said it.
+            UnknownIntensity: a measure needs the CO2 of a kWh, which is not configured.
         """
         if self.co2_per_kwh is None and any(measure.needs_intensity for measure in self.measures):
-            raise UnknownIntensity("nobody has said how much CO2 a kWh is: configure ui.co2_per_kwh, in kg")
+            raise UnknownIntensity("the CO2 per kWh is unknown: configure ui.co2_per_kwh, in kg")
         dimensions: list[Dimension] = []
         if self.bin is not None:
             dimensions.append(CalendarPeriod(self.bin, zone=self.zone))

@@ -98,7 +98,7 @@ class Vectors:
 
 
 class Cells(Mapping[date | None, Cell]):
-    """Cells by bin, made of their sums when somebody looks at them: of a long report, most are never shown."""
+    """Cells by bin, computed from their sums on access: most cells of a long report are never shown."""
 
     def __init__(self, vectors: Vectors, sums: Mapping[date | None, Vector]) -> None:
         self._vectors = vectors
@@ -148,7 +148,7 @@ class Cells(Mapping[date | None, Cell]):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The usage of one site, group, user or whatever the question groups by.
+    """The usage of one group of the question: a site, group, user or other dimension.
 
     Args:
         label: which.

@@ -13,7 +13,7 @@ from auditord.reporting.writing import columns, lines
 Line: TypeAlias = Sequence[str | float | None]
 
 MOST_COLUMNS: Final = 16_384
-"""Of a sheet; the library leaves out what has no place, without a word."""
+"""Of a sheet; the library silently drops cells beyond it."""
 
 _NUMBER: Final = "#,##0.00"
 _COUNT: Final = "#,##0"

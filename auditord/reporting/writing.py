@@ -37,7 +37,7 @@ def text(value: Fraction, digits: int = 0) -> str:
 
 
 def json_pieces(grid: Grid) -> Iterator[str]:
-    """One object: what was asked, the rows with their bins, the totals."""
+    """One object: the question, the rows with their bins, the totals."""
     question = grid.question
     names = [measure.name for measure in question.measures]
 
