@@ -1,7 +1,7 @@
 """The second reading of a source: compare each record with what the store has under its id, as clients would read it.
 
-This is the proof of an import, so it uses nothing that the first reading has said. A dry run does this alone: what is
-missing then would be imported.
+This is the proof of an import, so it uses no result of the first reading. A dry run does only this: the missing records
+are those that an import would add.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,14 +33,14 @@ class RowState(Enum):
     OTHER_RUN = "another run"
     """Its id belongs to a record with another start time."""
     OTHER_RUNTIME = "another runtime"
-    """There as it is, but the source has another runtime than the time from start to stop."""
+    """Stored unchanged, but the source's runtime differs from the time from start to stop."""
     UNREADABLE = "unreadable"
     """The row is no valid record."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowProblem:
-    """A row of the source that the store does not have as it is.
+    """A row of the source that the store lacks, or has with other content.
 
     Args:
         where: the row in the source.
@@ -104,7 +104,7 @@ class StoreComparison:
         return [problem for problem in found if problem]
 
     async def _known(self, ids: Sequence[str]) -> tuple[Mapping[str, bytes], Collection[str]]:
-        """Return what is stored of these records, and which others were deleted from the store on purpose."""
+        """Return the stored ones of these records, and which others were deleted from the store on purpose."""
         if self.store is None:
             return {}, ()
         stored = await self.store.documents(ids)

@@ -1,7 +1,7 @@
 """The first reading of a source: its records into the store, and the position behind them.
 
-The records are committed before the position is. So what is read again after a kill is at most what the store has
-already, where its id makes it the same record.
+The records are committed before the position is. So a kill repeats only records that the store has already, and their
+ids make them the same records.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class Writer:
     """Puts records into a store.
 
     Args:
-        store: the target; nothing of what is imported may be forwarded by senders, so it is one without an outbox.
+        store: the target; senders must not forward imported records, so the store has no outbox.
         transform: what every record meets before it is kept here.
         refused: receives the reason for which the store refuses a record for good.
         replacing: whether records that are stored with other content (of the same start) are corrected, and what they
@@ -149,7 +149,7 @@ class Writer:
             for record in records
             if record.record_id in stored
         ]
-        # What is changed meanwhile, and what is refused, shows when it is compared.
+        # The comparison shows records that were changed meanwhile or refused.
         try:
             await self.store.amend(corrections, self.provenance)
         except InvalidRecord:
@@ -171,7 +171,7 @@ class Writer:
 
 
 def transformed(page: ImportPage, transform: Transform | None) -> Sequence[Record | InvalidRecord]:
-    """Return the records of a page as they are to be kept here."""
+    """Return the records of a page in the form in which they are kept here."""
     if transform is None:
         return page.records
     return [each if isinstance(each, InvalidRecord) else _transformed(each, transform) for each in page.records]
