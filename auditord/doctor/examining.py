@@ -72,12 +72,12 @@ async def examine(
 
 
 async def _findings(check: AsyncIterator[Finding]) -> list[Finding]:
-    """The findings of a check; whatever it raises is one as well."""
+    """Return the findings of a check; an exception becomes a finding."""
     found: list[Finding] = []
     try:
         with anyio.fail_after(LONGEST):
             async for finding in check:
-                found.append(finding)  # noqa: PERF401 what was found stays if the next one raises
+                found.append(finding)  # noqa: PERF401 earlier findings stay if the next one raises
     except TimeoutError:
         text = f"not finished after {LONGEST:g} s"
         found.append(Finding(Severity.FAILURE, "check", text, "find out what does not answer"))

@@ -50,7 +50,7 @@ def check_pair(ca: Path | None, certificate: Path | None, key: Path | None, now:
     for file in filter(None, (ca, certificate)):
         yield check_certificate(file, now)
     if key is not None:
-        readable = check_readable(key, "let this user read it, and nobody else")
+        readable = check_readable(key, "let only this user read it")
         yield readable
         if certificate is not None and readable.severity is Severity.OK:
             yield _match(certificate, key)

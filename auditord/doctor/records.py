@@ -24,12 +24,12 @@ CLOCKS_DIFFER: Final = timedelta(seconds=5)
 """Above this, times of receipt and leases of turns are no longer comparable between hosts."""
 
 AHEAD: Final = timedelta(minutes=5)
-"""A job that ended so long after now has a host whose clock is wrong, or ours is."""
+"""If a job ended this far in the future, the clock of its host or of this one is wrong."""
 
 _GROWTH: Final = timedelta(days=28)
 
 _FEED_LAGS: Final = 3_600.0
-"""Seconds; the roll-ups and the counts read what has come within seconds."""
+"""Seconds; the roll-ups and the counts read new records within seconds."""
 
 
 async def check_records(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
@@ -55,11 +55,11 @@ async def check_records(configuration: Configuration, now: Callable[[], datetime
     except SchemaMismatch as error:
         yield Finding(Severity.FAILURE, "schema", str(error), "see the message")
     except StoreUnavailable as error:
-        yield Finding(Severity.FAILURE, "database", str(error), "see the message; what is posted goes to the spool")
+        yield Finding(Severity.FAILURE, "database", str(error), "see the message; posts go to the spool")
 
 
 async def _lagging(section: StoreSection, consumer: str, lag: float) -> Finding:
-    """Say why a consumer of the feed has not read what came long ago."""
+    """Return why a consumer of the feed has not read old entries."""
     remedy = "auditord status says what it does; figures are right meanwhile, and sums take longer"
     writer = await oldest_writer(address_of(section)) if is_postgresql(section.url) else None
     if writer is not None:
@@ -78,7 +78,7 @@ async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> A
         yield Finding(Severity.FAILURE, "schema", str(error), "install the newer version of auditord again")
         return
     except StoreUnavailable as error:
-        remedy = "is the server running, and store.url right? what is posted meanwhile goes to the spool"
+        remedy = "is the server running, and store.url right? posts meanwhile go to the spool"
         yield Finding(Severity.FAILURE, "database", str(error), remedy)
         return
     yield Finding(Severity.OK, "server", f"PostgreSQL {status.server_version} at {status.where}")

@@ -41,7 +41,7 @@ async def check_replica(section: StoreSection) -> AsyncGenerator[Finding, None]:
 
 
 async def _lag(replica: Replica, patience: timedelta) -> float | None:
-    """Seconds that it is behind at most; None if it has not caught up with what was there at the first look."""
+    """Seconds that it is behind at most; None if it has not caught up with the state at the first look."""
     with anyio.move_on_after(patience.total_seconds()):
         while replica.lag is None:
             await replica.look()
