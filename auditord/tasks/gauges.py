@@ -97,7 +97,7 @@ class SpoolMetrics(Collector):
         )
         yield gauge(
             "auditord_quarantine_entries",
-            "What waits for a person's decision.",
+            "Entries that wait for a person's decision.",
             ("task", "stage"),
             (((task, stage), count) for (stage, task), count in statistics.quarantined.items()),
         )

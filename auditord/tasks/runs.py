@@ -199,7 +199,7 @@ class Listener:
 
 
 async def run_once(runnable: Runnable, now: Callable[[], datetime]) -> RunReport:
-    """Run an instance and return a report, whatever happens, unless the caller is cancelled."""
+    """Run an instance and return a report, also of a failure, unless the caller is cancelled."""
     started, begun, counts = now(), anyio.current_time(), RunCounts()
     error = await _guarded(runnable, counts)
     return RunReport(

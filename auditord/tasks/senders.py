@@ -252,7 +252,7 @@ async def forward_all(store: RecordStore, spool: Spool, destinations: Sequence[s
     """Queue the present entries of the outbox. If a database is unavailable, the rest stays there.
 
     The store's feed and the queue of the spool are in two databases. The spool notes the numbers of entries in the
-    transaction that queues them, so a crash in between neither loses nor doubles any.
+    transaction that queues them, so a crash between the two neither loses nor doubles any.
     """
     try:
         while (outbox := await store.outbox(AT_ONCE)).has_more:

@@ -20,7 +20,7 @@ auditord_queue_entries{kind="remote",task="there"} 3.0
 auditord_queue_oldest_age_seconds{kind="local",task="home"} 0.0
 auditord_queue_oldest_age_seconds{kind="",task="left"} 0.0
 auditord_queue_oldest_age_seconds{kind="remote",task="there"} 90.0
-# HELP auditord_quarantine_entries What waits for a person's decision.
+# HELP auditord_quarantine_entries Entries that wait for a person's decision.
 # TYPE auditord_quarantine_entries gauge
 auditord_quarantine_entries{stage="job",task="slurm"} 2.0
 # HELP auditord_checkpoint_age_seconds Since a checkpoint was kept.
