@@ -26,7 +26,7 @@ def as_html(text: str, address: Callable[[str], str]) -> str:
             if link.type == "link_open" and (match := _TO_TOPIC.fullmatch(str(link.attrs["href"]))):
                 link.attrSet("href", f"{address(match[1])}{match[2] or ''}")
     rendered: str = reader.renderer.render(tokens, reader.options, {})
-    return rendered.replace("<pre>", '<pre tabindex="0">')  # the keyboard scrolls what is wider than the page
+    return rendered.replace("<pre>", '<pre tabindex="0">')  # the keyboard scrolls parts wider than the page
 
 
 def markdown_reader() -> "MarkdownIt":
