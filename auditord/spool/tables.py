@@ -45,7 +45,7 @@ _PUT: Final = """
 """
 
 # The oldest due entries. An entry never overtakes an earlier one of its record, under either id: which id a run gets
-# depends on what is stored. (A due time beyond the longest wait comes from a wrong clock and is ignored.)
+# depends on the stored state. (A due time beyond the longest wait comes from a wrong clock and is ignored.)
 _CLAIM: Final = """
     SELECT entry_id, attempts, record_id, operation, body, alternate_id, received_at, principal, agent, limits
     FROM queue AS entry
