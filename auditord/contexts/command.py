@@ -1,4 +1,4 @@
-"""Child processes: an argument vector in, bytes out. No process or pipe is left behind, whatever happens."""
+"""Child processes: an argument vector in, bytes out. No process or pipe is left behind, even after an error."""
 
 import asyncio
 import os
