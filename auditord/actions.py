@@ -23,8 +23,8 @@ class RunRequest:
     """One run of a collector or a plugin on demand.
 
     Args:
-        window: the period that a collector collects again; None goes on from the checkpoint.
-        replace: overwrite what is stored of the same runs, to correct a mistake in a collector's configuration.
+        window: the period that a collector collects again; None continues from the checkpoint.
+        replace: overwrite the stored records of the same runs, to correct a mistake in a collector's configuration.
         dry_run: show what a collector would keep, or a plugin would do; keep and do nothing.
         section: what the caller takes the instance for; None if either will do.
         job: the one job that a collector collects again.
@@ -70,7 +70,7 @@ class Retried:
     Args:
         queued: how many records are on their way now.
         settled: how many entries left quarantine (some jobs make no record under today's configuration).
-        failed: what is still wrong, by the entry's number.
+        failed: the remaining fault, by the entry's number.
     """
 
     queued: int
@@ -136,7 +136,7 @@ class Actions(Protocol):
         ...
 
     async def run(self, request: RunRequest, observer: Observer) -> RunReport:
-        """Run a collector or a plugin once, after a run that is going on.
+        """Run a collector or a plugin once, after any current run.
 
         Raises:
             UnknownInstance: no enabled collector or plugin has this name.
@@ -145,7 +145,7 @@ class Actions(Protocol):
         ...
 
     async def audit(self, request: AuditRequest, observer: Observer | None) -> AuditReport:
-        """Compare a source's inventory with the record store, after a run that is going on.
+        """Compare a source's inventory with the record store, after any current run.
 
         Raises:
             UnknownInstance: no enabled collector has this name.

@@ -7,7 +7,7 @@ from auditord_hookspecs import AuditordError
 
 
 class ConfigurationError(AuditordError):
-    """The configuration cannot be used; the text names file, path, and what is allowed.
+    """The configuration cannot be used; the text names file, path, and the allowed values.
 
     Remedy:
         mend the named option; `auditord config check` tries it without a daemon, `auditord manual options` has every
@@ -44,7 +44,7 @@ class StoreMisconfigured(StoreUnavailable):
     """The database refuses this daemon (user, password, name, certificate): that passes once it is mended.
 
     Remedy:
-        mend store.url, the password or the rights; what is posted meanwhile waits in the spool. `auditord config check
+        mend store.url, the password or the rights; posts meanwhile wait in the spool. `auditord config check
         --connect` tries it.
     """
 
@@ -108,11 +108,11 @@ class DaemonsConnected(AuditordError):
 
 
 class TurnLost(AuditordError):
-    """Another process has taken over the turn of a plugin; what its run would have written is refused.
+    """Another process has taken over the turn of a plugin; the writes of its run are refused.
 
     Remedy:
-        none: the other daemon runs the plugin. If both clocks and the network are well, see why this one was silent for
-        so long.
+        none: the other daemon runs the plugin. If both clocks and the network are well, find out why this one was
+        silent.
     """
 
 
@@ -141,7 +141,7 @@ class UnsuitableRequest(AuditordError):
 
 
 class DaemonError(AuditordError):
-    """The running daemon refused what was asked, or ended meanwhile.
+    """The running daemon refused the request, or ended meanwhile.
 
     Remedy:
         do what the text says; `auditord status` and the daemon's log tell more.

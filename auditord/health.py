@@ -19,7 +19,7 @@ class TaskHealth:
 
     Args:
         section: ``collectors``, ``plugins`` or ``senders``.
-        running: a run is going on (of a sender: always).
+        running: whether it is running (a sender always is).
         last_success: when something last went well.
         last_error: what went wrong in the last run; None if it went well.
         next_run: the clock's next tick.

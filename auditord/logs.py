@@ -167,7 +167,7 @@ class JournalHandler(logging.Handler):
         """Send one datagram."""
         try:
             self._socket.sendto(journal_datagram(record), str(self._path))
-        except OSError:  # nobody listens, or it is too long for a datagram
+        except OSError:  # no listener, or the message is too long for a datagram
             line = escaped(record.getMessage())
             self._stream.write(f"<{priority(record)}>{fields(record).get('task', record.name)}: {line}\n")
             self._stream.flush()

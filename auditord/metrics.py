@@ -82,8 +82,8 @@ class PlainFamily(Metric):
     """A family of many samples, which writes itself.
 
     ``generate_latest`` checks and escapes the name and each label of every sample again: ten microseconds, in which
-    nobody else gets an answer. Names here need no escaping, and samples have no times. Nothing is added any more once
-    it has been collected.
+    no other client gets an answer. Names here need no escaping, and samples have no times. Nothing is added any more
+    once it has been collected.
     """
 
     @cached_property

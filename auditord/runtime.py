@@ -71,7 +71,7 @@ class Runtime:
         return {section: await watch(section, enabled(section), write) for section in SECTIONS}
 
     async def watch_again(self, section: Section, name: str) -> None:
-        """Begin to watch an instance that was exchanged; one that takes part no more is forgotten."""
+        """Begin to watch an instance that was exchanged; forget one that was disabled."""
         self.health.forget(section, name)
         if (entry := self.instances.enabled(section).get(name)) is not None:
             await self._reporter.watch(section, {name: entry}, log_run)
@@ -106,7 +106,7 @@ class Runtime:
         """The panels of hook modules.
 
         Raises:
-            HookError: a module declares what is none.
+            HookError: a module declares something else.
         """
         memories = Memories(self.storage.store, self.storage.spool)
         return Panels(declared_panels(self.hooks), self._panel_instances, memories)

@@ -72,7 +72,7 @@ async def opened_storage(
     """Open spool and store of a state folder that the caller owns.
 
     A store that is away now is looked at before anything else is done with it. On leaving both note that they belong
-    together, so that a copy made in between is known for an older one.
+    together, so that a copy made before is recognised as older.
 
     Raises:
         ConfigurationError: a store or a sender cannot be had.
@@ -142,7 +142,7 @@ def _explaining_lost_tables(generation: Generation) -> Generator[None, None, Non
 
 
 def enabled(instances: Mapping[str, InstanceConfig]) -> Mapping[str, InstanceConfig]:
-    """The instances of a section that take part."""
+    """The enabled instances of a section."""
     return {name: config for name, config in instances.items() if config.enabled}
 
 

@@ -65,7 +65,7 @@ async def run(
     notifier: Notifier | None = None,
     read: Callable[[], Configuration] | None = None,
 ) -> None:
-    """Be the daemon until ``stop`` is set; cancel the call to end at once (what is queued stays queued).
+    """Be the daemon until ``stop`` is set; cancel the call to end at once (queued entries stay queued).
 
     Args:
         configuration: all of it, checked.
@@ -134,9 +134,9 @@ async def run(
 async def acting(
     configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
 ) -> AsyncGenerator[Actions, None]:
-    """Own the state folder for a while without being the daemon: nothing happens but what is asked for.
+    """Own the state folder for a while without being the daemon: only requested actions run.
 
-    On leaving, the queue is drained within ``shutdown.grace``; what is left goes out when the daemon runs again.
+    On leaving, the queue is drained within ``shutdown.grace``; the rest goes out when the daemon runs again.
 
     Raises:
         StateInUse: another process owns the state folder.

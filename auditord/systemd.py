@@ -52,7 +52,7 @@ class Notifier:
                 extending.join()
 
     def stopping(self, grace: timedelta) -> None:
-        """The service is on its way down, which takes so long and a little longer."""
+        """Report that the service is stopping, which takes ``grace`` and a little longer."""
         self._ask_for(grace + _EXTEND_BY)
         self._send("STOPPING=1")
 

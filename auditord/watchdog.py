@@ -138,8 +138,8 @@ class Watchdog:
         if silent > self._patience and self._blocked_by is None:
             self._blocked_by = self._culprit()
             _log.error(
-                "%s has blocked the event loop for %.0f s: nothing is collected or served until it goes on; such work "
-                "belongs into a thread (anyio.to_thread)", self._blocked_by, silent,
+                "%s has blocked the event loop for %.0f s: nothing is collected or served until it continues; such "
+                "work belongs in a thread (anyio.to_thread)", self._blocked_by, silent,
             )  # fmt: skip
         elif silent <= self._patience and self._blocked_by is not None:
             _log.warning("the event loop turns again; it was blocked by %s", self._blocked_by)
