@@ -72,7 +72,7 @@ async def opened_storage(
     """Open spool and store of a state folder that the caller owns.
 
     A store that is away now is looked at before anything else is done with it. On leaving both note that they belong
-    together, so that a copy made before is recognised as older.
+    together, so that a copy made meanwhile is recognised as older.
 
     Raises:
         ConfigurationError: a store or a sender cannot be had.
