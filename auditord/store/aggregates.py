@@ -1,4 +1,4 @@
-"""From the rows of an aggregate to its answer, in whole numbers of any size, whatever database made the rows.
+"""Make the answer of an aggregate from the rows of a database, in whole numbers of any size.
 
 A store groups by what its SQL can express and sums integers; the rest is done here. A statement has several parts
 (records whose columns are complete, components that are read from documents, open records), so a group may come in

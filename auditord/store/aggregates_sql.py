@@ -1,12 +1,12 @@
-"""The statement of an aggregate, as far as it is the same in the SQL of every database.
+"""The part of an aggregate's statement that all databases share.
 
 One statement, so that all is answered from one state of the records, has these parts, of finished records and of open
 ones each: those whose columns are complete, as nearly all are, which are read as if there were no others; the others;
 and of these, for each component, what their documents list. Its rows are what :mod:`auditord.store.aggregates` puts
 together.
 
-Each part is a query in three steps. The innermost names what is read of a record (``key0``, ``amount0``, ``ran``,
-``stopped``), the next groups and sums, and the outermost shows once per group what groups are shown by.
+Each part is a query in three steps. The innermost names the columns that it reads of a record (``key0``, ``amount0``,
+``ran``, ``stopped``), the next groups and sums, and the outermost computes the dimensions, once per group.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """The columns of a part beside its keys: its number, and its sums in so many columns as the widest part has."""
+    """The columns of a part beside its keys: its number, and its sums, padded to the width of the widest part."""
 
     part: int
     sums: Sequence[LiteralString]
@@ -219,7 +219,7 @@ def _counts(source: _Source, dialect: Dialect) -> tuple[Sequence[LiteralString],
 
 
 def _shown(query: AggregateQuery, source: _Source, dialect: Dialect, shown: _Shown) -> Sql:
-    """The statement of one part: its groups as they are shown."""
+    """Return the statement of one part, with the dimensions of each group."""
     keys = [_key(by, query, source, dialect) for by in query.by]
     by_set = _needs_score_sets(query) and source.columns is Columns.COMPLETE
     grouped = _grouped(source, keys, shown.sums, dialect, by_set=by_set)
@@ -247,7 +247,7 @@ def _grouped(
         *[f"{column} AS {_name('sum', at)}" for at, column in enumerate(sums)],
     ]
     read = _read(source, keys, dialect, by_set=by_set)
-    # Queries name what is coarse first. Where rows are sorted, the first column that differs ends a comparison.
+    # Queries name the coarsest dimension first. A sort ends each comparison at the first column that differs.
     finest_first = [*range(len(names), 0, -1), *range(len(names) + 1, len(groups) + 1)]
     places: list[LiteralString] = [literal(str(place)) for place in finest_first]
     grouping = f" GROUP BY {', '.join(places)}" if places else ""

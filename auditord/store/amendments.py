@@ -1,4 +1,4 @@
-"""Changes of single records on purpose: by a principal, for a reason, and what was there before is kept."""
+"""Deliberate changes of single records, by a principal and for a reason. The former version is kept."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,7 @@ LONGEST_REASON: Final = 1_000
 """Characters."""
 
 COLLECTED_AGAIN: Final = "collected again with --replace"
-"""The reason that is kept for what a replacement overwrites."""
+"""The reason that is kept with a version that a replacement overwrites."""
 
 
 class Action(Enum):
@@ -28,9 +28,9 @@ class Amended(Enum):
 
     DONE = "done"
     SAME = "same"
-    """The record was like that already; nothing is kept."""
+    """The record has the wanted content already; no version is kept."""
     CHANGED = "changed"
-    """Refused: it is not as it was when the principal looked at it."""
+    """Refused: the record has changed since the principal read it."""
     MISSING = "missing"
     """Refused: there is no such record."""
 
@@ -40,10 +40,10 @@ class Amendment:
     """A change of one record.
 
     Args:
-        action: what it is meant as.
-        stored: the wire text of the record as the principal has seen it.
-        record: what is to be there instead, under the same id; None deletes it.
-        reason: in words, for those who wonder later.
+        action: the kind of change.
+        stored: the wire text of the record that the principal read.
+        record: the new record, with the same id; None deletes it.
+        reason: a text for later readers.
 
     Raises:
         InvalidRecord: the reason is empty, too long or no text, or the ids differ.
@@ -67,18 +67,18 @@ class Amendment:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A record as it was until it was changed on purpose.
+    """A former version of a record, kept when the record was changed deliberately.
 
     Args:
-        number: of one record, a later change has the higher one.
-        action: what was done to it.
-        reason: why.
-        changed_at: when.
-        changed_by: who did it.
-        document: the wire text until then.
-        received_at: when the record had first arrived.
-        updated_at: when this version of it had come, if it was not the first.
-        principal: who had sent it.
+        number: grows with each change of a record.
+        action: the change.
+        reason: for the change.
+        changed_at: time of the change.
+        changed_by: principal that made the change.
+        document: the former wire text.
+        received_at: when the record first arrived.
+        updated_at: when this version arrived, unless it was the first.
+        principal: that sent this version.
     """
 
     number: int

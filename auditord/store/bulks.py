@@ -62,7 +62,7 @@ class Bulk:
         return [self._made[id(each)] for each in self.records]
 
     async def parts(self, records: Sequence[Record]) -> AsyncGenerator[Sequence[PendingRecord], None]:
-        """Some of them in parts, in the order in which they are given; everybody else has a turn in between.
+        """Yield the rows of some records in parts, in order; other tasks of the loop run between parts.
 
         Raises:
             InvalidRecord: see :meth:`pending`.

@@ -54,12 +54,12 @@ def can_be_there(text: str) -> bool:
 
 
 def compile_query(query: RecordQuery, dialect: Dialect, among: Sql | None = None, *, few: bool = False) -> Sql:
-    """A statement whose rows are the dialect's ``document``: of the record stores, one column with the wire text.
+    """Return a statement whose rows are the dialect's ``document``: for record stores, one column with the wire text.
 
     Args:
-        query: what is asked.
+        query: conditions, order and limit.
         dialect: of the database.
-        among: what is true of the records that are asked about; None: all are.
+        among: a further condition on the records.
         few: whether an index finds few records, or few among those, which are sorted.
     """
     by = _ORDERS[query.order.field, query.order.descending]

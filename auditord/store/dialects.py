@@ -42,8 +42,8 @@ class State:
 
     Args:
         stop: the stop time: a column, or the instant at which open records count as stopped.
-        runtime: what is summed up as runtime.
-        condition: which of them count.
+        runtime: the expression that is summed as runtime.
+        condition: on the records that count.
         costly: whether the runtime is long to compute.
     """
 
@@ -59,8 +59,8 @@ class CellSum:
 
     Args:
         column: of the cells.
-        read: what is added up, of columns of versions; ``counted`` is their sign.
-        merged: of the cell that is there and ``excluded``; the braces stand for the table.
+        read: the aggregate over columns of versions; ``counted`` is their sign.
+        merged: the new value, of the stored cell and ``excluded``; the braces stand for the table.
     """
 
     column: LiteralString
@@ -225,13 +225,13 @@ class StoreDialect(Dialect):
     first_of_month: ClassVar[LiteralString]
     """The number of the first day of the month of a day."""
     earlier: ClassVar[LiteralString]
-    """The earlier one of two instants, each of which may be NULL."""
+    """The earlier one of two instants; either may be NULL."""
     later: ClassVar[LiteralString]
     """The later one."""
     name_or_none: ClassVar[LiteralString]
     """A name as cells have it."""
     no_name: ClassVar[LiteralString]
-    """The name of nobody as cells have it."""
+    """The value that cells have instead of a missing name."""
     rolled_columns: ClassVar[LiteralString]
     """The sums in a row of ``rolled_cells``."""
     rolled_components: ClassVar[LiteralString]
@@ -239,9 +239,9 @@ class StoreDialect(Dialect):
     by_no_position: ClassVar[LiteralString]
     """A condition on positions, in the place of the braces, by which no index is chosen."""
     rolled_cells: ClassVar[LiteralString]
-    """The cells of a level and of periods from one up to another, with the columns of records and with their sums.
+    """The cells of a level and of a range of periods, with the columns of records and with their sums.
 
-    Their time is so many days behind the begin of their period.
+    The first parameter is the number of days between the begin of a cell's period and its time.
     """
     rolled_cells_of_users: ClassVar[LiteralString]
     """The same of periods and of users that are lists in JSON."""
@@ -258,7 +258,7 @@ class StoreDialect(Dialect):
 
     @abstractmethod
     def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Columns of cells: as :meth:`counts`, but behind the stop times those that are gone, and what is left out."""
+        """Columns of cells: as :meth:`counts`, but with the removed stop times and the number of left-out records."""
 
     @abstractmethod
     def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:

@@ -6,8 +6,7 @@ keeps the former version until every consumer has passed it.
 
 The state at a position H has the versions with a position up to H whose removal, if any, lies behind H. So between two
 positions P < H a consumer adds the versions in (P, H] that are still there or were removed behind H, and takes out
-those up to P that were removed in (P, H] (:func:`versions_between`). That is exact in whatever order transactions
-commit.
+those up to P that were removed in (P, H] (:func:`versions_between`). That is exact in any order of commits.
 
 Positions: in SQLite the row number, which a single writer makes the order of commits. In PostgreSQL the id of the
 transaction plus an offset: what lies below the oldest running transaction is final, and consumers read no further.
@@ -47,7 +46,7 @@ _INSIDE: Final = ("count:", "rollup:")
 
 
 class Removed(msgspec.Struct, frozen=True, gc=False):
-    """A record of which the stored version is to be removed, and what senders forward of that."""
+    """A record whose stored version is to be removed, and the operation that senders forward for it."""
 
     record_id: str
     operation: Operation | None
@@ -104,7 +103,7 @@ def end_of_feed() -> Work[int]:
 
 
 def end_of_slice(after: int, end: int, limit: int) -> Work[int]:
-    """The end of a slice of about so many records."""
+    """Return the end of a slice of about ``limit`` records."""
     if end <= after:
         return after
     ((upto,),) = yield from ask("end_of_slice", after=after, end=end, limit=limit)
@@ -205,9 +204,9 @@ def begin_outbox() -> Work[None]:
 
 
 def read_outbox(limit: int) -> Work[Outbox]:
-    """The changes of clients that have waited longest, of about so many records of the feed.
+    """Return the oldest changes of clients, from a slice of about ``limit`` records of the feed.
 
-    Of a record that was changed several times there is one entry, with the record as it is now.
+    A record that was changed several times has one entry, with its current version.
     """
     found = [each for each in (yield from list_consumers()) if each.name == SENDERS]
     if not found:
@@ -221,7 +220,7 @@ def read_outbox(limit: int) -> Work[Outbox]:
     for record_id, position, former, principal, operation, at, by, agent in (
         yield from ask("removals_of_slice", after=after, upto=upto)
     ):
-        # What was removed behind the slice is forwarded with a later one; here it was there.
+        # A version that was removed behind the slice is present in it; a later slice forwards the removal.
         forward: tuple[Operation, Provenance] | None = None
         if operation is not None and position <= upto:
             forward = (operation, Provenance(from_micros(at), by, agent))

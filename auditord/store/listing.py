@@ -30,7 +30,7 @@ def users_wanted(query: RecordQuery) -> Sequence[str]:
 
 
 def have_few(users: Sequence[str], limit: int | None) -> Work[bool]:
-    """Return whether users have few records for an answer of so many; False where that is unknown."""
+    """Return whether users have few records compared to the limit of an answer; False where that is unknown."""
     most = FEW_TO_SORT if limit is None else min(FEW_TO_SORT, _PASSED_FOR_ONE * limit)
     rows = yield from ask("rolled_records_of_users", users=as_json(users), months=_MONTHS, most=FEW_TO_SORT)
     return bool(rows) and rows[0][0] <= most

@@ -36,11 +36,11 @@ async def open_store(
     rolled_keys: Sequence[str] | None = None,
     zone: str = UTC_NAME,
 ) -> AsyncGenerator[RecordStore, None]:
-    """The store that the configuration names, closed on leaving.
+    """Open the configured store; close it on leaving.
 
-    A PostgreSQL server may be away: the store is there all the same, and works once the server does. If its schema
-    turns out not to be this version's, or it not the expected store, now or later, what is inside the context is
-    cancelled and SchemaMismatch or StoreMismatch raised.
+    A PostgreSQL server may be away: the store opens nevertheless, and works as soon as the server does. If the schema
+    is not this version's, or the store is not the expected one, now or later, the body of the context is cancelled and
+    SchemaMismatch or StoreMismatch raised.
 
     Args:
         where: the section ``store``, or its URL alone: ``sqlite:///var/lib/auditord/records.db`` (the path is absolute,
@@ -75,7 +75,7 @@ async def open_store(
 
 @asynccontextmanager
 async def open_store_beside(section: StoreSection) -> AsyncGenerator[RecordStore, None]:
-    """Open a store beside a daemon that may be writing: to read, and for what plugins remember.
+    """Open a store beside a daemon that may be writing, to read records and to read and write plugins' state.
 
     Raises:
         ConfigurationError: the URL is none of those that this version can open.
@@ -156,7 +156,7 @@ async def _closed(store: RecordStore) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
-        with anyio.CancelScope(shield=True):  # what has been begun is finished even then
+        with anyio.CancelScope(shield=True):  # unfinished writes end even when cancelled
             await store.close()
 
 
@@ -174,10 +174,10 @@ async def _postgres(store: "PostgresRecordStore") -> AsyncGenerator[RecordStore,
 async def _open_patiently(store: "PostgresRecordStore") -> None:
     try:
         await store.open()
-    except StoreMisconfigured:  # no outage: it would be one for ever, and nobody would notice
+    except StoreMisconfigured:  # a lasting fault, which waiting would hide
         raise
     except StoreUnavailable as error:
-        _log.warning("starting without the record store, what is posted meanwhile goes to the spool: %s", error)
+        _log.warning("starting without the record store, posted records go to the spool until it is back: %s", error)
 
 
 async def _end_if_refused(store: "PostgresRecordStore") -> NoReturn:

@@ -1,4 +1,4 @@
-"""Long reads at a streaming replica of the database, as long as it is not too far behind."""
+"""Long reads at a streaming replica of the database, while its lag is within the limit."""
 
 import logging
 from collections import deque
@@ -49,8 +49,8 @@ class Located(RecordStore, Protocol):
 class Replica:
     """A replica, and how far it is behind.
 
-    The bound is an instant: whatever was committed before it is in the replica's answers. Positions of the primary are
-    noted with the instant before they were asked for, so it holds whatever the clocks of the servers say.
+    The bound is an instant: everything committed before it is in the replica's answers. Positions of the primary are
+    noted with the instant before the question, so the clocks of the servers don't matter.
 
     Args:
         store: at the replica.

@@ -1,4 +1,4 @@
-"""A record as a row, whatever database keeps it: everything that can be computed before its writer has its turn."""
+"""A record as a row of any database: everything that can be computed before the write transaction."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -40,7 +40,7 @@ LONGEST_NAME: Final = 200
 
 
 _ENCODED_TOGETHER: Final = 20
-"""Records: more cost hardly less each, and each may have a megabyte, of which there are three copies meanwhile."""
+"""Records per call. More would hardly be cheaper, and a call holds three copies of records of up to a megabyte."""
 
 _sorting_encoder: Final = msgspec.json.Encoder(order="sorted")
 _decode_meta: Final = msgspec.json.Decoder(dict[str, tuple[str, ...]] | None).decode
@@ -263,7 +263,7 @@ def _labels_of_text(text: bytes) -> Labels:
 
 
 def _new_labels(text: bytes) -> Labels:
-    return _labels_of(_decode_meta(text))  # which nobody else has: a dictionary of others could be changed
+    return _labels_of(_decode_meta(text))  # decoded anew: a shared dictionary could be changed elsewhere
 
 
 _kept_labels = lru_cache(KEPT_META)(_new_labels)

@@ -1,4 +1,4 @@
-"""Numbers for what many records share: some bytes in a row, where the texts would take hundreds."""
+"""Numbers for texts that many records share: some bytes in a row instead of hundreds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -46,7 +46,7 @@ class Sources:
         return source
 
     def known(self, provenance: Provenance, records: Collection[Record]) -> _Numbers | None:
-        """The numbers, if all are remembered and nobody waits for others; see :meth:`numbers`."""
+        """Return the numbers if all are cached and no lookup is in progress; see :meth:`numbers`."""
         if self._in_order.locked():
             return None
         try:

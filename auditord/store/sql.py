@@ -94,7 +94,7 @@ def literal(text: str) -> LiteralString:
 
 
 def repeated(part: LiteralString, separator: LiteralString, count: int) -> LiteralString:
-    """The part so many times."""
+    """Return the part, repeated ``count`` times."""
     parts: list[LiteralString] = [part] * count
     return separator.join(parts)
 

@@ -56,7 +56,7 @@ async def migrate_database(
     end_sessions: bool = False,
     begins: Callable[[Script], None] = lambda _: None,
 ) -> Sequence[Script]:
-    """Bring the schema up to date; returns what has been run.
+    """Bring the schema up to date; returns the scripts that ran.
 
     Raises:
         SchemaMismatch: it is newer than this version, or the server is not supported.

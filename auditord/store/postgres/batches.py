@@ -32,7 +32,7 @@ class Batches:
     Args:
         connect: gives a connection.
         make: makes changes in one transaction, with an outcome for each.
-        at_once: how many transactions there may be at a time.
+        at_once: the number of concurrent transactions, at most.
     """
 
     def __init__(self, connect: Connect, make: Make, at_once: int) -> None:
@@ -53,7 +53,7 @@ class Batches:
         return outcome
 
     async def close(self) -> None:
-        """Finish what has been submitted, take no more."""
+        """Finish all submitted changes, take no more."""
         self._closed = True
         while self._workers:
             await asyncio.wait(self._workers)
@@ -82,7 +82,7 @@ class Batches:
         except BaseException as error:
             if not connected:  # those who waited for this connection have waited long enough
                 self._fail(self._batcher.take(), error)
-            if not isinstance(error, StoreUnavailable):  # nobody may wait for ever, and nothing be hushed up
+            if not isinstance(error, StoreUnavailable):  # callers have it; other errors are our own
                 raise
 
     async def _linger(self) -> bool:

@@ -47,13 +47,13 @@ class Products(Enum):
 _TIME_ORDERS: Final = {TimeField.START: SortField.START, TimeField.STOP: SortField.STOP}
 
 _FOUND_BY_INDEX: Final = 10
-"""Values of which an index finds the records in less time than passing over those of the same days takes."""
+"""Values up to which an index finds the records faster than a scan of the same days."""
 
 _SECOND: Final = timedelta(seconds=1)
 _MICROSECONDS: Final = "extract(epoch FROM {}) * 1000000"
 
-# The runtime is in whole seconds, toward zero. The planner knows how these are spread; of the two times it would expect
-# that a third is in order, and choose a plan for so many.
+# The runtime is in whole seconds, toward zero. The planner knows how these are spread; for two columns of times it
+# assumes that a third of the rows are in order, and plans for that number.
 _NOT_BACKWARDS: Final = Sql("(runtime > 0 OR stop_time >= start_time)")
 
 # Of spans up to this one, the number of microseconds has 50 bits, so that the nearest whole number is the right one.
@@ -169,7 +169,7 @@ class PostgresDialect(StoreDialect):
         return Sql(f"jsonb_strip_nulls(jsonb_build_object({members.sql}))", members.parameters)
 
     def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Number of records, stop times, what is left out (nothing), sum of runtimes."""
+        """Number of records, stop times, number of left-out records (0), sum of runtimes."""
         stops: Sequence[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(first_gone)", "max(last_gone)"]
         return ["sum(records)::numeric", *[_MICROSECONDS.format(each) for each in stops], "0", "sum(runtime)"], WHOLE
 

@@ -1,4 +1,4 @@
-"""Answers in the order of stop times of which very many are equal.
+"""Answers in the order of stop times, where very many records have the same one.
 
 The index of stop times finds the newest records at once, but knows no order among those that stopped at one moment: all
 of them would be read to find the few with the last ids. Where these few are soon found among the last ids of all, the

@@ -2,7 +2,7 @@
 
 A holder renews its lease while it runs, and ends its run some seconds before the lease does. Another process takes over
 when the lease has ended, or as soon as the holder's session has: each holder has an advisory lock for its own fencing
-number, so that a session which outlives its host is in nobody's way. Whatever a former holder still writes is refused.
+number, so that a session which outlives its host blocks no other one. Late writes of a former holder are refused.
 
 Taking a turn is one statement, so that a host which vanishes in the middle leaves no row locked.
 """
@@ -35,7 +35,7 @@ RENEWAL: Final = 5.0
 """Seconds from one renewal to the next."""
 
 SHORTEST: Final = 1.0
-"""Seconds for a renewal that comes late, since something has blocked the process: nobody may have taken over yet."""
+"""Seconds for a renewal that comes late, since the process was blocked: another one can take over only later."""
 
 _RELEASE_WITHIN: Final = 2.0
 

@@ -4,8 +4,8 @@ A cell is the stored answer to a question for sums: the versions of a slice are 
 apart, and their sums are added to the cells of days and months. Only versions whose columns are complete (``more`` is
 not set) and that do not end before they start are in cells: sums read the few others from the records.
 
-Where versions were taken out, a cell no longer knows its earliest or latest stop time: it keeps the ends of what is
-gone, unless the same slice adds a version at that end or beyond it.
+Where versions were taken out, a cell no longer knows its earliest or latest stop time: it keeps the ends of
+removed versions, unless the same slice adds a version at that end or beyond it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -109,7 +109,7 @@ def fold_slices(limit: int, dialect: StoreDialect, consumers: Collection[str] | 
     """Let the consumers inside the database read on, in one transaction; returns whether they have read all.
 
     Args:
-        limit: about so many records each.
+        limit: records of each consumer's slice, about.
         dialect: of the database.
         consumers: the names of those that read on; None for all.
     """

@@ -166,7 +166,7 @@ class Scope:
             yield self._only(AnyOf(tuple(map(_on_day, split))))
 
     def outside(self) -> Iterator[Condition]:
-        """Conditions of which one is true for each finished record that the cells do not answer for."""
+        """Yield conditions; one is true for each finished record that the cells do not answer for."""
         if self.begin > FIRST_DAY:
             yield _between(None, self.begin * MICROS_PER_DAY)
         if self.end < END:
@@ -190,7 +190,7 @@ def scope_of(query: AggregateQuery, sets: Sequence[CellSet] = (_FIRST_SET,)) -> 
 
     Args:
         query: the query.
-        sets: of cells, of which one answers.
+        sets: of cells; the first that can answers.
     """
     if query.window is not None:
         return None

@@ -84,7 +84,7 @@ class Upkeep:
         self._task: asyncio.Task[None] | None = None
 
     def noted(self, records: int) -> None:
-        """So many records have been changed."""
+        """Note the number of records that a write changed."""
         self._noted += records
         if not self._is_ours:
             return
@@ -118,7 +118,7 @@ class Upkeep:
     def keep_by(self, keys: Sequence[str] | None, zone: str = UTC_NAME) -> None:
         """See to it that these keys and the days of a zone, and no others, get cells of their own.
 
-        None instead of keys: as it is.
+        None instead of keys changes nothing.
         """
         if keys is not None:
             wanted = [key for key in keys if key not in GROUPED_KEYS and not is_of_zone(key)]
@@ -136,7 +136,7 @@ class Upkeep:
         self.wake()
 
     async def close(self) -> None:
-        """End; what is not done is done by the next process."""
+        """Stop folding; the next process continues."""
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
         if self._task is not None:

@@ -114,7 +114,7 @@ class SqliteDialect(StoreDialect):
     document = "CAST(document AS BLOB)"
     more = "more IS NOT NULL"
     no_more = "more IS NULL"
-    # Without a limit the subquery's expressions would move outside, where each is computed as often as it is used.
+    # Without a limit SQLite would move the subquery's expressions outside, and compute each of them at every use.
     sealed = " LIMIT -1"
     no_text = "NULL"
     no_number = "NULL"
@@ -258,7 +258,7 @@ class SqliteDialect(StoreDialect):
         return Sql(f"'{{\"meta\":{{' || substr({members.sql}, 2) || '}}}}'", members.parameters)
 
     def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Number of records, stop times, what is left out, sum of runtimes."""
+        """Number of records, stop times, number of left-out records, sum of runtimes."""
         runtimes, limbs = sum_of("runtime", self.arithmetic)
         stops: Sequence[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(first_gone)", "max(last_gone)"]
         return ["sum(records)", *stops, "sum(left_out)", *runtimes], limbs
@@ -338,8 +338,8 @@ def _state(query: AggregateQuery, stop: Sql, conditions: Sequence[Sql]) -> State
         return State(stop, runtime, join(" AND ", conditions), costly=False)
     begin, end = to_micros(query.window.start), to_micros(query.window.stop)
     runtime = Sql(f"min({stop.sql}, %s) - max(start_time, %s)", (*stop.parameters, end, begin))
-    # The plus sign keeps this away from the index on start times: few jobs are long, so what stopped after the window's
-    # begin is nearer to what is asked for than all that started before its end.
+    # The plus sign keeps this away from the index on start times: few jobs are long, so the records that
+    # stopped after the window's begin are fewer than those that started before its end.
     overlaps = Sql(
         f"{stop.sql} >= %s AND +start_time < %s AND ({stop.sql} > %s OR +start_time >= %s)",
         (*stop.parameters, begin, end, *stop.parameters, begin, begin),

@@ -131,7 +131,7 @@ def _insert_rows(connection: sqlite3.Connection, values: Sequence[Values]) -> in
 
 @cache
 def _insertion_of(size: int) -> str:
-    """The statement ``insert_records`` for so many records."""
+    """Return the statement ``insert_records`` for ``size`` records."""
     before, values, behind = re.split(r"(?<=VALUES )(\([^)]*\))", QUERIES["insert_records"])
     return f"{before}{', '.join([re.sub(r'[0-9]+', '', values)] * size)}{behind}"
 
@@ -152,7 +152,7 @@ def _values(pending: PendingRecord, row: RecordRow) -> Values:
 
 @lru_cache
 def _is_plain(row: type[msgspec.Struct]) -> bool:
-    """Return whether the database takes all fields of rows as they are."""
+    """Return whether the database takes all fields of rows without conversion."""
     return all(field.type in {int, str, int | None, str | None} for field in msgspec.structs.fields(row))
 
 

@@ -20,8 +20,8 @@ class Arithmetic(Enum):
     """The arithmetic of sums."""
 
     LIKELY = "likely"
-    """As they are, but bytes and microseconds are multiplied in pieces of 20 bits and the rest: fast, and enough unless
-    amounts are out of the ordinary."""
+    """Plain integers, but bytes and microseconds are multiplied in pieces of 20 bits and the rest: fast, and enough for
+    ordinary amounts."""
     SPLIT = "split"
     """In limbs of at most 32 bits: enough for the sum of two billion numbers of any size."""
 
@@ -49,7 +49,7 @@ def sum_of(number: LiteralString, arithmetic: Arithmetic) -> tuple[Sequence[Lite
 
 
 def whole(number: LiteralString) -> Pieces:
-    """A column that is multiplied as it is."""
+    """Return a column as one piece."""
     return ((number, 0),)
 
 
@@ -72,7 +72,7 @@ def split_product_sum(amount: LiteralString, runtime: LiteralString) -> tuple[Se
     """Columns that sum up the product of an amount of up to 63 bits and any runtime.
 
     Runtimes have 59 bits at most (microseconds between the years 1 and 9999), products of halves 62 bits; those are
-    split once more, so that what is summed up has 32 bits at most.
+    split once more, so that each summand has 32 bits at most.
     """
     halves: tuple[tuple[LiteralString, int], ...] = (
         (f"({amount} >> 31) * ({runtime} >> 30)", 61),
