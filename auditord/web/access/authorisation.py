@@ -30,7 +30,7 @@ log: Final = logging.getLogger(__name__)
 LONGEST_NAME: Final = 200
 
 
-_UNKNOWN: Final = "Nobody who may do this was recognised: send a bearer token or a client certificate."
+_UNKNOWN: Final = "The caller is not authenticated: send a bearer token or a client certificate."
 
 _FORBIDDEN: Final = "Insufficient permissions"
 
@@ -129,7 +129,7 @@ class Authorisation:
                 roles = tuple(self.roles[role].of_user(identity.user) for role in identity.roles if role in self.roles)
                 return Principal(f"{name}:{shown}", roles, identity.user)
         has_any = credentials != Credentials(credentials.address)
-        raise AccessRefused("nobody knows these credentials" if has_any else "there are no credentials")
+        raise AccessRefused("no authenticator recognises these credentials" if has_any else "there are no credentials")
 
 
 async def _asked(name: str, authenticate: Authenticate, credentials: Credentials) -> Identity | None:

@@ -39,7 +39,7 @@ def credentials_of(request: web.BaseRequest) -> Credentials:
     return Credentials(address, peer=unix_peer(request))
 
 
-def _proved(tls: Any) -> Certificate | None:  # Any: an SSLObject, of whatever loop
+def _proved(tls: Any) -> Certificate | None:  # Any: the SSLObject of any event loop
     """Return the client's certificate; None if the listener did not verify any."""
     if tls.context.verify_mode == ssl.CERT_NONE:
         return None

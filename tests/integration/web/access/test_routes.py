@@ -87,7 +87,7 @@ def test_nobody_is_told_how_to_log_in(site: Site) -> None:
     assert problem.json == {
         "status": 401,
         "title": "Unauthorized",
-        "detail": "Nobody who may do this was recognised: send a bearer token or a client certificate.",
+        "detail": "The caller is not authenticated: send a bearer token or a client certificate.",
         "remedy": "send Authorization: Bearer <token>, or use a client certificate",
     }
 
