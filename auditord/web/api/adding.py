@@ -162,8 +162,8 @@ class AddHandler(RecordWriter):
 
     async def _handle(self, request: web.BaseRequest, batch: Sequence[bytes], verdicts: VerdictList) -> None:
         if verdicts["invalid"] > MOST_INVALID:
-            detail = f"more than {MOST_INVALID} elements are no records; what follows was not looked at"
-            remedy = "see the reasons, repair the source, and post all of it again: what was stored stays as it is"
+            detail = f"more than {MOST_INVALID} elements are not valid records; the rest of the request was not read"
+            remedy = "see the reasons, repair the source, and post everything again: stored records stay unchanged"
             raise Refused(400, detail, parameter="body", remedy=remedy, handled=verdicts.summed_up())
         part = await _decode(batch, len(verdicts))
         principal, provenance = sender_of(request, self.now())

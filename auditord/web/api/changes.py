@@ -25,12 +25,14 @@ class _Reasoned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class CorrectionWanted(_Reasoned, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A record as it is to be."""
+    """The correction of a stored record."""
 
-    record: Annotated[Record, doc("what is to be stored under its id instead of what is there.")]
+    record: Annotated[Record, doc("the record that replaces the stored record with the same id.")]
     seen: Annotated[
         Record | None,
-        doc("the stored record as the caller knows it; if it is another one by now, nothing is done."),
+        doc(
+            "the stored record that the caller has seen; if the stored record differs from it by now, nothing is done."
+        ),
     ] = None
 
 
@@ -39,7 +41,9 @@ class ClosingWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     record_id: Annotated[str, doc("whose record it is.")]
     stop_time: Annotated[Instant | None, doc("then.")] = None
-    runtime: Annotated[Annotated[int, Meta(ge=0, le=_SECONDS)] | None, doc("so many seconds after its start.")] = None
+    runtime: Annotated[Annotated[int, Meta(ge=0, le=_SECONDS)] | None, doc("seconds from the start to the stop.")] = (
+        None
+    )
 
 
 class ClosingsWanted(_Reasoned, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -61,14 +65,14 @@ class Outcomes(msgspec.Struct, frozen=True):
 
 
 class FormerVersion(msgspec.Struct, frozen=True):
-    """A record as it was before a change."""
+    """The version of a record before a change."""
 
     number: Annotated[int, doc("of one record, a later change has the higher one.")]
-    action: Annotated[Action, doc("what was done then: ``correct``, ``close`` or ``delete``.")]
+    action: Annotated[Action, doc("the change that ended this version: ``correct``, ``close`` or ``delete``.")]
     reason: Annotated[str, doc("why.")]
     changed_at: Annotated[Instant, doc("when.")]
     changed_by: Annotated[str | None, doc("who did it.")]
-    record: Annotated[StoredRecord, doc("as it was until then.")]
+    record: Annotated[StoredRecord, doc("the record before the change.")]
     received_at: Annotated[Instant, doc("when the record had first arrived.")]
     updated_at: Annotated[Instant | None, doc("when this version of it had come, or null if it was the first.")]
     principal: Annotated[str | None, doc("the principal that had sent it.")]
@@ -79,7 +83,7 @@ class History(msgspec.Struct, frozen=True):
 
     versions: Annotated[
         list[FormerVersion],
-        doc("one for each change, the oldest first; none if nobody has changed it on purpose."),
+        doc("one for each change, the oldest first; none if the record was never corrected, closed or deleted."),
     ]
 
 

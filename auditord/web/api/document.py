@@ -25,19 +25,19 @@ from auditord.web.problems import PROBLEM
 PATH: Final = "/openapi.json"
 
 DESCRIPTION: Final = """\
-Accounting of computing resources: records of jobs, and how the daemon that keeps them fares.
+Accounting of computing resources: the records of jobs, and the state of the daemon that keeps them.
 
-Errors are problems (RFC 9457) with the members `parameter` (what is at fault) and `remedy` (what to do). An answer that
-is cut off, so that its JSON or its chunked encoding has no end, is not complete: ask again.
+Errors are problems (RFC 9457) with the members `parameter` (the part of the request at fault) and `remedy` (the action
+to take). An answer whose JSON or chunked encoding has no end was cut off and is incomplete: ask again.
 
-Where the daemon has authenticators, every call needs a permission, which a bearer token or a client certificate gives;
-without it the answer is 401 or 403, and the same where there is nothing at all. Who may see some records only is shown
-an API in which the others do not exist. Where it has none, calls that act, and the raw input of the quarantine, are
-offered on the daemon's control socket only (`curl --unix-socket …/control.sock http://localhost/api/v1/…`, as root or
-the daemon's user); elsewhere they answer 403.
+If the daemon has authenticators, every call needs a permission, which a bearer token or a client certificate gives.
+Without the permission the answer is 401 or 403, also for paths that do not exist. A caller who may see only some
+records gets an API in which the others do not exist. If the daemon has no authenticators, it offers calls that act, and
+the raw input of the quarantine, on its control socket only (`curl --unix-socket …/control.sock
+http://localhost/api/v1/…`, as root or the daemon's user); elsewhere they answer 403.
 
 At the root the same server speaks AUDITOR's protocol for AUDITOR's own clients: `POST /record`, `PUT /record`,
-`POST /records` (all or nothing), `GET /record/{record_id}`, `GET /records?…` (objects one behind the other, without a
+`POST /records` (all or nothing), `GET /record/{record_id}`, `GET /records?…` (consecutive objects without a
 separator), `GET /health_check` and `GET /metrics` (Prometheus). Those paths are AUDITOR's and are not described here.
 """
 
@@ -127,7 +127,7 @@ def _operation(operation: Operation) -> dict[str, Any]:  # Any: JSON
     }
     described["description"] = f"Needs the permission {operation.permission.value}."
     if operation.guarded:
-        described["description"] += " Where nobody is asked who they are, only on the control socket."
+        described["description"] += " Without authenticators, the call is offered on the control socket only."
     if operation.body:
         described["requestBody"] = {"required": True, "content": _media(operation.body)}
     return described
@@ -209,7 +209,7 @@ def markdown() -> str:
 
 
 def _lines(operation: Operation) -> Iterator[str]:
-    guarded = ", and where nobody is asked who they are, the control socket" if operation.guarded else ""
+    guarded = ", and without authenticators, the control socket" if operation.guarded else ""
     yield from (f"### {operation.method} {operation.path}", "", operation.summary, "")
     yield from (f"Needs the permission {operation.permission.value}{guarded}.", "")
     yield from (f"- `{each.name}`: {each.description}" for each in operation.parameters)

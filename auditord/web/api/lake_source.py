@@ -23,8 +23,8 @@ SOURCES: Final = ("store", LAKE)
 _SOURCES: Final = Choice(SOURCES)
 
 _OF_SOURCE: Final = (
-    "store (the default): the records as they are now; lake: as they are in the newest snapshot of the lake{}. A role "
-    "sees the same records in both. 400 where the daemon has no lake."
+    "store (the default): the current records; lake: the records of the newest snapshot of the lake{}. A role sees the "
+    "same records in both. 400 if the daemon has no lake."
 )
 
 

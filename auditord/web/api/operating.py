@@ -61,7 +61,7 @@ QUARANTINE: Final = (
     Parameter("after", "Only entries with a higher number.", COUNT.schema),
     Parameter(
         "limit",
-        f"At most so many entries; {DEFAULT_PAGE} if not given.",
+        f"The largest number of entries; {DEFAULT_PAGE} if not given.",
         LIMIT.schema,
     ),
 )
@@ -211,7 +211,7 @@ class ChangeHandlers:
         "POST",
         "/api/v1/closings",
         "closeRecords",
-        "Give open records their stop times; as they were, they are kept as former versions.",
+        "Give open records their stop times. The open versions are kept as former versions.",
         Permission.ADMINISTER,
         {200: {JSON: changes.Outcomes}},
         problems=(*BODY_PROBLEMS, 422, 503),
@@ -322,7 +322,9 @@ class ConfigurationHandlers:
         try:
             changes = await self.reload(dry_run=wanted.dry_run)
         except ConfigurationError as error:
-            raise Refused(422, str(error), remedy="auditord config check; the daemon goes on as it was") from error
+            raise Refused(
+                422, str(error), remedy="auditord config check; the daemon keeps its running configuration"
+            ) from error
         names = [".".join(each) for each in changes.instances]
         differences = [OptionDifference(each.option, each.running, each.written) for each in changes.differences]
         return json_answer(Reloaded(changes.applied, differences, names, list(changes.restart)))

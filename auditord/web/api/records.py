@@ -81,7 +81,7 @@ LIMIT: Final = Whole(least=1)
 FORMAT: Final = Choice(("json", "ndjson"))
 INCLUDE: Final = Choice(("archive",))
 
-# A time as it is written in answers, of the Gregorian calendar from the year 1 on; then a name.
+# A time in the format of the responses, in the Gregorian calendar from year 1 on; then a name.
 _YEAR: Final = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
 _DAYS: Final = (  # of long, of short months, and of February
     "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])",
@@ -113,7 +113,8 @@ PAGING: Final = (
     ),
     Parameter(
         "limit",
-        f"At most so many records; a page of JSON has {DEFAULT_PAGE} if not given, {LARGEST_PAGE} at most; NDJSON all.",
+        f"The largest number of records: {LARGEST_PAGE} at most in a page of JSON. Without it, such a page has "
+        f"{DEFAULT_PAGE} and NDJSON has all records.",
         LIMIT.schema,
     ),
     Parameter(
@@ -209,7 +210,7 @@ def _order(given: Given) -> Order:
 
 
 def _behind(given: Given, order: Order) -> Iterator[Condition]:
-    """Yield the condition for the records after the cursor in the order of start times, whatever the sort order."""
+    """Yield the condition for the records after the cursor in the order of start times, for any sort order."""
     with about("cursor"):
         text = scalar("cursor", given)
         if text is None:

@@ -36,12 +36,12 @@ class RunWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
     start: Annotated[
         str | None,
-        doc("of the period that a collector collects again; without one it goes on from its checkpoint."),
+        doc("start of the period that a collector collects again; without it the collector resumes at its checkpoint."),
     ] = None
-    stop: Annotated[str | None, doc("of the same period.")] = None
+    stop: Annotated[str | None, doc("end of the same period.")] = None
     job_id: Annotated[str | None, doc("the one job that a collector collects again, instead of a period.")] = None
     source: Annotated[str | None, doc("where that job ran, if the collector reads several places (a schedd).")] = None
-    replace: Annotated[bool, doc("overwrite what is stored of the same runs.")] = False
+    replace: Annotated[bool, doc("overwrite the stored records of the same runs.")] = False
     dry_run: Annotated[bool, doc("keep and do nothing, say what would be kept or done.")] = False
     section: Annotated[Section | None, doc("what the instance must be; without it, either will do.")] = None
 
@@ -51,7 +51,7 @@ class AuditWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 
     start: Annotated[str, doc("of the period: runs that ended then or later.")]
     stop: Annotated[str, doc("of the period, exclusive.")]
-    repair: Annotated[bool, doc("collect what is missing.")] = False
+    repair: Annotated[bool, doc("collect the missing runs.")] = False
     replace: Annotated[str | None, doc("the reason for which records that differ are replaced.")] = None
     by: Annotated[str, doc("the name that is kept with the reason.")] = ""
 
@@ -189,7 +189,7 @@ class RunHandler:
         "POST",
         "/api/v1/instances/{instance}/runs",
         "runInstance",
-        "Run a collector or a plugin now, after a run that is going on; leaving ends the run.",
+        "Run a collector or a plugin now, after its current run; closing the connection ends the new run.",
         Permission.OPERATE,
         {200: {NDJSON: RunEvent}},
         problems=(*BODY_PROBLEMS, 404, 422, 503),
@@ -237,7 +237,7 @@ class RunHandler:
 
 
 async def _watched(request: web.BaseRequest, work: Callable[[EventLines], Awaitable[RunEvent]]) -> web.StreamResponse:
-    """Stream the lines of a run or an audit. A disconnected client ends it; what was stored stays.
+    """Stream the lines of a run or an audit. A client that disconnects ends it; stored records stay.
 
     Raises:
         Refused: it cannot be done.

@@ -28,10 +28,10 @@ class StoredRecord(msgspec.Struct, frozen=True):
 
 
 class RecordPage(msgspec.Struct, frozen=True):
-    """Some records."""
+    """A page of records."""
 
     records: Annotated[list[StoredRecord], doc("in the order of their start times, ties by id.")]
-    next: Annotated[str | None, doc("where to ask for what follows, or null if that was all.")]
+    next: Annotated[str | None, doc("the URL of the next page, or null on the last page.")]
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):
@@ -41,23 +41,23 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
     task: Annotated[str, doc("the collector; of an entry the sender; of a body ``api``.")]
     stage: Annotated[str, doc("``job``, ``record``, ``entry`` or ``body``.")]
     source_id: Annotated[str, doc("what the source calls it.")]
-    reason: Annotated[str, doc("what is wrong.")]
+    reason: Annotated[str, doc("the error.")]
     at: Annotated[Instant, doc("when it came last.")]
     occurrences: Annotated[int, doc("how often it came.")]
     route: Annotated[str | None, doc("of a body: where it was posted.")]
 
 
 class QuarantinePage(msgspec.Struct, frozen=True):
-    """Some of the quarantine, the oldest first."""
+    """A page of the quarantine, the oldest entries first."""
 
     entries: Annotated[list[QuarantineEntry], doc("without their raw input.")]
-    next: Annotated[str | None, doc("where to ask for what follows, or null if that was all.")]
+    next: Annotated[str | None, doc("the URL of the next page, or null on the last page.")]
 
 
 class QuarantinedInput(QuarantineEntry, frozen=True):
     """The same with its raw input and its sender."""
 
-    raw: Annotated[Any, doc("JSON, or a text where it is none.")]  # Any: whatever a source gave
+    raw: Annotated[Any, doc("JSON, or a text where it is none.")]  # Any: any input of a source
     principal: Annotated[str | None, doc("the principal that sent it, where that is known.")]
     agent: Annotated[str | None, doc("with which program.")]
 
@@ -167,8 +167,8 @@ class Instance(msgspec.Struct, frozen=True):
     name: Annotated[str, doc("in the configuration.")]
     kind: Annotated[str, doc("what it is.")]
     section: Annotated[str, doc("``collectors``, ``plugins`` or ``senders``.")]
-    enabled: Annotated[bool, doc("whether it takes part; of one that does not, nothing else is known.")]
-    running: Annotated[bool, doc("whether a run is going on; of a sender, always.")]
+    enabled: Annotated[bool, doc("whether the instance is enabled; of a disabled instance, nothing else is known.")]
+    running: Annotated[bool, doc("whether the instance is running now; always true of a sender.")]
     next_run: Annotated[Instant | None, doc("when the clock asks for the next run.")]
     last_started: Annotated[Instant | None, doc("when the last run began.")]
     last_success: Annotated[Instant | None, doc("when something last went well.")]
@@ -226,7 +226,7 @@ class HealthReport(msgspec.Struct, frozen=True):
     spool: Annotated[Part, doc("the send-queue's file.")]
     records: Annotated[int | None, doc("how many there are; null while the store cannot say.")]
     differences: Annotated[int | None, doc("of them, how many came again with other content.")]
-    queues: Annotated[list[Queue], doc("what waits for senders.")]
+    queues: Annotated[list[Queue], doc("the queues of the senders.")]
     quarantine: Annotated[list[QuarantineCount], doc("what could not be handled.")]
     gaps: Annotated[
         dict[str, Instant],

@@ -196,11 +196,11 @@ class ReportedSite(msgspec.Struct, frozen=True):
     """A daemon that reports, and how its last report compares."""
 
     reporter: Annotated[str, doc("what the daemon calls itself.")]
-    principal: Annotated[str | None, doc("who it was, or null where nobody is asked.")]
+    principal: Annotated[str | None, doc("the principal that sent the report, or null without authenticators.")]
     received_at: Annotated[Instant, doc("when the report came.")]
     clock_offset: Annotated[float, doc("its clock less the one here, in seconds.")]
     sites: Annotated[list[str], doc("which it reports.")]
-    comparison: Annotated[ReportAnswer, doc("with what was stored here when it came.")]
+    comparison: Annotated[ReportAnswer, doc("with the records that were stored here when the report came.")]
 
 
 class ReportedSites(msgspec.Struct, frozen=True):
@@ -245,7 +245,7 @@ class SiteReportHandlers:
         "GET",
         PATH,
         "listSiteReports",
-        "See which daemons of sites report, and what is not here of what they have stored.",
+        "See which daemons of sites report, and which of their stored records are missing here.",
         Permission.METRICS,
         {200: {JSON: ReportedSites}},
     )

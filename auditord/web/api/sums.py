@@ -217,7 +217,7 @@ def _moment(name: str, given: Given) -> tuple[str, datetime | None]:
 
 
 def _window(moments: Mapping[str, datetime | None]) -> Window | None:
-    """Return the window between two instants, either of which may be missing; None without both."""
+    """Return the window between two instants, or None without both. A missing instant leaves that side open."""
     start, stop = moments["from"], moments["to"]
     if start is None and stop is None:
         return None
@@ -237,7 +237,7 @@ class SumsHandler:
         "GET",
         "/api/v1/aggregates",
         "sumUpRecords",
-        f"Sum records up, grouped by whatever they have; at most {MANY_GROUPS:,} groups.",
+        f"Sum records up, grouped by meta, components, scores or times; at most {MANY_GROUPS:,} groups.",
         Permission.READ,
         {200: {JSON: Sums}},
         problems=(400, 503),
