@@ -60,7 +60,7 @@ class Answer(web.StreamResponse):
         self._remainder = f"Content-Length: {len(body) + missing}\r\n{headers}\r\n".encode() + body
 
     def closing(self, missing: int = 0) -> "Answer":
-        """Return the same answer, behind which the connection ends; it announces so many bytes more than it has."""
+        """Return the same answer, closing the connection. Its Content-Length exceeds the body by ``missing`` bytes."""
         if self._closes and not missing:
             return self
         status, body, content_type, allow, challenge = self._parts

@@ -23,8 +23,8 @@ WANTED_SLOWEST: Final = 16 * SLOWEST
 """The same while others wait."""
 
 LARGEST_RATIO: Final = 250
-"""The times its size that a packed body may become. Records of jobs become some 20 times their size, those of jobs
-that are all alike 70 to 200 times; what was made to take memory, a thousand times."""
+"""The largest ratio of a body's unpacked size to its packed size. Records of jobs have some 20, those of jobs that are
+all alike 70 to 200; a body that was made to exhaust memory has a thousand."""
 
 _ANY_RATIO: Final = 4 << 20
 """Bytes that any body may become."""
@@ -106,10 +106,10 @@ class _Pace:
         self._left = PAUSE_SECONDS
 
     async def read_any(self) -> bytes:
-        """Read what is there, or comes next.
+        """Return the buffered bytes; without any, wait for the next ones.
 
         Raises:
-            TimeoutError: it has come too slowly for too long.
+            TimeoutError: the body has come too slowly for too long.
         """
         while True:
             begun = self._clock()
@@ -145,7 +145,7 @@ def unpacked_pieces(request: web.BaseRequest, body: bytes, limit: int) -> Iterat
 
 
 def most_unpacked(packed: int, limit: int) -> int:
-    """Bytes that so many packed ones may become."""
+    """Return the largest size, in bytes, that a body of this packed size may have when unpacked."""
     return min(limit, max(_ANY_RATIO, LARGEST_RATIO * packed))
 
 
@@ -155,7 +155,7 @@ def unpacked(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
 
 
 class _Unpacking:
-    """Hands on what is not packed, with the same methods as :class:`_Inflating`."""
+    """Hands on a body that is not packed, with the same methods as :class:`_Inflating`."""
 
     def feed(self, packed: bytes) -> Iterable[bytes]:
         """The pieces that come in."""
@@ -192,10 +192,10 @@ class _Inflater(Protocol):
 
 
 class _Inflating(_Unpacking):
-    """Undoes gzip and deflate, of which some senders leave the header out.
+    """Unpacks gzip and deflate. Some senders omit the header of deflate.
 
     Args:
-        limit: bytes that may come of it.
+        limit: the largest unpacked size, in bytes.
     """
 
     def __init__(self, limit: int) -> None:

@@ -3,9 +3,9 @@
 aiohttp limits how long an idle connection lives. It does not limit how long and how large the head of a request may be,
 nor how long an answer may stay unread, nor how many connections there are.
 
-At the limit of their number, the connection that has been of no use for the longest time is closed. A new client always
-gets in, so that ``/health_check`` is answered however many connections others keep. In ordinary times nobody is closed:
-clients keep idle connections for up to 90 s and do not repeat a request that is lost with one.
+At the limit of their number, the connection that has been idle for the longest time is closed. A new client always
+gets in, so that ``/health_check`` is answered however many connections others keep. In ordinary times no connection
+is closed: clients keep idle ones for up to 90 s and do not repeat a request that is lost with one.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ SILENT_SECONDS: Final = 120.0
 need, for up to 90 s; a POST on it while it is being closed would be lost to clients that do not repeat."""
 
 STALL_SECONDS: Final = 300.0
-"""A client that takes less than :data:`LEAST_READ` of its answer in so many seconds is cut off."""
+"""Seconds in which a client must read :data:`LEAST_READ` of its answer; a slower client is cut off."""
 
 LEAST_READ: Final = 65_536
 """Bytes; see :data:`STALL_SECONDS`. A plugin that is busy with what it has read may well pause for minutes."""
@@ -45,8 +45,8 @@ _READ_AT_ONCE: Final = 65_536
 
 
 RESERVE: Final = 384
-"""Descriptors that clients do not get: files, databases, programs, senders, the control socket, and what is accepted
-before the first of too many is closed."""
+"""Descriptors that clients do not get: files, databases, programs, senders, the control socket, and the connections
+that are accepted above the limit before the first one is closed."""
 
 _MANY: Final = 1_000_000
 
@@ -75,11 +75,11 @@ class Member(Protocol):
 
 
 class ConnectionLimit:
-    """Connections that share a limit; no address has more than half of them, but for those of proxies.
+    """Connections that share a limit. No address has more than half of them, except the addresses of proxies.
 
     Args:
-        most: so many connections.
-        closed: called whenever one is closed for another.
+        most: the largest number of connections.
+        closed: called whenever a connection is closed to admit another one.
         is_proxy: tells the addresses that many clients share.
     """
 
@@ -263,7 +263,7 @@ class LimitedConnection(web.RequestHandler):
         self._stop_stall_timer()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop the timers, and what is being read for the client; what it writes is finished."""
+        """Stop the timers and cancel the handler of a GET. Handlers of requests that write are left to finish."""
         self._stop_head_timer()
         self._stop_stall_timer()
         self._limit.leave(self)

@@ -33,7 +33,7 @@ RefuseBrowser: TypeAlias = Callable[[web.BaseRequest, bool], web.StreamResponse 
 """Makes the answer to a browser that is refused, knowing whether its user is known; None for all other programs."""
 
 UNKNOWN_ROUTE: Final = "default"
-"""The route label of every path that does not exist: one, whatever is asked for."""
+"""The one route label of all paths that do not exist."""
 
 _METHODS: Final = frozenset(HTTPMethod)
 
@@ -61,13 +61,13 @@ class Route:
 
     Args:
         method: of the request.
-        path: literal, but for segments in braces, each of which matches any one segment.
+        path: literal text; a segment in braces matches any one segment.
         handler: makes the answer.
-        permission: what it takes where callers are asked who they are; None for what anybody may ask.
+        permission: the permission that a call needs if there are authenticators; None for public routes.
         audited: whether each call is noted in the audit log.
         patient: makes the answer to requests whose body takes time or memory to read; None for the handler itself.
-        form: whether it is a form of the page. Sessions count for these and for GET alone, since browsers send cookies
-            whoever has made the request; its handler checks that the form was made for its sender.
+        form: whether it is a form of the page. Sessions count only for forms and for GET, since browsers send cookies
+            even if another site has made the request. The form's handler checks that the form was made for its sender.
         refuse_browser: shows people why they are refused, or where they log in.
     """
 

@@ -1,10 +1,10 @@
 """The elements of a JSON array, or the lines of a text, as they come; records of a large array, decoded with pauses.
 
-No more is held than the longest element. msgspec finds the end of a value at its own speed: given a value with
-something behind it, its error names the byte where that begins. That costs an exception for each element, so elements
-that begin like the second one are taken together: what stands before the last such beginning is a list if msgspec takes
-it for one, since the beginning of a text decides what is inside a string. Nothing else is scanned in Python. A body of
-64 MiB that was decoded in one go would hold up everybody for seconds.
+The buffer holds no more than the longest element. msgspec finds the end of a value at its own speed: if other text
+follows the value, msgspec's error names the byte where that text begins. That costs an exception for each element, so
+elements that begin like the second one are decoded together. The text before the last such beginning is a list of whole
+elements if msgspec decodes it as a list, since the beginning of a text decides which bytes are inside a string. Nothing
+else is scanned in Python. Decoding a body of 64 MiB in one go would block all other requests for seconds.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ _TRUNCATED: Final = "truncated"
 
 
 SURELY_SMALL: Final = 2_000
-"""The size of JSON whose wire text is within the clients' limit whatever it contains: a digit may become ``1.0``, a
-backslash ``\\u005c``, ``1e15`` sixteen digits; nothing grows more than fivefold."""
+"""The size up to which any JSON has a wire text within the clients' limit: a digit may become ``1.0``, a backslash
+``\\u005c``, ``1e15`` sixteen digits; nothing grows more than fivefold."""
 
 _SMALL_PARTS: Final = 700
-"""Bytes of components and meta with which the same is true of a record, whatever its id."""
+"""Bytes of components and meta up to which the same is true of a record with any id."""
 
 _AT_ONCE: Final = 512 * 1024
 """Bytes that are decoded in one go: a thousand records of jobs, some milliseconds; in pieces it takes twice as long."""
@@ -135,7 +135,7 @@ class ArrayElements:
 
     @property
     def held(self) -> int:
-        """Bytes that wait for what follows them."""
+        """The buffered bytes, which belong to incomplete elements."""
         return len(self._text)
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
@@ -320,7 +320,7 @@ def _longish(records: Sequence[Record], elements: Sequence[Sized]) -> list[Recor
 
 
 def _decoded_at(position: int, element: bytes) -> Record:
-    """Decode one element; what is wrong with it is said as of the whole array."""
+    """Decode one element. The error gives the place of a fault within the whole array."""
     try:
         return decode_posted(element)
     except InvalidRecord as error:

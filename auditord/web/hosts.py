@@ -43,7 +43,7 @@ class HostCheck:
 
     Args:
         names: see :func:`known_names`; addresses, names without a dot and those of ``localhost`` are known anyway,
-            since nobody can make them stand for something else. ``*`` is every name.
+            since no attacker can make them stand for something else. ``*`` is every name.
         refused: gets the names of hosts that were refused.
     """
 

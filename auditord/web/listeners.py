@@ -67,7 +67,7 @@ def _load(context: ssl.SSLContext, tls: ListenTls) -> None:
 
 
 def _no_password() -> str:
-    raise ssl.SSLError("the key is encrypted, and a daemon has nobody to ask for its passphrase")
+    raise ssl.SSLError("the key is encrypted, and a daemon cannot ask for its passphrase")
 
 
 def _words(error: OSError) -> str:
@@ -184,7 +184,7 @@ def _unix(address: UnixListen) -> list[socket.socket]:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(str(address.path))
-        _set_mode(address.path, address.mode)  # nobody can connect before listen()
+        _set_mode(address.path, address.mode)  # no client can connect before listen()
     except OSError as error:
         sock.close()
         raise ConfigurationError(f"cannot listen on '{address}': {_unix_failure(error)}") from error

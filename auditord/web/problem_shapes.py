@@ -37,7 +37,7 @@ class Verdicts(msgspec.Struct, frozen=True, omit_defaults=True):
         int,
         Meta(
             description="how many records are counted and not listed: of more than 10,000, those that were accepted, "
-            "unless ``verdicts=all`` asks for them; and what is beyond the longest list."
+            "unless ``verdicts=all`` asks for them; and those beyond the longest list."
         ),
     ] = 0
 

@@ -62,6 +62,6 @@ def refuse(path: str, methods: Collection[str]) -> Answer:
     if not path.startswith(PREFIX):
         return refuse_bare(path, methods)
     if not methods:
-        return Refused(404, "there is nothing at this path", remedy="see /openapi.json for what there is").answer()
+        return Refused(404, "there is nothing at this path", remedy="see /openapi.json for the existing paths").answer()
     allowed = ", ".join(sorted(methods))
     return Refused(405, "the method is not taken here", remedy=f"use one of: {allowed}", allow=allowed).answer()

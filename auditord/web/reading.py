@@ -5,7 +5,7 @@ No principal gets more than half of anything; a request that needs more waits. P
 so that TCP holds the client back.
 
 Most sums have few groups. A query with more groups is repeated in a place for large answers. There are two of these, at
-most one for each principal. So memory is bounded whatever is asked, and other queries continue.
+most one for each principal. So memory is bounded for any query, and other queries continue.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Shares:
     """A number of units that requests share. No principal holds more than half of them at a time.
 
     A request that finds too few units waits. Waiting principals are served in turn, the one served longest ago first,
-    and the requests of each in order. So many waiting requests of one principal do not delay another principal.
+    and the requests of each in order. Thus a long queue of one principal does not delay another principal.
     """
 
     def __init__(self, most: int) -> None:

@@ -50,7 +50,7 @@ class InvalidQuery(AuditordError, ValueError):
     """The query string breaks the grammar or has an unknown parameter or value; the text names it.
 
     Args:
-        text: what is wrong and what is allowed.
+        text: the error and the allowed values.
         parameter: the name before the brackets, where one parameter is at fault.
 
     Remedy:

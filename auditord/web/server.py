@@ -216,7 +216,7 @@ def _sharing(api: ApiSection) -> Callable[[Route], Route]:
 def _controlled(
     routes: Iterable[Route], metrics: HttpMetrics, api: ApiSection, path: Path
 ) -> AbstractAsyncContextManager[Sequence[str]]:
-    """Serve the control socket. A client that is cut off there can look up what was done."""
+    """Serve the control socket. A client that is cut off there can look up the effect of its request."""
     owned = [replace(route, handler=for_the_owner(route)) for route in routes]
     alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),), "proxies": ()})
     limit = ConnectionLimit(_CONTROL_CONNECTIONS, partial(metrics.count_abort, "too_many"))

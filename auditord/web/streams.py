@@ -193,7 +193,7 @@ class _Client:
         await self._writer.write(data, drain=False)
 
     async def _has_read(self) -> bool:
-        """Return whether the client reads most of what was written within :data:`STALL_SECONDS`."""
+        """Return whether the client reads most of the written bytes within :data:`STALL_SECONDS`."""
         if self._draining is None:
             if self._writer is None or not self._protocol.writing_paused:
                 return True
@@ -279,7 +279,7 @@ class _Spilled:
         try:
             await asyncio.to_thread(self._write, data)
         except OSError as error:
-            log.warning("no room for what is left of an answer: %s", error)
+            log.warning("no room for the rest of an answer: %s", error)
             return False
         self._behind = b""
         return True

@@ -1,8 +1,9 @@
 """AUDITOR's routes: records are written with ``POST`` and ``PUT``, and read with ``GET``.
 
-The released clients never look at the status of a POST: whatever is answered, except the body ``RECORD_EXISTS``, counts
-as success and the record is gone from their queues. So a POST is answered only when its records are durable or kept for
-an operator; in every other case the connection is aborted, which the clients do notice. A PUT's status they do check.
+The released clients never check the status of a POST. They take any answer for success, except the body
+``RECORD_EXISTS``, and delete the record from their queues. So a POST is answered only when its records are durable or
+kept for an operator; in every other case the connection is aborted, which the clients do notice. They do check the
+status of a PUT.
 """
 
 import logging
@@ -51,7 +52,7 @@ class ReadHandlers:
     answers: StreamedAnswers
 
     async def get_one(self, request: web.BaseRequest) -> web.StreamResponse:
-        """``GET /record/{record_id}``: one object; ``null`` for what cannot be an id; 404 where AUDITOR says 500."""
+        """``GET /record/{record_id}``: one object; ``null`` for an invalid id; 404 where AUDITOR says 500."""
         try:
             record_id = read_target(request.raw_path).segment(-1)
             check_name(record_id)

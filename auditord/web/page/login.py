@@ -77,7 +77,7 @@ class LoginPage:
 
     async def _recognised(self, authorisation: Authorisation, request: web.BaseRequest, token: str) -> Principal:
         if not 0 < len(token) <= LONGEST_TOKEN or not token.isascii():
-            raise AccessRefused("what was sent to the login form is no token")
+            raise AccessRefused("the text that was sent to the login form is not a token")
         return await authorisation.recognise(Credentials(credentials_of(request).address, token=token))
 
     async def leave(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -256,7 +256,7 @@ class IssuerPages:
         return _Chosen(name, authorisation, authorisation.sessions, issuer)
 
     def _away(self, request: web.BaseRequest, chosen: _Chosen, target: str, error: LoginUnavailable) -> web.Response:
-        log.warning("nobody can log in at %s: %s", chosen.name, error)
+        log.warning("no user can log in at %s: %s", chosen.name, error)
         return self.login.form(request, chosen.sessions, target, "login.away", HTTPStatus.SERVICE_UNAVAILABLE)
 
     def _callback(self, request: web.BaseRequest, name: str) -> str:
