@@ -3,9 +3,9 @@
 aiohttp limits how long an idle connection lives. It does not limit how long and how large the head of a request may be,
 nor how long an answer may stay unread, nor how many connections there are.
 
-At the limit of their number, the connection that has been idle for the longest time is closed. A new client always
-gets in, so that ``/health_check`` is answered however many connections others keep. In ordinary times no connection
-is closed: clients keep idle ones for up to 90 s and do not repeat a request that is lost with one.
+At the limit of their number, the connection whose client has sent and read nothing for the longest time is closed. A
+new client always gets in, so that ``/health_check`` is answered however many connections others keep. In ordinary times
+no connection is closed: clients keep idle ones for up to 90 s and do not repeat a request that is lost with one.
 """
 
 import asyncio

@@ -162,7 +162,7 @@ class AddHandler(RecordWriter):
 
     async def _handle(self, request: web.BaseRequest, batch: Sequence[bytes], verdicts: VerdictList) -> None:
         if verdicts["invalid"] > MOST_INVALID:
-            detail = f"more than {MOST_INVALID} elements are not valid records; the rest of the request was not read"
+            detail = f"more than {MOST_INVALID} elements are not valid records; the rest was not looked at"
             remedy = "see the reasons, repair the source, and post everything again: stored records stay unchanged"
             raise Refused(400, detail, parameter="body", remedy=remedy, handled=verdicts.summed_up())
         part = await _decode(batch, len(verdicts))
