@@ -1,4 +1,4 @@
-"""``auditord apel``: publish now, publish a period again, show what was published."""
+"""``auditord apel``: publish now, publish a period again, show the published messages."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Report the summaries of a site: find the months that are due, send their messages, save what was acknowledged."""
+"""Report the summaries of a site: find the months that are due, send their messages, save the acknowledged ones."""
 
 import hashlib
 from abc import ABC, abstractmethod

@@ -59,7 +59,7 @@ def _listen(environ: Environment) -> list[str]:
 
 
 def _url(environ: Environment) -> str:
-    """Return the database's URL, with AUDITOR's defaults for what no variable says."""
+    """Return the database's URL, with AUDITOR's defaults for unset variables."""
     host = environ.get(f"{_DATABASE}HOST", "localhost")
     port = int(environ.get(f"{_DATABASE}PORT", "5432"))
     user = quote(environ.get(f"{_DATABASE}USERNAME", "postgres"), safe="")

@@ -110,7 +110,7 @@ async def _fetched(cursor: AsyncServerCursor[Any]) -> AsyncGenerator[list[bytes]
 
 
 def make_rows(texts: Sequence[bytes], fraction: float) -> Rows:
-    """Make a page of rows, each of which begins with its number."""
+    """Make a page of rows. Each row begins with its number."""
     return Rows(texts, lambda place: f"row with id {_number(texts[place])}", _number(texts[-1]), fraction)
 
 
