@@ -67,8 +67,8 @@ class ConfigImport:
             self.put("earliest_datetime", instant(earliest), comment)
             return
         self.comments[self.instance] = (
-            f"the first run accounts for {jobs} from then on; to go on where AUDITOR's collector stopped, set "
-            "earliest_datetime to the stop time of its last record (what is sent twice is recognised)"
+            f"the first run accounts for {jobs} from then on; to resume where AUDITOR's collector stopped, set "
+            "earliest_datetime to the stop time of its last record (duplicates are recognised)"
         )
 
     def drop(

@@ -30,14 +30,14 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Put a record into a destination. It may come twice (after a crash, a lost answer); then it is there already.
+    """Insert a record into a destination. After a crash or a lost answer the insert is repeated, and is then a no-op.
 
     Args:
         record: what happened.
         alternate_id: the id to use instead if the plain one already belongs to another run (another start time).
         provenance: where it came from, as far as the queue knows.
-        limits: roles of the client of which one must allow the change of the record that is stored by then; set where
-            that could not be looked at when the client sent it. None: nothing is left to check.
+        limits: roles of the client; one of these roles must allow the change of the record that is stored at delivery.
+            Set where the stored record could not be checked when the client sent this one. None: nothing to check.
         encoded: the record with its wire text, where that is known: the host's way not to encode it again.
 
     Example::

@@ -311,7 +311,7 @@ def _refuse_foreign(path: Path, status: os.stat_result, around: os.stat_result) 
         )
     out_of_reach = around.st_uid == os.geteuid() and not around.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     if status.st_mode & _OTHERS_WRITE and not out_of_reach:
-        raise UnsafePath(f"{path}: others may write to it: chmod go-w {path}, after a look at what is in it")
+        raise UnsafePath(f"{path}: others may write to it: chmod go-w {path}, after a look at its contents")
 
 
 def user_name(uid: int) -> str:

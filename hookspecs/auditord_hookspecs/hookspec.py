@@ -179,11 +179,11 @@ def auditord_metrics(daemon: Daemon) -> "Iterable[Collector]":
 
 @hookspec
 async def auditord_run_finished(daemon: Daemon, report: RunReport) -> None:
-    """Receive the report of a run of a collector or plugin that ended, well or not.
+    """Receive the report of a finished run of a collector or plugin, successful or not.
 
     Args:
         daemon: the running daemon.
-        report: which instance ran, when, for how long, and what came of it.
+        report: which instance ran, when, for how long, and with which result.
 
     Example::
 

@@ -2,7 +2,7 @@
 
 The host does everything but the reading. It writes the records into the record store, where no sender forwards them,
 and saves the position behind each page, so that a killed import continues. Then it reads the source a second time and
-compares each row with what is stored.
+compares each row with the stored record.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -85,7 +85,7 @@ class ImporterKind(Generic[S]):
         name: what stands for KIND.
         title: what people call the system.
         config: the model of the command's options: ``milliseconds_until`` is the option ``--milliseconds-until``, and
-            what has no default is an argument. A tuple is given several times, a ``bool`` is a switch.
+            an option without a default is an argument. A tuple is given several times, a ``bool`` is a switch.
         open: makes the importer; nothing is asked of the source yet.
         help: what the command says about its arguments and options as a whole.
         import_config: turns a file of the system's server into ours, for ``auditord config import``, or returns None if

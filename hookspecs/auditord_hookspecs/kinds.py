@@ -21,7 +21,7 @@ from auditord_hookspecs.transforms import TransformKind
 
 C = TypeVar("C", bound=InstanceConfig)
 
-Json: TypeAlias = Any  # Any: whatever JSON can hold; a recursive alias costs every caller a cast
+Json: TypeAlias = Any  # Any: any JSON value; a recursive alias costs every caller a cast
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Produced:
     Args:
         record: what happened.
         alternate_id: the id to use instead when the plain one already belongs to another run (another start time).
-        replaces: the source has changed its account of this run: whatever is stored of it, under either id, is
+        replaces: the source has changed its account of this run: the record that is stored under either id is
             overwritten (and kept as a former version).
         source_id: what the batch system calls the job, as in :class:`Quarantined`: an entry of it in quarantine is
             settled by this record.
@@ -54,7 +54,7 @@ class Quarantined:
     Args:
         source_id: what the batch system calls the job; one entry per instance and source id is kept, the newest.
         raw: the input, as JSON; given back to the kind's ``convert`` on retry.
-        reason: what is wrong and what to do, for the operator.
+        reason: the fault and its remedy, for the operator.
 
     Example::
 
@@ -72,7 +72,7 @@ class LeftOut:
 
     Args:
         name: of the component, or of the rule for the label.
-        reason: what is wrong, and where that text stood.
+        reason: the fault, and where that text stood.
         label: whether it is a label.
         record_id: of the record.
 
@@ -95,7 +95,7 @@ class Batch:
         records: new records; a plain :class:`Record` where there is no alternate id.
         quarantined: jobs that could not be converted.
         skipped: how many jobs made no record on purpose, by reason.
-        checkpoint: how far the source has been read, as JSON; None leaves it as it is.
+        checkpoint: how far the source has been read, as JSON; None leaves the stored checkpoint unchanged.
         seen: keys to remember until the given instant (see ``CollectorContext.seen``).
         pending: values by key, kept between runs (see ``CollectorContext.pending``); None forgets a key.
         left_out: optional components and labels that records lack; the host counts them, and logs each name once per
@@ -148,7 +148,7 @@ class CollectorKind(Generic[C]):
         interval: how often an instance runs that has neither ``interval`` nor ``schedule``.
         timeout: how long a run may take where the instance does not say.
         convert: turns a quarantined raw value into a record, on ``auditord quarantine retry``; None if the job makes no
-            record under today's configuration. Raises :class:`InvalidRecord` with what is still wrong.
+            record under today's configuration. Raises :class:`InvalidRecord` with the remaining fault.
         import_config: turns one of AUDITOR's configuration files for this kind into ours, or None if it is not one.
         one_job: ``collect`` understands ``context.job``; requests for one job of other kinds are refused.
         job_of: the job of a quarantined raw value, or None if it names none: where ``convert`` fails on a retry, the
@@ -238,7 +238,7 @@ class Sender(Protocol):
     """An open connection to a destination."""
 
     async def send(self, entries: Sequence[Entry]) -> None:
-        """Deliver the entries in order; what is already there counts as delivered.
+        """Deliver the entries in order. Entries that the destination already has count as delivered.
 
         Raises:
             RecordsRejected: some are refused for good; the others were delivered.

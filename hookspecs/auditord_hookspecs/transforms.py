@@ -11,9 +11,10 @@ from auditord_hookspecs.records import Record
 T = TypeVar("T", bound=InstanceConfig)
 
 Transform: TypeAlias = Callable[[Record], Record]
-"""A record as it is to be kept. It changes neither id nor times, which say what is the same run, and it gives the same
-for the same record tomorrow. It is called once for each record; of a correction by hand, only what that changes of the
-stored record is taken from it. It may raise :class:`InvalidRecord`, and does nothing that takes time."""
+"""A function that returns the record to store. It changes neither the id nor the times, which identify the run, and it
+is deterministic: it returns the same for the same record tomorrow. The host calls it once for each record. Of a
+correction by hand, the host takes only the changes to the stored record from the result. The function may raise
+:class:`InvalidRecord`, and must be fast."""
 
 
 @dataclass(frozen=True)  # no slots: TransformKind[Config](…) would raise TypeError
