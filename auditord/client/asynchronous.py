@@ -56,9 +56,9 @@ class AsyncClient(BaseClient):
     ) -> AsyncGenerator[AsyncIterator[Record], None]:
         """The matching records in the query's order (all of them without a query), with bounded memory.
 
-        The answer has begun when the context is entered; a stream that is cut raises :class:`CutAnswer` out of the
-        iteration, it never just ends. (AUDITOR's own server may end an answer in order when its database fails, which
-        nobody can notice.)
+        The answer has begun when the context is entered. A truncated stream raises :class:`CutAnswer` out of the
+        iteration, it never just ends. (AUDITOR's own server may end an answer in order when its database fails; no
+        client can detect that.)
 
         Args:
             query: which ones.
@@ -114,13 +114,13 @@ class AsyncClient(BaseClient):
         raise error
 
     async def aggregate(self, query: AggregateQuery, *, source: Source = "store") -> Aggregates:
-        """Sums over the matching records; whatever is cut or refused raises, so that no sum lacks a record.
+        """Return sums over the matching records. A truncated or refused answer raises, so that no sum lacks a record.
 
-        An auditord sums up by itself. AUDITOR has no sums: its records are streamed and added up here, in memory that
-        is bounded by the groups. It is then one state of the records only as far as AUDITOR's stream is.
+        An auditord server computes the sums. AUDITOR has no sums: the client streams its records and adds them up, in
+        memory that is bounded by the number of groups. These sums are then only as consistent as AUDITOR's stream.
 
         Args:
-            query: what is asked.
+            query: the sums to compute.
             source: of the records: the server's store, or the lake that it has.
         """
         answer = await self._exchange("GET", aggregates.target(query, source))
@@ -153,15 +153,15 @@ class AsyncClient(BaseClient):
         exchange.check_added(await self._exchange("POST", "/record", encode_record(record)))
 
     async def add_all(self, records: Iterable[Record], *, max_bytes: int = exchange.MAX_BODY_BYTES) -> int:
-        """Insert many, in chunks that are all or nothing; returns how many.
+        """Insert many records, in chunks that are all or nothing, and return their number.
 
         Args:
             records: in the order in which they are sent.
             max_bytes: of a chunk; AUDITOR takes 2 MiB, auditord as much as ``api.max_body`` says.
 
         Raises:
-            RecordExists: an id is taken: the chunk it names is not stored, nor what follows.
-            ConnectionFailed: as :meth:`add`, for the chunk under way.
+            RecordExists: an id is taken: neither the chunk that the error names nor any later chunk is stored.
+            ConnectionFailed: as :meth:`add`, for the chunk in flight.
         """
         stored = 0
         for chunk in exchange.chunks(records, max_bytes):
@@ -182,7 +182,7 @@ class AsyncClient(BaseClient):
         exchange.check_stopped(await self._exchange("PUT", "/record", exchange.stop_update(record_id, stop_time)))
 
     async def report_site(self, reporter: str, report: SiteReport) -> ReportAnswer:
-        """Report to a hub what this host's daemon has stored; returns how that compares with what is there."""
+        """Report to a hub what this host's daemon has stored. Return the comparison with the hub's records."""
         target = f"{SITE_REPORTS}/{quote(reporter, safe='')}"
         answer = await self._exchange("PUT", target, msgspec.json.encode(report))
         exchange.check_status(answer)

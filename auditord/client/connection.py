@@ -56,7 +56,7 @@ def tls_context(files: TlsPaths) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    raise ssl.SSLError("the private key is encrypted: a daemon has nobody to ask for its passphrase")
+    raise ssl.SSLError("the private key is encrypted: a daemon cannot ask for its passphrase: use a key without one")
 
 
 @dataclass(frozen=True, slots=True)

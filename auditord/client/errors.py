@@ -40,7 +40,7 @@ class CutAnswer(ConnectionFailed):
     """A stream of records ended in the middle; the records before it are right, but they are not all.
 
     Remedy:
-        ask again; what has come is not all.
+        ask again; the records received so far are incomplete.
     """
 
     def __init__(self, text: str) -> None:
@@ -109,5 +109,5 @@ class UnknownRecord(ClientError):
     """There is no record with this id.
 
     Remedy:
-        see the id; `auditord records` lists what is there.
+        check the id; `auditord records` lists the stored records.
     """

@@ -1,7 +1,7 @@
 """The requests of the wire contract and the meaning of their answers, without any network.
 
-AUDITOR writes JSON objects one after another into a stream, with nothing in between. White space and newlines between
-them are accepted, as auditord or a proxy may write them; anything else is not.
+AUDITOR writes JSON objects into a stream, without separators. White space and newlines between the objects are
+accepted, as auditord or a proxy may write them; anything else is not.
 """
 
 import re
@@ -30,11 +30,11 @@ _CUT_OFF: Final = re.compile(rb'\}[ \t\r\n]*(?=\{[ \t\r\n]*"?\Z)')
 
 
 class Framer(Generic[T]):
-    """Cuts a stream into objects, wherever its pieces were cut; keeps no more than the one that is not complete.
+    """Splits a stream into objects, independent of the boundaries of its pieces. Buffers only the incomplete object.
 
     Args:
         source: the server, for messages.
-        decode: makes of the text of an object what is wanted; raises InvalidRecord with msgspec's words.
+        decode: converts the text of an object into the wanted type; raises InvalidRecord with msgspec's words.
         max_object_bytes: how large an object may be.
     """
 
@@ -50,7 +50,7 @@ class Framer(Generic[T]):
         """The objects that are known to be complete; take all of them before the next piece.
 
         Raises:
-            InvalidAnswer: what comes is no record.
+            InvalidAnswer: the stream holds something other than a record.
         """
         self._rest += piece
         begin = 0
@@ -61,7 +61,7 @@ class Framer(Generic[T]):
 
     def _keep_from(self, begin: int) -> None:
         self._rest = self._rest[begin:]
-        # Whatever is still to be found begins with the last brace or behind it.
+        # Any further object begins at the last brace or behind it.
         self._searched = max(self._rest.rfind(b"}"), self._searched - begin, 0)
         if len(self._rest) > self._max_object_bytes:
             raise InvalidAnswer(f"{self._source} sends an object of more than {self._max_object_bytes} bytes")
@@ -139,7 +139,7 @@ class Chunk:
 
 
 def chunks(records: Iterable[Record], max_bytes: int) -> Iterator[Chunk]:
-    """Bodies of at most so many bytes; a record that is larger alone makes a body of its own."""
+    """Split the records into bodies of at most ``max_bytes``; a larger record makes a body of its own."""
     texts: list[bytes] = []
     first = size = 0
     for record in records:
@@ -193,7 +193,7 @@ def check_chunk_added(answer: HttpAnswer, chunk: Chunk) -> None:
     try:
         check_added(answer)
     except errors.RecordExists as error:
-        text = f"{error} among the records {chunk.first} to {chunk.stop - 1}, none of which is stored"
+        text = f"{error} among the records {chunk.first} to {chunk.stop - 1}; none of them is stored"
         raise errors.RecordExists(text, chunk.first, chunk.stop) from None
 
 

@@ -51,7 +51,7 @@ def to_arrow(  # Any: a pyarrow.Table; the library ships no types
     """
     arrow = _library("pyarrow", "arrow")
     columns, kinds = _columns(records, explode)
-    types: dict[str, Any] = {  # Any: pyarrow's types, of which mypy knows nothing
+    types: dict[str, Any] = {  # Any: pyarrow has no types for mypy
         "text": arrow.string(),
         "texts": arrow.list_(arrow.string()),
         "integer": arrow.int64(),

@@ -293,7 +293,7 @@ def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if type(error) in {aiohttp.ClientConnectorError, aiohttp.ClientConnectorDNSError}:
-        failed = cast("aiohttp.ClientConnectorError", error)  # whose text speaks of TLS whatever the reason is
+        failed = cast("aiohttp.ClientConnectorError", error)  # its text always speaks of TLS
         number = failed.os_error.errno or 0
         reason = os.strerror(number) if number > 0 else failed.strerror or failed.os_error
         return f"{failed.host}:{failed.port}: {reason}"

@@ -72,7 +72,7 @@ def sums_query(first_day: date, sites: Collection[str] | None = None) -> Aggrega
 
 
 def capped(total: int) -> int:
-    """A sum as it is on the wire."""
+    """Return the sum for the wire, limited to the largest number there."""
     return min(total, _LARGEST)
 
 

@@ -23,7 +23,7 @@ class Adder:
     """Adds records up, one after the other.
 
     Args:
-        query: which count, and what is asked of them.
+        query: which records count, and which sums to compute.
     """
 
     def __init__(self, query: aggregates.AggregateQuery) -> None:
@@ -45,7 +45,7 @@ class Adder:
         sums.add(record, stop, ticks)
 
     def answer(self) -> aggregates.Aggregates:
-        """The sums over what has been added so far."""
+        """Return the sums over the records added so far."""
         keys = sorted(self._groups, key=aggregates.in_order)
         groups = tuple([self._groups[key].as_group(key) for key in keys])
         return aggregates.Aggregates(groups, self._query.ticks_per_second)

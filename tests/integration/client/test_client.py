@@ -85,7 +85,7 @@ def test_a_known_id_is_an_error_and_its_chunk_is_not_stored(connect: Connect, ur
     client.add(other)
     with pytest.raises(RecordExists, match="RECORD_EXISTS"):
         client.add(records[2])
-    with pytest.raises(RecordExists, match="the records 0 to 2, none of which is stored") as caught:
+    with pytest.raises(RecordExists, match="the records 0 to 2; none of them is stored") as caught:
         client.add_all(records)
     assert (caught.value.first, caught.value.stop) == (0, 3)
     assert client.records(of_site(site)) == [other]
