@@ -160,7 +160,7 @@ class FakePluginContext(FakeContext):
         asked: the queries that were asked.
         summed: the aggregates that were asked for.
         shown: the texts that it showed.
-        redacted: what was taken out: the records' ids, and the keys.
+        redacted: the redactions: the records' ids, and the keys that were removed.
         backed_up: the folders that got a backup, each with ``keep``, ``rate`` and ``dump``.
     """
 
@@ -185,7 +185,7 @@ class FakePluginContext(FakeContext):
         return self
 
     async def make(self, folder: Path, *, keep: int, rate: int | None, dump: bool) -> Path:
-        """Remember what was asked for; there is one backup, always the same."""
+        """Remember the arguments and return the one backup, always the same."""
         self.backed_up.append((folder, keep, rate, dump))
         return folder / "backup"
 
@@ -220,7 +220,7 @@ class FakePluginContext(FakeContext):
 
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record]]:
-        """Every stored record, whatever the query says."""
+        """Stream every stored record; the query is ignored."""
         self.asked.append(query)
 
         async def each() -> AsyncIterator[Record]:

@@ -51,7 +51,7 @@ class Reports:
         return module
 
     def take(self, instance: str, patience: timedelta) -> RunReport:
-        """The oldest report of an instance that nobody has taken; waits for it.
+        """Wait for the oldest report of an instance that was not taken yet, and return it.
 
         Raises:
             DaemonError: none came.

@@ -26,7 +26,7 @@ class FakeHost:
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def run(self, argv: Sequence[str]) -> str | None:
-        """The output of a program, whatever its arguments."""
+        """Return the output of a program; its arguments are ignored."""
         return self.programs.get(argv[0])
 
     def find(self, *patterns: str) -> Sequence[Path]:
