@@ -11,17 +11,21 @@ from auditord_hookspecs.config import AbsolutePath, Section
 class SiteAge(Section):
     """The age of a site's records, in the place of `after_months`."""
 
-    months: int = Field(ge=1, description="The site's records move once their month is so many months ago.")
+    months: int = Field(
+        ge=1, description="Months after which the site's records move, counted from the month of their end."
+    )
 
 
 class ArchiveSection(RunConfig):
     """Old records move into an Apache Iceberg table; all sums count them as ever. Needs the extra `archive`."""
 
     enabled: bool = Field(
-        default=False, description="Whether records move; what has moved is read from the archive in any case."
+        default=False, description="Whether records move; archived records are read from the archive in any case."
     )
     after_months: int = Field(
-        default=24, ge=1, description="Records move once the month in which their job ended is so many months ago."
+        default=24,
+        ge=1,
+        description="Months after which records move, counted from the month in which their job ended.",
     )
     sites: dict[Annotated[str, Field(min_length=1)], SiteAge] = Field(
         default_factory=dict[str, SiteAge],

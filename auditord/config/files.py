@@ -19,10 +19,10 @@ _MADE: Final = frozenset({"state_dir", "folder", "results", "spool", "path"})
 
 
 def missing_files(configuration: Configuration, is_readable: Callable[[Path], bool]) -> list[str]:
-    """One line for each file that cannot be read, with the option that names it; instances that are off are left out.
+    """Return a line for each file that cannot be read, with the option that names it. Disabled instances are left out.
 
     Args:
-        configuration: as it was loaded.
+        configuration: the loaded configuration.
         is_readable: tells whether this process may read a file.
     """
     return [

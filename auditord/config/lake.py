@@ -23,7 +23,7 @@ _FORMS: Final = {
 
 
 class S3Section(Section):
-    """The object store of the lake's files; what is left out comes from the environment, as for AWS's own programs."""
+    """The object store of the lake's files; unset options come from the environment, as for AWS's own programs."""
 
     endpoint: str | None = Field(default=None, description="URL of the server; null: AWS.")
     region: str | None = Field(default=None, description="The region.")

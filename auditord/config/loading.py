@@ -52,7 +52,7 @@ def load_with_sources(
         resolve_secret: returns the secret of a reference, or None if the text is not a reference.
 
     Raises:
-        ConfigurationError: with every fault: file and line, the option's path, what is wrong, what is allowed.
+        ConfigurationError: with every fault: file and line, the option's path, the fault, the allowed values.
     """
     from auditord.config.kinds import instance_models  # noqa: PLC0415 imports the kinds
 

@@ -58,7 +58,7 @@ def _checked_proxy(text: str) -> str:
     except ValueError as error:
         raise ValueError(f"{error}: write an address, a network such as 10.0.0.0/8, or unix") from error
     if network.prefixlen == 0:
-        raise ValueError(f"'{text}' is every address: anybody could say to be somebody else; name the proxies alone")
+        raise ValueError(f"'{text}' is every address, so any client could pretend to be another: name only the proxies")
     return str(network)
 
 
@@ -85,8 +85,8 @@ class ApiSection(Section):
     )
     proxies: tuple[Annotated[str, AfterValidator(_checked_proxy)], ...] = Field(
         default=(),
-        description="Reverse proxies whose word counts on who asked them, for which host, and by HTTP or HTTPS: "
-        "addresses, networks, and unix for whoever connects to a unix socket.",
+        description="Reverse proxies whose headers are trusted for the client's address, the host, and HTTP or HTTPS: "
+        "addresses, networks, and unix for every client of a unix socket.",
     )
     proxy_headers: ProxyHeaders = Field(
         default="x-forwarded",
@@ -121,8 +121,8 @@ class ApiSection(Section):
     )
     max_unread: Size = Field(
         default=1 << 30,
-        description="How much of answers whose clients do not read may wait in state_dir, for each principal half of "
-        "it, so that nobody waits for them.",
+        description="Bytes of answers that may wait in state_dir because their clients do not read, half of them for "
+        "each principal, so that no other request waits for such clients.",
     )
     max_connections: int = Field(
         default=1_000,
@@ -162,7 +162,7 @@ class StoreSection(Section):
         default=None, description="Certificates of those who may sign the server's certificate; or system."
     )
     sslcert: Path | None = Field(default=None, description="The certificate to log in with.")
-    sslkey: Path | None = Field(default=None, description="Its key; readable by nobody else.")
+    sslkey: Path | None = Field(default=None, description="Its key; no other user may read the file.")
     pool_size: int = Field(
         default=10,
         ge=2,
@@ -220,7 +220,7 @@ class StoreSection(Section):
 
 
 class HooksSection(Section):
-    """The hook modules that take part."""
+    """The installed hook modules, and those that are not loaded."""
 
     disabled: tuple[str, ...] = Field(
         default=(), description="Entry-point names or modules that are not loaded; the way out when one is broken."

@@ -40,8 +40,8 @@ class RoleSection(Section):
     rows: Mapping[Value, tuple[Value, ...]] | None = Field(
         default=None,
         min_length=1,
-        description="The records that are seen: meta keys, each with values of which a record must have one; self is "
-        "the caller's own user name.",
+        description="The visible records: meta keys, each with its allowed values; a record must have one of them for "
+        "every key. self is the caller's own user name.",
     )
     sites: tuple[Value, ...] | None = Field(
         default=None, min_length=1, description="The sites (site_id, site) whose records are written and updated."
@@ -201,7 +201,7 @@ DATABASE_METRICS: tuple[DatabaseMetric, ...] = (
     "RecordCountPerSite",
     "RecordCountPerGroup",
 )
-"""The gauges that there are by default; those by user name users, and there may be thousands."""
+"""The default gauges. Those per user are left out: they name users, and thousands can exist."""
 
 
 class DatabaseMetricsSection(Section):

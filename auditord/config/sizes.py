@@ -23,7 +23,7 @@ _UNITS = {
 _SIZE = re.compile(r"\s*(\d+)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
-def parse_size(value: Any) -> Any:  # Any: whatever stood in the file
+def parse_size(value: Any) -> Any:  # Any: the value in the file
     """Read ``64MiB``, ``10 MB``, ``4096``; the result is a number of bytes.
 
     Raises:
