@@ -34,7 +34,7 @@ COMMANDS = (
     Registered(
         "report", "auditord.cli.report", "Report usage and efficiency, by group and over time.", extensible=True
     ),
-    Registered("restore", "auditord.cli.restore", "Put a backup back, and heal what is missing."),
+    Registered("restore", "auditord.cli.restore", "Restore a backup, or recreate a lost store or spool.db."),
     Registered("run", "auditord.cli.run", "Run the daemon in the foreground."),
     Registered("status", "auditord.cli.status", "Say how the daemon fares."),
     Registered("top", "auditord.cli.report", "Show who used the most this month."),

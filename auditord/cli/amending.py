@@ -70,7 +70,7 @@ def correct_command(  # Any: click's values
     yes, dry_run = chosen.pop("yes"), chosen.pop("dry_run")
     edits = Edits(**chosen)
     if bool(edits) == (from_file is not None):
-        raise click.UsageError("say what is to be different, or give the whole record with --from-file")
+        raise click.UsageError("name the fields to change, or give the whole record with --from-file")
     before = run_async(_named, record_id, url)
     after = edits.apply(before) if from_file is None else decode_record(from_file.read().encode())
     if after.record_id != record_id:
@@ -109,10 +109,10 @@ def delete_command(
 
 @click.command("close")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--older-than", type=SPAN, help="Instead of ids: all that are open and started at least so long ago.")
+@click.option("--older-than", type=SPAN, help="Instead of ids: all open records that started at least this long ago.")
 @click.option("--meta", multiple=True, metavar="KEY=VALUE", help="… and only records with this value under this key.")
 @click.option("--stop-time", type=INSTANT, help="They stopped then.")
-@click.option("--runtime", type=SPAN, help="They stopped so long after their start.")
+@click.option("--runtime", type=SPAN, help="Time from their start to their stop.")
 @_common
 def close_command(
     *,
@@ -202,7 +202,7 @@ _WORDS = {
     "same": "like that already",
     "changed": "changed meanwhile: look again",
     "missing": "not there",
-    "refused": "left as they are",
+    "refused": "left unchanged",
 }
 
 

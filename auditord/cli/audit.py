@@ -32,7 +32,7 @@ _SHOWN: Final = 20
 @click.option(
     "--to", "stop", type=PERIOD_INSTANT, help="… and earlier than this; the beginning of today (UTC) by default."
 )
-@click.option("--repair", is_flag=True, help="Collect what is missing, and the ends that are.")
+@click.option("--repair", is_flag=True, help="Collect missing records, and missing ends of open records.")
 @click.option("--replace", metavar="REASON", help="Replace records that differ; the reason is kept with the old ones.")
 @click.option("--by", help="The name that is kept with the reason; your user name if not given.")
 @output_option

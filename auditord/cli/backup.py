@@ -29,13 +29,13 @@ def _size(_context: click.Context, _parameter: click.Parameter, value: str | Non
 @click.command("backup")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--keep", type=click.IntRange(min=1), help="Remove all but the newest N backups in FOLDER afterwards.")
-@click.option("--rate", metavar="SIZE", callback=_size, help="Read at most so much per second, such as 50MB.")
+@click.option("--rate", metavar="SIZE", callback=_size, help="Read at most this much per second, such as 50MB.")
 @click.option("--dump", is_flag=True, help="Have pg_dump write the record store in PostgreSQL into the backup, too.")
 @output_option
 def backup_command(*, folder: Path, keep: int | None, rate: int | None, dump: bool, output: str) -> None:
-    """Make a backup in a new folder below FOLDER, as of one moment; the daemon goes on meanwhile.
+    """Make a backup in a new folder below FOLDER, as of one moment, while the daemon runs.
 
-    Of SQLite files all pages are copied, and the copy is read through. A record store in PostgreSQL is only part of it
+    The backup copies all pages of SQLite files, and reads the copy through. It holds a record store in PostgreSQL only
     with --dump. A folder without manifest.json is no backup: it was never finished.
     """
     options = BackupOptions(folder.absolute(), keep, rate, dump)

@@ -28,7 +28,9 @@ from auditord_hookspecs.wording import counted
 @click.option("--to", "stop", type=PERIOD_INSTANT, help="… and earlier than this; now, if not given.")
 @click.option("--job-id", help="Collect one job again, such as 42 or 42.0; not every kind knows single jobs.")
 @click.option("--schedd", help="Where the job of --job-id ran (HTCondor); all are asked, if not given.")
-@click.option("--replace", is_flag=True, help="Overwrite what is stored of these jobs; it stays in their history.")
+@click.option(
+    "--replace", is_flag=True, help="Overwrite the stored records of these jobs; the old ones stay in the history."
+)
 @click.option("--dry-run", is_flag=True, help="Print the records as NDJSON instead of keeping them.")
 @output_option
 @url_option
@@ -47,9 +49,9 @@ def collect_command(
 ) -> None:
     """Run the collector INSTANCE once.
 
-    A period that was collected before can be collected again: what is stored already is left as it is (but a run that
-    was requeued ends at its later end), and the checkpoint does not move. Asks the running daemon, or works on the
-    files where none runs.
+    A period that was collected before can be collected again: stored records are left unchanged (but a run that was
+    requeued ends at its later end), and the checkpoint does not move. Asks the running daemon, or works on the files
+    where none runs.
     """
     _check_output(output, dry_run=dry_run)
     _check_choice(once=once, start=start, stop=stop, job_id=job_id, schedd=schedd, replace=replace)
@@ -58,7 +60,7 @@ def collect_command(
     report = run_async(_run, request, url)
     _print(report, output)
     if request.again and not (replace or dry_run):
-        say("What was stored of these jobs stays as it is; runs that were requeued end at their later end.", err=True)
+        say("The stored records of these jobs are unchanged; runs that were requeued end at their later end.", err=True)
     if report.error is not None:
         raise SystemExit(1)
 
@@ -71,7 +73,7 @@ def collect_command(
 def trigger_command(*, instance: str, dry_run: bool, output: str, url: str | None) -> None:
     """Run the collector or plugin INSTANCE once, now.
 
-    Asks the running daemon, which lets a run that is going on end first, or works on the files where none runs.
+    Asks the running daemon, which waits for a current run to end, or works on the files where none runs.
     """
     log_to_terminal()
     _check_output(output, dry_run=dry_run)
@@ -90,7 +92,7 @@ def _check_choice(
     *, once: bool, start: datetime | None, stop: datetime | None, job_id: str | None, schedd: str | None, replace: bool
 ) -> None:
     if once and start:
-        raise click.UsageError("--once goes on from the checkpoint, --from starts where you say: leave one out")
+        raise click.UsageError("--once resumes from the checkpoint, --from starts at the given time: leave one out")
     if job_id and (once or start or stop):
         raise click.UsageError("--job-id takes one job and --once, --from and --to take others: leave one out")
     if schedd and not job_id:
@@ -165,7 +167,7 @@ class Watcher(Terminal):
             sys.stdout.flush()
         except BrokenPipeError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports it again when it exits
-            self.closed = OutputClosed("nobody reads the records any more")
+            self.closed = OutputClosed("the reader of the records has closed the output")
             raise self.closed from error
         for job in batch.quarantined:
             say(f"would be quarantined: {job.source_id}: {job.reason}", err=True)

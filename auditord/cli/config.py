@@ -36,11 +36,11 @@ def config_command() -> None:
 
 
 @config_command.command("check")
-@click.option("--connect", is_flag=True, help="Also connect to the record store, and say what is wrong with that.")
+@click.option("--connect", is_flag=True, help="Also connect to the record store, and report faults.")
 @click.option("--deep", is_flag=True, help="Also look at all that it refers to, as auditord doctor does.")
 @output_option
 def check(*, connect: bool, deep: bool, output: str) -> None:
-    """Load the configuration as the daemon would, and report what is wrong with it."""
+    """Load the configuration as the daemon would, and report its faults."""
     if output == "json":
         if connect or deep:
             raise click.UsageError(
@@ -117,10 +117,10 @@ def diff_command(output: str) -> None:
 @config_command.command("reload")
 @output_option
 def reload_command(output: str) -> None:
-    """Have the running daemon take over what the files say: collectors, plugins, and options of senders.
+    """Have the running daemon reload collectors, plugins, and options of senders from the files.
 
-    All of it or nothing: where anything else differs, it says what takes a restart. Runs that are going on have
-    shutdown.grace to end; then collectors are cancelled and go on from their checkpoints.
+    All of it or nothing: where anything else differs, the daemon names the options that take a restart. Current runs
+    have shutdown.grace to end; then collectors are cancelled, and resume from their checkpoints.
     """
     found = run_async(partial(_ask_to_reload, dry_run=False))
     _print_changes(found, output)
@@ -135,7 +135,7 @@ async def _ask_to_reload(*, dry_run: bool) -> "Reloaded":
     configuration = load_installation().configuration
     async with connected(configuration.state_dir / CONTROL_FILE) as daemon:
         if daemon is None:
-            raise DaemonError(f"no daemon runs on {configuration.state_dir}: the next one reads the files as they are")
+            raise DaemonError(f"no daemon runs on {configuration.state_dir}: the next one reads the current files")
         return await daemon.reload(dry_run=dry_run)
 
 

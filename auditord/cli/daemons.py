@@ -43,7 +43,7 @@ async def connected(path: Path) -> "AsyncGenerator[DaemonClient | None, None]":
     if not _is_there(path):
         yield None
         return
-    from auditord.cli.daemon_client import NO_ANSWER, ControlSocket, DaemonClient  # noqa: PLC0415 only if there may be a daemon
+    from auditord.cli.daemon_client import NO_ANSWER, ControlSocket, DaemonClient  # noqa: PLC0415 only if a daemon can run
     from auditord_hookspecs.http import NoHttpAnswer  # noqa: PLC0415 the same
 
     client = ControlSocket(str(path), _SILENCE.total_seconds())

@@ -148,8 +148,8 @@ def check_command(output: str) -> None:
 def copy_command(*, source: str | None, target: str | None, resume: bool, output: str) -> None:
     """Copy a record store into an empty one, from SQLite to PostgreSQL or back.
 
-    All goes along: records with their senders and times, differences, former versions, what waits for senders, and
-    what plugins remember. At the end both stores are compared, record by record. The daemon must not run meanwhile.
+    Everything is copied: records with their senders and times, differences, former versions, the queues of senders, and
+    the state of plugins. At the end both stores are compared, record by record. The daemon must not run meanwhile.
 
     URL is sqlite:///path/to/file or postgresql://user@host/database, whose password is best kept in ~/.pgpass; the
     store of the configuration has its options there.
@@ -173,7 +173,7 @@ def copy_command(*, source: str | None, target: str | None, resume: bool, output
 @yes_option
 @output_option
 def adopt_command(*, yes: bool, output: str) -> None:
-    """Let the record store and the state folder's spool.db belong together as they are.
+    """Accept the record store and the state folder's spool.db as a pair, without changing either.
 
     For when the start was refused because one of them is an older copy or another one, and the one that matches is
     lost. Collect again afterwards what the store lacks. The daemon must not run meanwhile.

@@ -159,7 +159,7 @@ async def _interrupted() -> None:
 
 
 async def _verify(url: str, expected: int) -> None:
-    """Check that the REST API serves what was collected.
+    """Check that the REST API serves all collected records.
 
     Raises:
         DemoFailed: a record is missing.

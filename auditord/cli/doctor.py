@@ -35,7 +35,7 @@ _WORDS: Final = {"ok": "OK", "warning": "WARNING", "failure": "CRITICAL"}
 
 @click.command("doctor")
 @output_option
-@click.option("--all", "show_all", is_flag=True, help="Also list what is well.")
+@click.option("--all", "show_all", is_flag=True, help="Also list checks that found no fault.")
 def doctor_command(*, output: str, show_all: bool) -> None:
     """Look at everything outside the configuration's files: programs, columns, certificates, database, disks, clocks.
 

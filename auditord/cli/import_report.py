@@ -69,7 +69,7 @@ class Findings:
 def print_report(
     compared: Compared, stored: int | None, findings: Findings, remarks: Sequence[str | Table], *, of: str | None
 ) -> None:
-    """Print what has been found.
+    """Print the result of an import.
 
     Args:
         compared: what the second reading found.
@@ -110,7 +110,7 @@ _IS: Final = {
     RowState.MISSING: "are missing in the store",
     RowState.DELETED: "were deleted from the store, and are left out",
     RowState.STILL_OPEN: "are open in the store and closed in the source",
-    RowState.DIFFERENT: "differ from what is stored",
+    RowState.DIFFERENT: "differ from the stored record",
     RowState.OTHER_RUN: "have an id that belongs to another run in the store",
     RowState.OTHER_RUNTIME: "have another runtime in the source than from start to stop, which counts here",
     RowState.UNREADABLE: "are no valid records",
@@ -132,8 +132,8 @@ def _print_verdict(findings: Findings, of: str | None) -> None:
         )
         if of is not None:
             say(
-                f"What {of} has taken in meanwhile is imported by the same command once more; what is stored of the "
-                "same runs with other content is corrected with --replace, what was deleted here comes back with it.",
+                f"Run the same command again to import the records that {of} has received meanwhile. With --replace it "
+                "also corrects stored records of the same runs with other content, and restores deleted ones.",
                 err=True,
             )
     elif of is not None:

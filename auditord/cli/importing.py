@@ -41,9 +41,9 @@ Take over the records of an {title}.
 
 {help}
 
-What is there already is left as it is. An import that was killed goes on where it was when the same command is
-given again. At the end the source is read once more and compared with what is stored: the exit code is 0 only if
-every record is there.
+Stored records are left unchanged. A killed import resumes where it stopped when the same command is given again. At
+the end the source is read once more and compared with the stored records: the exit code is 0 only if every record is
+there.
 """
 
 
@@ -83,8 +83,8 @@ def _command_of(kind: ImporterKind[Any]) -> click.Command:
     @click.option(
         "--replace",
         is_flag=True,
-        help="Correct what is stored of the same runs with other content, which stays in their history, and bring back"
-        " what was deleted here.",
+        help="Correct stored records of the same runs with other content, which stays in their history, and restore"
+        " records that were deleted here.",
     )
     @click.option("--restart", is_flag=True, help="Forget how far an earlier attempt came; read from the beginning.")
     @click.option(
@@ -145,9 +145,9 @@ class _Wanted:
     """An import, as the options describe it.
 
     Args:
-        transform: what every record meets before it is kept here.
-        replacing: whether what is stored with other content is overwritten.
-        restart: whether a position that an earlier attempt has left is forgotten.
+        transform: the change that every record meets before it is stored.
+        replacing: whether stored records with other content are overwritten.
+        restart: whether the saved position of an earlier attempt is forgotten.
     """
 
     configuration: Configuration

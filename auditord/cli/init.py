@@ -1,4 +1,4 @@
-"""``auditord init``: write a first configuration from what is found on this host and from a few answers."""
+"""``auditord init``: write a first configuration from the sources found on this host and a few answers."""
 
 import errno
 import glob
@@ -300,7 +300,7 @@ def configuration_text(found: Found, answers: Answers, file: Path) -> tuple[str,
     sections: dict[str, Any] = {"state_dir": _state_dir(file), "store": store, **instances}
     values = {name: _with_secrets(section, file, new) for name, section in sections.items() if section}
     above: dict[OptionPath, str] = {
-        ("state_dir",): "What the daemon keeps. Written here, it is the same for whoever runs a command."
+        ("state_dir",): "What the daemon keeps. Written here, it is the same for every user who runs a command."
     }
     for section, proposals in chosen.items():
         for name, each in proposals.items():

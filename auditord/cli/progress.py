@@ -24,7 +24,7 @@ def progress_bar(*, among_lines: bool = False) -> Progress:
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    shared = sys.stdout.isatty()  # else rich would send to the terminal what is redirected to a file or pipe
+    shared = sys.stdout.isatty()  # else rich would send redirected output to the terminal
     disabled = not console.is_terminal or (among_lines and shared)
     return Progress(*columns, console=console, transient=True, disable=disabled, redirect_stdout=shared)
 

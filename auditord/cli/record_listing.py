@@ -253,11 +253,13 @@ _OPTIONS: Final = (
     click.option(
         "--implausible", is_flag=True, help="Only records with a CPU time of more than 1.5 times runtime and cores."
     ),
-    click.option("--older-than", type=SPAN, help="Only records that started at least so long ago: 12h, 7d."),
+    click.option("--older-than", type=SPAN, help="Only records that started at least this long ago: 12h, 7d."),
     click.option("--sort", type=click.Choice(list(_SORT)), default="stop_time", show_default=True),
     click.option("--descending", is_flag=True, help="The latest (largest) first."),
     click.option(
-        "--limit", type=click.IntRange(min=0), help=f"At most so many; a table shows {TABLE_LIMIT} if not given."
+        "--limit",
+        type=click.IntRange(min=0),
+        help=f"Number of records at most; a table shows {TABLE_LIMIT} if not given.",
     ),
     click.option("--output", "form", type=click.Choice(list(EXPORTS)), default="table", show_default=True),
     click.option(
@@ -294,4 +296,4 @@ async def write_records(records: AsyncIterator[Record], query: RecordQuery, expo
     count = await export(records, sys.stdout if to_look_at else output())
     sys.stdout.flush()
     if to_look_at:
-        say(counted(count, "record") + (" (there may be more: --limit)" if count == query.limit else ""), err=True)
+        say(counted(count, "record") + (" (more can exist: --limit)" if count == query.limit else ""), err=True)

@@ -106,8 +106,8 @@ _ENDING: Final = """\
 
 ## EXIT STATUS
 
-- `0`: What was asked for is done.
-- `1`: It could not be done; standard error says why.
+- `0`: The command succeeded.
+- `1`: The command failed; standard error says why.
 - `2`: The command line is wrong.
 - `3`: status: no daemon answers. database status: a migration is due.
 """

@@ -439,7 +439,7 @@ def report_command() -> None:
     default=["core-hours"],
     show_default=True,
     metavar="MEASURE",
-    help=f"{', '.join(MEASURES)}; repeated for several, of which a chart shows the first.",
+    help=f"{', '.join(MEASURES)}; repeat it for several; a chart shows the first.",
 )
 @click.option(
     "--bin",
@@ -464,7 +464,7 @@ def usage_command(form: str, by: str, measures: tuple[str, ...], unit: str, opti
 
 @report_command.command("efficiency")
 @click.option("--by", default="user", show_default=True, metavar="LABEL", help=_BY_HELP)
-@click.option("--worst", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many rows.")
+@click.option("--worst", type=click.IntRange(min=1), default=20, show_default=True, help="Number of rows at most.")
 @report_options(default_period="30-days")
 @_output()
 def efficiency_command(form: str, by: str, worst: int, options: ReportOptions) -> None:
@@ -481,7 +481,7 @@ _SHOWN = ("core-hours", "jobs", "gpu-hours", "wall-hours", "cpu-efficiency")
 
 @click.command("top")
 @click.argument("label", type=click.Choice(["users", "groups", "sites"]), default="users")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many rows.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Number of rows at most.")
 @report_options(default_period="this-month")
 @click.option("--output", "form", type=click.Choice(list(OUTPUTS)), default="table", show_default=True)
 def top_command(form: str, label: str, limit: int, options: ReportOptions) -> None:

@@ -28,7 +28,7 @@ and nothing counts twice.
 Plugins wait for that, so that they report no sums that are still too low. Before the daemon starts, or by itself:"""
 
 _BACK = """\
-What plugins have reported is known as of the backup: APEL, Waldur and others get again what differs from that.
+The backup holds the reports that plugins had sent by then: APEL, Waldur and others get later changes again.
 Corrections, closings and deletions of records since then must be made again."""
 
 Done: TypeAlias = Restored | Continued | StartedOver
@@ -39,10 +39,15 @@ _COUNTS = "{queued} that had not been sent then, and {quarantined} in quarantine
 @click.command("restore")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), required=False)
 @click.option(
-    "--continue", "continues", is_flag=True, help="Keep what is there, and restore what is missing beside it."
+    "--continue",
+    "continues",
+    is_flag=True,
+    help="Keep the store or spool.db that is there, and restore the missing one.",
 )
-@click.option("--force", is_flag=True, help="Put aside what is there (nothing is deleted), and restore both.")
-@click.option("--without-backup", is_flag=True, help="With --continue: make what is missing, and collect all again.")
+@click.option(
+    "--force", is_flag=True, help="Put the present store and spool.db aside (nothing is deleted), and restore both."
+)
+@click.option("--without-backup", is_flag=True, help="With --continue: create the missing one, and collect all again.")
 @output_option
 def restore_command(*, folder: Path | None, continues: bool, force: bool, without_backup: bool, output: str) -> None:
     """Restore the record store and spool.db from the backup FOLDER, or from the newest complete one in it.
@@ -57,7 +62,7 @@ def restore_command(*, folder: Path | None, continues: bool, force: bool, withou
     the beginning; what clients posted is lost then, and what sources have forgotten, which is named.
     """
     if continues and force:
-        raise click.UsageError("--continue keeps what is there, --force puts it aside: leave one out")
+        raise click.UsageError("--continue keeps the present files, --force puts them aside: leave one out")
     if without_backup and (not continues or folder is not None):
         raise click.UsageError("--without-backup goes with --continue, and without FOLDER")
     installation, bar = load_installation(), StepBar()
@@ -107,7 +112,7 @@ def _print_continued(done: Continued) -> None:
     if done.set_back is not None:
         say(_COUNTS.format(queued=counted(done.set_back.queued, "entry"), quarantined=done.set_back.quarantined))
     if done.behind is Behind.SPOOL:
-        say(f"What has waited in spool.db since {made_at} is lost: posts while the store was away, and quarantine.")
+        say(f"The entries of spool.db since {made_at} are lost: posts while the store was away, and quarantine.")
 
 
 def _print_started_over(done: StartedOver) -> None:
@@ -115,7 +120,7 @@ def _print_started_over(done: StartedOver) -> None:
     if done.behind is Behind.STORE:
         say("What clients posted is lost with it, and corrections, closings and deletions. Plugins know of no report.")
     else:
-        say("What has waited in spool.db is lost: posts while the store was away, and quarantine.")
+        say("The entries of spool.db are lost: posts while the store was away, and quarantine.")
 
 
 def _print(done: Done) -> None:

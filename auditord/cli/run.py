@@ -101,7 +101,7 @@ async def _listen(stop: anyio.Event, everything: CancelScope, *, task_status: Ta
             if anyio.current_time() - first < _ECHO:
                 continue
             if stop.is_set():
-                _log.warning("%s again: ending at once; what is queued stays queued", number.name)
+                _log.warning("%s again: ending at once; the queue is kept", number.name)
                 everything.cancel()
                 return
             first = anyio.current_time()

@@ -158,7 +158,7 @@ def test_open_records_are_found_by_age_and_closed_after_a_look(command_line: Com
 def test_what_makes_no_sense_is_left_and_said(command_line: CommandLine) -> None:
     command_line.put(drone("early"), drone("late", days=40), drone("stopped", stop=START))
     done = command_line.run("close", "early", "late", "stopped", "--stop-time", "2026-02-01", *WHY, "--yes")
-    assert (done.exit_code, "1 done, 2 left as they are" in done.stdout) == (1, True), done.output
+    assert (done.exit_code, "1 done, 2 left unchanged" in done.stdout) == (1, True), done.output
     assert "late: it started later, at 2026-02-10T00:00:00Z" in done.stderr
     assert "stopped: it stopped at 2026-01-01T00:00:00Z" in done.stderr
     future = command_line.run("close", "late", "--runtime", "99999d", *WHY, "--yes")
@@ -168,7 +168,7 @@ def test_what_makes_no_sense_is_left_and_said(command_line: CommandLine) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("correct", "x", *WHY), "say what is to be different"),
+        (("correct", "x", *WHY), "name the fields to change"),
         (("correct", "x", "--meta", "a=b"), "Missing option '--reason'"),
         (("delete", "x"), "Missing option '--reason'"),
         (("close", "x", *WHY), "either --stop-time or --runtime"),

@@ -94,7 +94,7 @@ def test_every_status_that_is_answered_has_a_cause_and_no_other(errors: Errors) 
         "the quarantine has no entry",
         "'after' is the number of an entry",
         "no record has the id",
-        "nobody reads the records any more",
+        "the reader of the records has closed the output",
     ],
 )
 def test_words_of_a_message_find_its_entry(message: str) -> None:
