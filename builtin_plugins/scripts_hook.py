@@ -1,4 +1,4 @@
-"""Puts ``auditord-epilog`` into the distribution as it is, first line and all.
+"""Put ``auditord-epilog`` into the distribution unchanged, including its first line.
 
 The build backend's own ``shared-scripts`` rewrites ``#!/usr/bin/python3 -IS`` to a placeholder, which pip turns into
 the environment's interpreter without flags: slower by a third, at the end of every job.
@@ -12,7 +12,7 @@ SOURCE = "builtin_plugins/auditord_builtin/slurm/epilog/script.py"
 
 
 class ScriptsHook(BuildHookInterface[Any]):
-    """Adds the script to the wheel's ``.data/scripts``, of which pip installs files unchanged."""
+    """Adds the script to the wheel's ``.data/scripts``; pip installs the files of that folder unchanged."""
 
     PLUGIN_NAME = "custom"
 

@@ -1,4 +1,4 @@
-"""Show what was reported: ``auditord apel show``, and the panel on the status page."""
+"""Show the reported summaries: ``auditord apel show``, and the panel on the status page."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass

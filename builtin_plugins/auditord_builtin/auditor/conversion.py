@@ -1,4 +1,4 @@
-"""AUDITOR's rows become records: names as they were meant, CPU times in seconds."""
+"""Convert AUDITOR's rows into records: percent-decode names, and convert CPU times to seconds."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
@@ -95,7 +95,7 @@ def _row(rows: Rows, place: int) -> ImportRow:
 
 
 class _Kept(msgspec.Struct, gc=False):
-    """AUDITOR computes the runtime once and keeps it, whatever becomes of the times."""
+    """The runtime of a row. AUDITOR computes it once, and does not update it when the times change."""
 
     runtime: Any = None  # Any: nothing has checked it
 
@@ -105,7 +105,7 @@ _all_kept: Final = msgspec.json.Decoder(list[_Kept])
 
 
 def _decoded(texts: Sequence[bytes]) -> tuple[Sequence[Record | InvalidRecord], Sequence[int | None]]:
-    """Decode all rows together, which shares what is the same; one by one if a row is no record."""
+    """Decode all rows together, so that they share equal values; one by one if a row is no record."""
     together = b"[%b]" % b",".join(texts)
     with suppress(InvalidRecord):
         records = decode_records(together)

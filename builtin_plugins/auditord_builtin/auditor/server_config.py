@@ -36,7 +36,7 @@ _ALIASES: Final = (
 )
 _NOTES: Final = (
     NO_ENVIRONMENT,
-    "Whatever the configuration: a query has at most 250 conditions (AUDITOR: 500), a record has at most 2 MiB, and",
+    "In every configuration: a query has at most 250 conditions (AUDITOR: 500), a record has at most 2 MiB, and",
     "pages of other servers (a foreign Origin) are answered 403. All differences: auditord manual from-auditor",
 )
 _METRIC_KEYS: Final[Mapping[str, str]] = {"site": "site_key", "group": "group_key", "user": "user_key"}
@@ -49,7 +49,7 @@ _TRUE: Final = frozenset({True, "true"})
 _ANYBODY: Final = "AUDITOR let everybody in who has a certificate, to read, to write and to see metrics"
 _SHARED: Final = "AUDITOR restricted readers without a rule of their own to what any rule names, and so does this role"
 _POLICIES: Final = "write what a role of yours may do in access.roles"
-_NO_RBAC: Final = "AUDITOR ignored it: neither enforce_rbac nor use_tls, without which it recognised nobody, was on"
+_NO_RBAC: Final = "AUDITOR ignored it: neither enforce_rbac nor use_tls was on, and without TLS it recognised no client"
 _WILDCARD: Final = "a name with * would let more in than this one: write the rule yourself, by subject"
 
 
@@ -118,7 +118,7 @@ def _import_tls(result: ConfigImport) -> None:
     options = {"certificate": "server_cert_path", "key": "server_key_path", "client_ca": "ca_cert_path"}
     tls = {ours: tls_config.get(theirs) for ours, theirs in options.items()}
     port = int(tls_config.get("https_port") or 8443)
-    remark = "with TLS alone: AUDITOR left its plain port open beside it, where nobody was asked for a certificate"
+    remark = "with TLS alone: AUDITOR left its plain port open beside it, and asked no client there for a certificate"
     result.put("listen", [{"address": listen_address(host, port), "tls": tls} for host in _hosts(hosts)], remark)
 
 
@@ -279,7 +279,7 @@ def _put_rules(result: ConfigImport, names: Mapping[str, Sequence[str]]) -> None
     result.dropped |= {f"rbac_config, certificate '{name}'": _WILDCARD for name in names if "*" in name}
     if not rules:
         result.dropped["rbac_config"] = (
-            "it names nobody; without a rule nobody gets in, so write authenticators yourself"
+            "it names no client; without a rule every client is refused, so write authenticators yourself"
         )
         return
     result.put("kind", "certificates")

@@ -13,10 +13,10 @@ PAGE_BYTES: Final = 8 << 20
 
 
 class SourceFailed(AuditordError):
-    """The source cannot be read, or not to its end; nothing of what was imported before is lost.
+    """The source cannot be read, or not to its end; no record that was imported before is lost.
 
     Remedy:
-        mend what the text names and give the same command again: it goes on where it was.
+        mend the fault that the text names and give the same command again: it resumes where it stopped.
     """
 
 

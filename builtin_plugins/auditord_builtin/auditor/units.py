@@ -54,7 +54,7 @@ class Units:
         self._months: dict[tuple[str, int, int], MonthOfUnits] = {}
 
     def add(self, before: Record, after: Record) -> None:
-        """Look at one record, as it came and as it is kept; open ones and those without wall time say nothing."""
+        """Compare a record before and after conversion. Open records and those without wall time are ignored."""
         stop, runtime = before.stop_time, before.runtime
         if stop is None or not runtime or runtime < 0:
             return

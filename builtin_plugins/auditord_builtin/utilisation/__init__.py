@@ -27,7 +27,9 @@ def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each k
 def auditord_commands() -> Iterable[Deferred[click.Command]]:
     """``auditord report``."""
     yield Deferred(
-        "report", partial(resolve_name, "auditord_builtin.utilisation.commands:report_group"), "Show what was used."
+        "report",
+        partial(resolve_name, "auditord_builtin.utilisation.commands:report_group"),
+        "Show the used resources.",
     )
 
 

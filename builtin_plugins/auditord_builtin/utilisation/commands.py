@@ -40,7 +40,7 @@ class _PeriodType(click.ParamType[Period]):
 
 @click.group("report")
 def report_group() -> None:
-    """Show what was used."""
+    """Show the used resources."""
 
 
 @report_group.command("utilisation")

@@ -9,7 +9,7 @@ collector removes a file by its name when the job is accounted for.
 
 The exit code is always 0, since Slurm drains nodes on any other. Trouble is one line on stderr and in the syslog.
 
-Runs on the python3 of the system, whatever its age (from 3.6 on), and imports only what the interpreter has loaded
+Runs on the python3 of the system (3.6 or later), and imports only what the interpreter has loaded
 already: it starts at the end of every job.
 """
 
