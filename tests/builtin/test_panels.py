@@ -78,7 +78,7 @@ async def test_instants_are_in_the_zone_of_the_page() -> None:
 @pytest.mark.anyio
 async def test_kubernetes_shows_its_namespaces_and_pods() -> None:
     saved = msgspec.to_builtins(Positions(NOW, {"*": Position(NOW, "1"), "hep": Position(NOW, None)}))
-    parts = drawn(await kubernetes._show_state(SavedContext(saved)))
+    parts = drawn(await kubernetes.show_state(SavedContext(saved)))
     assert parts[0].note == "Pods that run: 0. Pods that are over and wait for their metrics: 0."
     assert rows(parts) == [["all", SHOWN], ["hep", SHOWN], RUNS]
 

@@ -11,7 +11,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("auditord", "builtin_plugins", "hookspecs")
 
-MOST: Final = 633
+MOST: Final = 124
 """The number of riddles in the product. It may only fall; the goal is 50."""
 
 RIDDLES: Final = {

@@ -32,10 +32,10 @@ def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
     """Declare the panel of each instance."""
-    yield Panel("kubernetes_state", "Kubernetes", _show_state, "kubernetes", whole=True, permission=Permission.OPERATE)
+    yield Panel("kubernetes_state", "Kubernetes", show_state, "kubernetes", whole=True, permission=Permission.OPERATE)
 
 
-async def _show_state(context: PanelContext) -> Sequence[PanelPart]:
+async def show_state(context: PanelContext) -> Sequence[PanelPart]:
     from auditord_builtin.kubernetes.following import Checkpoint, TrackedPods  # noqa: PLC0415 of the page alone
     from auditord_hookspecs.outcomes import restore  # noqa: PLC0415 the same
     from auditord_hookspecs.panels import table_of_runs  # noqa: PLC0415 the same
