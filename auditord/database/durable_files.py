@@ -3,6 +3,7 @@
 Accounting names people, and outside of systemd the umask is mostly 022. So every mode is given here.
 """
 
+import errno
 import os
 from collections.abc import Iterable
 from io import BufferedWriter, FileIO
@@ -12,10 +13,20 @@ from pathlib import Path
 def make_private(path: Path) -> None:
     """Make an empty file that owner and group can read, unless it is there.
 
+    A file that is there is not opened. Whoever closes a file ends all locks that this process has on it, those of
+    SQLite too: another process would take itself for the last one, and delete the log that this one writes.
+
     Raises:
         OSError: the file cannot be made, or this process may not write to it.
     """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+    target = os.path.realpath(path)  # a link may name a file that is to be made
+    try:
+        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
+    except FileExistsError:
+        is_folder = Path(target).is_dir()
+        if is_folder or not os.access(target, os.R_OK | os.W_OK):
+            number = errno.EISDIR if is_folder else errno.EACCES
+            raise OSError(number, os.strerror(number), target) from None
 
 
 def make_private_folder(folder: Path, mode: int = 0o750) -> None:

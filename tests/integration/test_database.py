@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 
 from auditord.database import Database
 from auditord.database import database as database_module
+from auditord.database.connections import open_for_writing
 from auditord.database.database import findings, free_pages, give_room_back
 from auditord.database.readers import Page, Query, take_page
 from auditord.errors import SchemaMismatch, StoreDamaged, StoreUnavailable
@@ -466,6 +468,28 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> Non
     with pytest.raises(SchemaMismatch, match="no SQLite database"):
         Database.open(path, PACKAGE)
     assert path.read_text() == "shopping list\n" * 100
+
+
+def test_a_second_opening_ends_no_lock_of_the_first(path: Path) -> None:
+    """Another process would take itself for the last one, and delete the log that this one goes on to write."""
+    with closing(open_for_writing(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE things (name TEXT)")
+        open_for_writing(path).close()
+        in_another_process(path, "INSERT INTO things VALUES ('theirs')")
+        connection.execute("INSERT INTO things VALUES ('ours')")
+        assert in_another_process(path, "SELECT name FROM things") == "[('theirs',), ('ours',)]\n"
+
+
+def in_another_process(path: Path, statement: str) -> str:
+    code = (
+        "import contextlib, sqlite3, sys\n"
+        "with contextlib.closing(sqlite3.connect(sys.argv[1], isolation_level=None)) as connection:\n"
+        "    print(connection.execute(sys.argv[2]).fetchall())"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, path, statement], check=True, capture_output=True, text=True
+    ).stdout
 
 
 def test_a_missing_folder_is_named(path: Path) -> None:
