@@ -169,7 +169,7 @@ def test_the_description_of_the_api_says_what_is_decided(site: Site) -> None:
         permission = DECISIONS[key].permission
         assert permission is not None
         assert words.startswith(f"Needs the permission {permission.value}.")
-        assert words.endswith("only on the control socket.") == DECISIONS[key].acts
+        assert words.endswith("on the control socket only.") == DECISIONS[key].acts
 
 
 def all_cells(asking: Requester, stored: Sequence[Mapping[str, Any]]) -> list[Cell]:  # Any: JSON
