@@ -13,7 +13,7 @@ from pathlib import Path
 def make_private(path: Path) -> None:
     """Make an empty file that owner and group can read, unless it is there.
 
-    An existing file is not opened. Closing any descriptor of a file ends all locks that this process has on it, those of
+    An existing file is not opened. Closing any descriptor of it ends all locks that this process has on it, those of
     SQLite too: another process would take itself for the last one, and delete the log that this one writes.
 
     Raises:
