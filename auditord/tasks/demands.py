@@ -27,8 +27,8 @@ from auditord_hookspecs.wire import decode_record, format_time
 TIMEOUT: Final = timedelta(days=7)
 """The time limit of a run on demand: it may collect years of data, and the operator can interrupt it."""
 
-
-_TIMEOUT: Final = timedelta(hours=1)
+_RETRY_TIMEOUT: Final = timedelta(hours=1)
+"""The time limit of a retry of quarantined jobs."""
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Retries:
     async def _fetch(self, task: str, entries: Sequence[QuarantineEntry], outcome: _Outcome) -> None:
         kind, _ = self._instances.collectors[task]
         for choice, asked in _together(entries, [self._choice(entry) for entry in entries], kind.jobs_at_once):
-            runnable = self._instances.collector(task, RunRequest(task, job=choice), timeout=_TIMEOUT)
+            runnable = self._instances.collector(task, RunRequest(task, job=choice), timeout=_RETRY_TIMEOUT)
             async with self._instances.turns[task].borrowed():
                 report = await run_once(runnable, self._instances.now)
             outcome.queued += report.records
