@@ -164,8 +164,11 @@ def test_a_stop_on_a_disk_that_turned_read_only_is_in_order(tmp_path: Path, disk
         wait_until(lambda: site.stored() == ["job-1"], site.last_words)
 
 
-def test_a_fatal_signal_leaves_its_name_and_the_stacks_in_the_log(tmp_path: Path) -> None:
-    """The kernel sends SIGBUS where a page of SQLite's shared memory cannot be had, here since its file was cut."""
+def test_a_fatal_signal_leaves_its_name_in_the_log(tmp_path: Path) -> None:
+    """The kernel sends SIGBUS where a page of SQLite's shared memory cannot be had, here since its file was cut.
+
+    The stacks follow, but a second thread that meets the same page may end the process while they are being written.
+    """
     site = Site(tmp_path, Disk(tmp_path), f"sqlite://{tmp_path / 'records.db'}")
     site.disk.folder.mkdir()
     with site.daemon() as process:
@@ -173,7 +176,6 @@ def test_a_fatal_signal_leaves_its_name_and_the_stacks_in_the_log(tmp_path: Path
         process.send_signal(signal.SIGTERM)  # the stop writes to the spool
         assert process.wait(PATIENCE) == -signal.SIGBUS, site.last_words()
     assert "Fatal Python error: Bus error" in site.text()
-    assert "writer.py" in site.text()
 
 
 class Faults:
