@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 
 from auditord import __version__
 from auditord.actions import Actions, Section
-from auditord.archive.running import ArchiveMetrics, archive_plugins
 from auditord.audit.site_reports import SiteReports
 from auditord.config.model import Configuration
 from auditord.contexts.instances import HostDaemon, StoreSenderContext
@@ -53,13 +52,9 @@ class Runtime:
         self.clock: Final = Clock(RANDOM.random)
         self.health: Final = Health([store.check, spool.check], spool.check, self.clock.next_run)
         self._metrics = TaskMetrics(self.registry)
-        self.archive_metrics: Final = ArchiveMetrics()
         self.lake_metrics: Final = LakeMetrics()
         self.site_reports: Final = SiteReports()
-        own = {
-            **archive_plugins(storage.store, storage.archive, configuration.archive, self.archive_metrics),
-            **lake_plugins(storage.store, storage.lake, configuration.lake, self.lake_metrics),
-        }
+        own = lake_plugins(storage.store, storage.lake, configuration.lake, self.lake_metrics)
         self.instances: Final = Instances(configuration, hooks.kinds, storage, self._metrics, now, own=own)
         self.send_loops: Final[dict[str, SendLoop]] = {}
         self._daemon = HostDaemon(__version__, StoredRecords(store))

@@ -2,21 +2,20 @@
 
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 import anyio
 
-from auditord.archive.opening import ConfiguredArchive, archive_of
 from auditord.backup.unfinished import refuse_unfinished
 from auditord.config.kinds import InstalledKinds, configured_transform
 from auditord.config.model import Configuration, SenderSource, kind_of, source_of
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import ConfigurationError, NoTables, SchemaMismatch, StoreMismatch, StoreUnavailable
 from auditord.ingest import Pairing, missing_store, recognise, refuse_lost_spool
-from auditord.lake.opening import ConfiguredLake
+from auditord.lake.opening import ConfiguredLake, lake_of
 from auditord.spool import Generation, Spool
 from auditord.spool.spool import FILE as SPOOL
 from auditord.store import RecordStore
@@ -40,7 +39,6 @@ class Storage:
     pairing: Pairing
     transform: Transform | None
     senders: Mapping[str, tuple[SenderKind[Any], InstanceConfig]]  # Any: each kind has its own configuration model
-    archive: ConfiguredArchive
     lake: ConfiguredLake
 
     def destinations(self, source: SenderSource) -> Sequence[str]:
@@ -106,12 +104,11 @@ async def opened_storage(
             zone=configuration.ui.timezone,
         )
         store = await stack.enter_async_context(opening)
-        archive = stack.enter_context(archive_of(store, configuration))
-        lake = stack.enter_context(closing(ConfiguredLake(configuration)))
+        lake = stack.enter_context(lake_of(store, configuration))
         pairing = Pairing(store, spool)
         with suppress(StoreUnavailable):
             await pairing.advance_both()
-        yield Storage(spool, store, pairing, transform, senders, archive, lake)
+        yield Storage(spool, store, pairing, transform, senders, lake)
         with suppress(StoreUnavailable, StoreMismatch):  # the next start says so
             await pairing.advance_both()
 

@@ -13,7 +13,6 @@ from anyio.abc import TaskGroup
 
 from auditord import __version__
 from auditord.actions import CONTROL_FILE, Actions
-from auditord.archive.opening import archive_of
 from auditord.config.files import certificate_files
 from auditord.config.kinds import audited, remarks
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
@@ -21,6 +20,7 @@ from auditord.config.store_url import is_postgresql
 from auditord.errors import plain_errors
 from auditord.health import TaskHealth
 from auditord.hooks import Hooks
+from auditord.lake.opening import lake_of
 from auditord.lake.running import warn_of_changes
 from auditord.reporting import LabelKeys
 from auditord.runtime import RANDOM, Runtime
@@ -205,10 +205,6 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, vie
     runtime.registry.register(database_metrics)
     runtime.registry.register(runtime.site_reports)
     runtime.registry.register(BackupMetrics(runtime.configuration.state_dir))
-    if runtime.configuration.archive.enabled:
-        await runtime.archive_metrics.look(runtime.storage.store, spool)
-        runtime.registry.register(runtime.archive_metrics)
-        working.start_soon(runtime.archive_metrics.keep_looking, runtime.storage.store, spool)
     if runtime.configuration.lake.enabled:
         runtime.registry.register(runtime.lake_metrics)
     else:
@@ -268,7 +264,7 @@ async def _reads(runtime: Runtime) -> AsyncGenerator[Reads, None]:
         yield store
         return
     async with open_replica(configuration.store, store) as replica, anyio.create_task_group() as group:
-        with archive_of(replica.store, configuration):
+        with lake_of(replica.store, configuration):
             runtime.registry.register(ReplicaMetrics(replica))
             group.start_soon(replica.watch)
             yield ReplicatedReads(store, replica)

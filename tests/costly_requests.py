@@ -34,7 +34,7 @@ _COLUMNS: Final = "&".join(
 )
 _LISTS: Final = (
     *(f"sort_by[{way}]={field}" for way in ("asc", "desc") for field in ("runtime", "stop_time", "record_id")),
-    "sort_by[desc]=runtime&meta[job_name][c][0]=name 7&component[Cores][gte]=1&include=archive",
+    "sort_by[desc]=runtime&meta[job_name][c][0]=name 7&component[Cores][gte]=1&include=lake",
 )
 _SUMS: Final = (
     "by=meta:user_id&by=stop:day&by=amount:Cores&usage=Cores:HEPscore23&usage=TotalCPU",
@@ -46,10 +46,10 @@ _OF_ROUTES: Final[Mapping[str, Sequence[str]]] = {
     "/usage": [f"/usage?{view}" for view in (*_VIEWS, *_TABLES)],
     **{f"/usage.{form}": [f"/usage.{form}?{view}" for view in _VIEWS] for form in FORMS},
     "/jobs": [f"/jobs?{each}&limit={MOST_ROWS}&{_COLUMNS}" for each in _LISTS],
-    "/records": [f"/records?{each.replace('&include=archive', '')}" for each in _LISTS],
+    "/records": [f"/records?{each.replace('&include=lake', '')}" for each in _LISTS],
     "/api/v1/records": [
         *(f"/api/v1/records?{each}&format=ndjson" for each in _LISTS),
-        "/api/v1/records?limit=10000&include=archive",
+        "/api/v1/records?limit=10000&include=lake",
     ],
     "/api/v1/aggregates": [f"/api/v1/aggregates?{each}" for each in _SUMS],
 }

@@ -16,7 +16,7 @@ from typing import Final
 from tests.ports import await_port, free_ports
 
 WORKERS: Final = 2
-_START_SECONDS: Final = 120
+_START_SECONDS: Final = 600
 _HERE: Final = ("--host", "127.0.0.1", "--webui-port", "0")
 _PACKAGE: Final = "org.apache.spark.deploy"
 

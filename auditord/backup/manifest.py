@@ -43,7 +43,7 @@ class StorePart(msgspec.Struct, frozen=True):
         records: how many there are.
         digest: of all that is known of each record, as ``auditord database copy`` prints it.
         tables: how many rows the other tables have.
-        archive: the state of the archive that goes with these records; rows that it got later do not count with them.
+        lake: the snapshot of the lake that has the records which the store has released; None if there are none.
     """
 
     database: Literal["sqlite", "postgresql"]
@@ -52,7 +52,7 @@ class StorePart(msgspec.Struct, frozen=True):
     records: int
     digest: str
     tables: Mapping[str, int]
-    archive: str | None = None
+    lake: str | None = None
 
 
 class SpoolPart(msgspec.Struct, frozen=True):

@@ -69,7 +69,7 @@ class _File(StoreSource):
         self._connection.close()  # its log need not grow any more
         found = await anyio.to_thread.run_sync(contents_of, target, pacing.checking(target.stat().st_size))
         schema = len(load_migrations(SQLITE_MIGRATIONS).scripts)
-        return StorePart("sqlite", schema, STORE, found.records, found.digest, found.tables, found.archive)
+        return StorePart("sqlite", schema, STORE, found.records, found.digest, found.tables, found.lake)
 
 
 def contents_of(path: Path, progress: Progress) -> Contents:
@@ -94,7 +94,7 @@ class _Server(StoreSource):
             await postgres.dump(self.address, await self.end.exported_snapshot(), folder / self.file)
         found = await contents(self.end, pacing.progress)
         schema = len(load_scripts(POSTGRES_MIGRATIONS))
-        return StorePart("postgresql", schema, self.file, found.records, found.digest, found.tables, found.archive)
+        return StorePart("postgresql", schema, self.file, found.records, found.digest, found.tables, found.lake)
 
     def advice(self, folder: Path, made_at: datetime) -> str | None:
         when = f"{made_at:%Y-%m-%d %H:%M:%SZ}"

@@ -15,7 +15,7 @@ import click
 from auditord.cli.frame import Commands, Registered, print_version
 
 COMMANDS = (
-    Registered("archive", "auditord.cli.archive", "Move old records into an Iceberg table, and look at it."),
+    Registered("archive", "auditord.cli.lake", "Say which command of the lake has taken its place."),
     Registered("audit", "auditord.cli.audit", "Compare what a collector's source knows with the records."),
     Registered("backup", "auditord.cli.backup", "Copy record store and spool while the daemon runs."),
     Registered("collect", "auditord.cli.collect", "Run a collector once, or collect a period again."),
@@ -26,7 +26,7 @@ COMMANDS = (
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
     Registered("import", "auditord.cli.importing", "Take over records from another accounting system."),
     Registered("init", "auditord.cli.init", "Write a first configuration that fits this host."),
-    Registered("lake", "auditord.cli.lake", "Sync records to a table of many daemons, and look at it."),
+    Registered("lake", "auditord.cli.lake", "Sync records to an Iceberg table, release old ones, and look at it."),
     Registered("manual", "auditord.cli.manual", "Read the manual, or search in it."),
     Registered("new-plugin", "auditord.cli.new_plugin", "Make a distribution with a hook module of your own."),
     Registered("quarantine", "auditord.cli.quarantine", "List, show, retry or discard what could not be handled."),

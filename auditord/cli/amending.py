@@ -207,7 +207,7 @@ _WORDS = {
 
 
 async def _named(record_id: str, url: str | None) -> Record:
-    """Return a record by its id, also from the archive.
+    """Return a record by its id, released or not.
 
     Raises:
         AuditordError: it does not exist.

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import click
 
-from auditord.archive.opening import archive_of
 from auditord.backup.last_backups import InstanceBackups
 from auditord.cli.collect import Terminal
 from auditord.cli.daemons import log_to_terminal
@@ -17,6 +16,7 @@ from auditord.cli.installation import Installation, load_installation, run_async
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, StateStore, environment_of, opened_plugin, remote_source
 from auditord.errors import UnknownInstance
+from auditord.lake.opening import lake_of
 from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.storage import refuse_to_make_spool
@@ -110,7 +110,7 @@ async def _opened_states(
     if remote_source(config) is None:
         opened = open_store_for_reading if dry_run else open_store_beside
         async with opened(configuration.store) as store:
-            with archive_of(store, configuration):
+            with lake_of(store, configuration):
                 yield store, StoredRecords(store)
         return
     has_spool = (configuration.state_dir / SPOOL_FILE).exists()

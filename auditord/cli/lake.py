@@ -1,38 +1,55 @@
-"""``auditord lake``: sync records to the lake, and look at it."""
+"""``auditord lake``: sync records to the lake, release old ones, and look at it; ``auditord archive`` names it."""
 
 import asyncio
-from contextlib import closing
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
 
 import click
 
 from auditord.cli.collect import trigger_command
 from auditord.cli.daemons import url_option
 from auditord.cli.installation import load_installation, run_async
+from auditord.cli.progress import StepBar
 from auditord.cli.tables import new_table, print_table
 from auditord.config.model import Configuration
-from auditord.lake.opening import ConfiguredLake
+from auditord.lake.opening import ConfiguredLake, lake_module, lake_of
 from auditord.lake.running import INSTANCE
 from auditord.spool import own
+from auditord.store import RecordStore
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord_hookspecs.terminal import confirm, output_option, say, write_json, yes_option
 from auditord_hookspecs.wording import counted
 
+_LAYOUTS = ("hive", "auditor")
+_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+
+_SUCCESSORS = """\
+there is no archive any more: the lake has old records. Instead of `auditord archive`:
+  run, list, verify, export   auditord lake run, list, verify, export
+  restore MONTH               auditord lake recall MONTH
+  query                       auditord records --source lake, or --include lake
+`auditord manual lake` says what becomes of the section `archive` of the configuration."""
+
 
 @click.group("lake")
 def lake_command() -> None:
-    """Sync records to an Apache Iceberg table that many daemons share, and look at it.
+    """Sync records to an Apache Iceberg table that many daemons may share, and look at it.
 
-    Needs the extra lake: pip install 'auditord[lake]'.
+    Old records are released: they are in the lake alone, sums count them as ever, their ids stay known, and one that is
+    changed comes back by itself. Needs the extra lake: pip install 'auditord[lake]'.
     """
 
 
 @lake_command.command("run")
-@click.option("--dry-run", is_flag=True, help="Say how many changes would be synced, and sync none.")
+@click.option("--dry-run", is_flag=True, help="Say what would be synced and released, and do neither.")
 @output_option
 @url_option
 @click.pass_context
 def run_command(context: click.Context, *, dry_run: bool, output: str, url: str | None) -> None:
-    """Sync what has changed now; needs lake.enabled. Interrupted, it goes on the next time."""
+    """Sync what has changed now and release what is old; needs lake.enabled. Interrupted, it goes on the next time."""
     context.invoke(trigger_command, instance=INSTANCE, dry_run=dry_run, output=output, url=url)
 
 
@@ -43,15 +60,65 @@ def status_command(output: str) -> None:
     run_async(_status, output)
 
 
+@lake_command.command("list")
+@output_option
+def list_command(output: str) -> None:
+    """List months and sites with the rows and bytes of their files, of all daemons."""
+    run_async(_list, output)
+
+
+@lake_command.command("verify")
+@output_option
+def verify_command(output: str) -> None:
+    """Read all released records and compare them with what the store knows; the exit code is 1 if they differ."""
+    if not run_async(_verify, output):
+        raise SystemExit(1)
+
+
+@lake_command.command("export")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--layout",
+    type=click.Choice(_LAYOUTS),
+    default=_LAYOUTS[0],
+    show_default=True,
+    help="Folders site=…/month=… that pandas and DuckDB understand, or AUDITOR's own files auditor_2024_02.parquet.",
+)
+@output_option
+def export_command(folder: Path, *, layout: str, output: str) -> None:
+    """Write this daemon's finished records in the lake to FOLDER as plain Parquet."""
+    run_async(_export, folder, layout, output)
+
+
+@lake_command.command("recall")
+@click.argument("month")
+@click.option("--site", help="Of this site alone; by default of all.")
+@output_option
+def recall_command(month: str, *, site: str | None, output: str) -> None:
+    """Put the released records that stopped in MONTH (2024-02) back into the record store.
+
+    The daemon must not run meanwhile. The next run releases them again, unless lake.keep_months has become more.
+    """
+    if not _MONTH.fullmatch(month):
+        raise click.BadParameter(f"'{month}' is no month: write it as 2024-02", param_hint="MONTH")
+    run_async(_recall, month, site, output)
+
+
 @lake_command.command("forget")
 @click.argument("name")
+@click.option("--released", is_flag=True, help="Also if it has released records, of which there is no other copy.")
 @output_option
-def forget_command(name: str, output: str) -> None:
+def forget_command(name: str, *, released: bool, output: str) -> None:
     """Take all records of the daemon NAME out of the lake, whose record store is lost or has another name by now.
 
     A daemon that still syncs records under this name syncs all of them again with its next run.
     """
     with closing(ConfiguredLake(load_installation().configuration)) as lake:
+        if not released and (only_here := lake.table.released_rows(name)):
+            raise click.UsageError(
+                f"{counted(only_here, 'record')} of {name} may be in the lake alone, and would be lost: recall them "
+                "there with `auditord lake recall`, or say --released."
+            )
         taken = lake.table.remove(name)
     if output == "json":
         write_json({"records": taken})
@@ -66,7 +133,8 @@ def forget_command(name: str, output: str) -> None:
 def end_command(*, yes: bool, output: str) -> None:
     """Note no more changes for a lake that the configuration has no more; its records stay there.
 
-    The daemon must not run meanwhile. With lake.enabled again, all records are synced once more.
+    The daemon must not run meanwhile. With lake.enabled again, all records are synced once more. Refused while the lake
+    has released records: recall them first.
     """
     configuration = load_installation().configuration
     if configuration.lake.enabled:
@@ -80,10 +148,22 @@ def end_command(*, yes: bool, output: str) -> None:
         say(f"{counted(waiting, 'change')} forgotten, and none will be noted")
 
 
+@click.command("archive", context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def archive_command(words: tuple[str, ...]) -> None:
+    """Say which command of the lake has taken its place."""
+    del words
+    raise click.UsageError(_SUCCESSORS)
+
+
 async def _end(configuration: Configuration) -> int:
     async with open_store(configuration.store, counted_keys=configuration.metrics.database.counted_keys) as store:
-        waiting = await store.lake_waiting()
-        if (await store.lake_state()).lake_id:
+        waiting, state = await store.lake_waiting(), await store.lake_state()
+        if state.records:
+            raise click.UsageError(
+                f"{counted(state.records, 'record is', 'records are')} in the lake alone: `auditord lake recall` first."
+            )
+        if state.lake_id:
             await store.begin_lake()
         return waiting
 
@@ -100,7 +180,8 @@ async def _status(output: str) -> None:
         counts = {"records": facts.records, "files": facts.files, "bytes": facts.size}
         snapshot = {"snapshot_id": facts.snapshot_id, "committed_at": committed}
         filling = sorted(name for name, position in facts.positions.items() if position.is_filling)
-        write_json({**snapshot, **counts, "waiting": waiting, "daemons": daemons, "filling": filling})
+        own = {"waiting": waiting, "released": state.records}
+        write_json({**snapshot, **counts, **own, "daemons": daemons, "filling": filling})
         return
     table = new_table("daemon", "batches", "records", "")
     for name, position in sorted(facts.positions.items()):
@@ -110,3 +191,76 @@ async def _status(output: str) -> None:
     held = f"{counted(facts.records, 'record')} in {counted(facts.files, 'file')}, {facts.size / 1e6:.1f} MB"
     say(f"{held}; last commit {committed}", err=True)
     say(f"{counted(waiting, 'change')} of this daemon's record store not synced yet", err=True)
+    say(f"{counted(state.records, 'record')} released, which only the lake has", err=True)
+
+
+@asynccontextmanager
+async def _opened() -> AsyncGenerator[tuple[RecordStore, ConfiguredLake, str], None]:
+    """The record store and its lake, to be read beside a daemon, and the daemon's name."""
+    configuration = load_installation().configuration
+    if configuration.lake.name is None:
+        raise click.UsageError("the configuration has no lake.name")
+    async with open_store_for_reading(configuration.store) as store:
+        with lake_of(store, configuration) as lake:
+            yield store, lake, configuration.lake.name
+
+
+async def _list(output: str) -> None:
+    titles, rows = ("month", "site", "rows", "bytes", "files"), list[tuple[str | None, str | None, int, int, int]]()
+    with closing(ConfiguredLake(load_installation().configuration)) as lake:
+        partitions = await asyncio.to_thread(lake.table.partitions)
+    for (month, site), files in partitions.items():
+        sums = sum(file.record_count for file in files), sum(file.file_size_in_bytes for file in files)
+        rows.append((None if month is None else lake_module("writing").month_name(month), site, *sums, len(files)))
+    if output == "json":
+        write_json([dict(zip(titles, row, strict=True)) for row in rows])
+        return
+    table = new_table(*titles)
+    for row in rows:
+        table.add_row(row[0] or "open", row[1] or "", *map(str, row[2:]))
+    print_table(table)
+
+
+async def _verify(output: str) -> bool:
+    async with _opened() as (store, lake, name):
+        bar = StepBar()
+        with bar.shown:
+            verify = lake_module("verifying").verify
+            result = await verify(store, lake.table, name, partial(bar.progressed, "verifying"))
+    if output == "json":
+        write_json({"records": result.records, "expected": result.expected, "findings": result.findings})
+        return not result.findings
+    for finding in result.findings:
+        say(finding, err=True)
+    say(f"{result.records:,} of {counted(result.expected, 'released record')} were read back")
+    return not result.findings
+
+
+async def _export(folder: Path, layout: str, output: str) -> None:
+    async with _opened() as (_, lake, name):
+        exporting, bar = lake_module("exporting"), StepBar()
+        with bar.shown:
+            progressed = partial(bar.progressed, "exporting")
+            exported = await asyncio.to_thread(
+                exporting.export, lake.table, name, folder, exporting.LAYOUTS[layout], progressed
+            )
+    if output == "json":
+        write_json({"folder": str(folder), "records": exported.records, "files": exported.files})
+    else:
+        say(f"wrote {counted(exported.records, 'record')} to {counted(exported.files, 'file')} in {folder}")
+
+
+async def _recall(month: str, site: str | None, output: str) -> None:
+    configuration = load_installation().configuration
+    keys = configuration.metrics.database.counted_keys
+    with own(configuration.state_dir):
+        async with open_store(configuration.store, counted_keys=keys) as store:
+            with lake_of(store, configuration) as lake:
+                exporting, released = lake_module("exporting"), await store.released()
+                name = configuration.lake.name or ""
+                ids = await asyncio.to_thread(exporting.ids_of, lake.table, name, released, month, site)
+                back = await store.recall(ids)
+    if output == "json":
+        write_json({"records": back})
+    else:
+        say(f"{counted(back, 'record is', 'records are')} back in the record store")

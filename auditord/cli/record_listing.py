@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias, TypeVar
 
 import click
 
-from auditord.archive.opening import archive_of
 from auditord.cli.daemons import daemon_at
 from auditord.cli.installation import load_configuration, utc_now
 from auditord.cli.option_types import INSTANT, SPAN
 from auditord.cli.tables import new_table, print_table
 from auditord.config.model import Configuration
-from auditord.lake.opening import ConfiguredLake
+from auditord.lake.opening import ConfiguredLake, lake_of
 from auditord.store import RecordStore
 from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords, decoded
@@ -194,7 +193,7 @@ async def opened_store() -> AsyncGenerator[RecordStore, None]:
     """Yield the record store of this host, opened to be read beside a daemon."""
     configuration = load_configuration()
     async with open_store_for_reading(configuration.store) as store:
-        with archive_of(store, configuration):
+        with lake_of(store, configuration):
             yield store
 
 

@@ -34,7 +34,9 @@ from auditord_hookspecs.terminal import say, write
     invoke_without_command=True,
 )
 @listing_options
-@click.option("--include", type=click.Choice(["archive"]), help="Also the records of the archive.")
+@click.option(
+    "--include", type=click.Choice(["lake", "archive"]), help="Also released records, which only the lake has."
+)
 @click.option(
     "--source",
     type=click.Choice(["store", "lake"]),
@@ -106,7 +108,7 @@ def _print_table(differences: Sequence[Difference]) -> None:
     table = new_table("seen (UTC)", "from", "stored", "offered")
     for each in differences:
         seen = f"{each.seen_at:%Y-%m-%d %H:%M:%S}"
-        stored = "in the archive" if each.stored is None else each.stored.decode()
+        stored = "in the lake" if each.stored is None else each.stored.decode()
         table.add_row(seen, each.principal or "", stored, each.offered.decode())
     print_table(table)
     say(f"{len(differences)} differences", err=True)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, Type
 
 import click
 
-from auditord.archive.opening import archive_of
 from auditord.cli.frame import ExtensibleGroup
 from auditord.cli.installation import load_configuration, run_async, utc_now
 from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE
 from auditord.cli.record_listing import opened_lake
 from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.model import Configuration
+from auditord.lake.opening import lake_of
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
 from auditord.reporting.bins import parts_of
 from auditord.reporting.grid import Grid, grid_of
@@ -233,7 +233,7 @@ def _intensity(*said: float | Decimal | None) -> Fraction | None:
 
 async def _ask_store(query: AggregateQuery, configuration: Configuration) -> Aggregates:
     async with open_store_for_reading(configuration.store) as store:
-        with archive_of(store, configuration):
+        with lake_of(store, configuration):
             return await store.aggregate(query)
 
 

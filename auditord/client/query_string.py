@@ -46,7 +46,7 @@ def encode_query(query: RecordQuery) -> str:
     """
     conditions = list(flattened(query.where))
     if query.archived:
-        raise UnsupportedQuery("the wire contract knows no archive: leave 'archived' out")
+        raise UnsupportedQuery("the wire contract knows no lake: leave 'archived' out")
     _refuse_unsupported(conditions)
     pairs = [*_ids(conditions), *_times(conditions), *_runtimes(conditions), *_metas(conditions)]
     pairs += [*_components(conditions), *_order(query.order)]
@@ -88,7 +88,7 @@ def encode_for_api(query: RecordQuery) -> str:
         encode_query(replace(query, where=queries.AllOf(others), order=queries.Order(), archived=False)),
         f"sort_by[{direction}]={query.order.field.value}",
         *(text for kind, text in _FLAGS.items() if any(isinstance(each, kind) for each in conditions)),
-        *(["include=archive"] if query.archived else []),
+        *(["include=lake"] if query.archived else []),
     ]
     return "&".join(filter(None, pieces))
 

@@ -1,7 +1,7 @@
 """The section of the configuration about the lake."""
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -31,8 +31,14 @@ class S3Section(Section):
     secret_access_key: Secret | None = Field(default=None, description="The key, best as a reference: file:/path.")
 
 
+class SiteAge(Section):
+    """The age up to which records of a site stay in the record store."""
+
+    keep_months: int | None = Field(ge=1, description="The months; null: for ever.")
+
+
 class LakeSection(RunConfig):
-    """All records are synced into an Apache Iceberg table that many daemons share. Needs the extra `lake`."""
+    """All records are synced into an Apache Iceberg table that many daemons may share. Needs the extra `lake`."""
 
     enabled: bool = Field(default=False, description="Whether this daemon syncs its records there.")
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
@@ -51,6 +57,16 @@ class LakeSection(RunConfig):
         description="Where the table's files are: an absolute path, or s3://bucket/prefix; null: lake in state_dir.",
     )
     s3: S3Section = Field(default_factory=S3Section)
+    keep_months: int | None = Field(
+        default=None,
+        ge=1,
+        description="How many months back records stay in the record store as well; older ones are in the lake alone, "
+        "and all sums count them as ever. null: all stay.",
+    )
+    sites: dict[Annotated[str, Field(min_length=1)], SiteAge] = Field(
+        default_factory=dict[str, SiteAge],
+        description="Other ages by site (the first value of site_id, or else of site): {KIT: {keep_months: 60}}.",
+    )
     keep_snapshots: Duration = Field(
         default=timedelta(days=1),
         gt=timedelta(0),
@@ -90,6 +106,20 @@ class LakeSection(RunConfig):
     def is_there(self) -> bool:
         """True if the daemon has a lake: to sync records there, or only to ask it."""
         return self.enabled or self.catalog is not None or self.warehouse is not None
+
+    def is_old(self, now: datetime, partition: tuple[int | None, str | None]) -> bool:
+        """Return whether the records of a month and site are in the lake alone.
+
+        Args:
+            now: the present instant.
+            partition: months since January 1970 (None: open records), and the site.
+        """
+        month, site = partition
+        age = self.keep_months if site is None or site not in self.sites else self.sites[site].keep_months
+        if month is None or age is None:
+            return False
+        today = now.astimezone(UTC)
+        return month < (today.year - 1970) * 12 + today.month - 1 - age
 
     @field_validator(*_FORMS)
     @classmethod

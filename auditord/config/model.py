@@ -13,7 +13,6 @@ from urllib.parse import unquote
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from auditord.config.archive import ArchiveSection
 from auditord.config.documents import is_section
 from auditord.config.lake import LakeSection
 from auditord.config.listen import DEFAULT_LISTEN, Listen, listed
@@ -265,7 +264,6 @@ class Configuration(Section):
     ui: UiSection = Field(default_factory=UiSection)
     access: AccessSection = Field(default_factory=AccessSection)
     store: StoreSection
-    archive: ArchiveSection = Field(default_factory=ArchiveSection)
     lake: LakeSection = Field(default_factory=LakeSection)
     metrics: MetricsSection = Field(default_factory=MetricsSection)
     audit: AuditSection = Field(default_factory=AuditSection)
@@ -290,6 +288,17 @@ class Configuration(Section):
         if is_postgresql(self.store.url):
             return {self.state_dir}
         return {self.state_dir, sqlite_path(self.store.url).parent}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_archive(cls, values: Any) -> Any:  # Any: not validated yet
+        if is_section(values) and "archive" in values:
+            raise ValueError(
+                "archive: the lake has old records now. Write instead:\n"
+                "  lake: {enabled: true, name: NAME}    # NAME tells this record store from others, for ever\n"
+                "  lake: {keep_months: 24}              # in the same section: older records are in the lake alone"
+            )
+        return values
 
     @model_validator(mode="before")
     @classmethod

@@ -2,7 +2,7 @@
 
 * ``examining``: every check behind a boundary, and the findings with their places;
 * ``host``: files, disks, addresses; ``daemon``: the process and its instances; ``records``: the record store;
-  ``replica``: the replica of it; ``archive``: its archive;
+  ``replica``: the replica of it;
   ``instances``: what kinds look at themselves, and the certificates in any section with their keys.
 """
 

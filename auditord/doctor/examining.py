@@ -8,7 +8,6 @@ import anyio
 import msgspec
 
 from auditord.config.model import Configuration
-from auditord.doctor.archive import check_archive
 from auditord.doctor.daemon import check_runs
 from auditord.doctor.host import check_addresses, check_disk, check_names, check_state_folder
 from auditord.doctor.instances import instance_checks
@@ -52,7 +51,6 @@ async def examine(
         "api.hosts": check_names(configuration.api, refused_hosts),
         "store": check_records(configuration, now),
         "store.replica": check_replica(configuration.store),
-        "archive": check_archive(configuration),
         "lake": check_lake(configuration, now),
         **instance_checks(configuration, hooks, now),
     }

@@ -82,7 +82,7 @@ def _free(place: Path, growth: float | None) -> Finding:
         text += (
             f"; records take {(growth or 0) / 1024**2:.2f} MiB a day, so it is full in {counted(round(days), 'day')}"
         )
-    remedy = "make room, archive old records, or move state_dir or store.url to a larger file system"
+    remedy = "make room, release old records (lake.keep_months), or move state_dir or store.url to a larger file system"
     if usage.free < min(usage.total * LEAST_FREE, LITTLE) or usage.free == 0:
         return Finding(Severity.FAILURE, str(place), text, remedy)
     if usage.free < usage.total * LEAST_FREE or (days is not None and days < MONTHS_LEFT.days):

@@ -42,7 +42,7 @@ async def check_lake(configuration: Configuration, now: Callable[[], datetime]) 
     for finding in check_tokens(configuration.lake, now()):
         yield finding
     state, waiting = await _known(configuration) if configuration.lake.enabled else (LakeState(), 0)
-    if configuration.lake.enabled and not state.store_id:
+    if configuration.lake.enabled and not state.lake_id:
         yield Finding(Severity.OK, "table", "nothing is synced yet")
     elif all(finding.severity is Severity.OK for finding in libraries):
         for finding in await asyncio.to_thread(lambda: list(_table(configuration, state, waiting, now()))):
@@ -63,6 +63,9 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
     with closing(ConfiguredLake(configuration)) as lake:
         try:
             facts, lacking, foreign = lake.table.facts(), lake.table.lacking_columns(), lake.table.unaccounted()
+            if state.records and lake.table.newest().lake_id != state.released_in:
+                text = f"{lake.warehouse} is another table than that to which records are released: {state.location}"
+                yield Finding(Severity.FAILURE, "released", text, _REMEDY)
             if syncs:
                 lake_module("table").refuse_mixed(facts.positions, daemon, state.store_id)
         except StoreUnavailable as error:

@@ -12,16 +12,19 @@ from datetime import UTC, datetime
 from typing import ClassVar, Final, LiteralString
 
 from auditord.store.aggregates import WHOLE, Limbs
+from auditord.store.conditions import compile_condition
 from auditord.store.dialects import Dialect, Key, State
-from auditord.store.sql import OPERATORS, TRUE, Sql, all_of, join, repeated
+from auditord.store.lake import Released
+from auditord.store.rollups.scope import Scope
+from auditord.store.sql import OPERATORS, TRUE, Columns, Sql, all_of, any_of, join, repeated
 from auditord_hookspecs import AggregateQuery, CalendarUnit, Window
-from auditord_hookspecs.query import Comparison, SortField, TimeField
+from auditord_hookspecs.query import AnyOf, Comparison, SortField, TimeField
 
 VIEW: Final = """
 CREATE TEMP VIEW records AS
 SELECT
     daemon, record_id, epoch_us(start_time) AS start_time, epoch_us(stop_time) AS stop_time, runtime, site, user_group,
-    user_name, more, cores, memory, gpu, total_cpu, meta, components, document,
+    user_name, more, cores, memory, gpu, total_cpu, meta, components, document, release,
     list_transform(components, lambda each: struct_pack(name := each.name, scores := each.scores)) AS score_set
 FROM lake
 """
@@ -36,9 +39,13 @@ class LakeDialect(Dialect):
 
     Args:
         daemon: whose records count; None: those of all.
+        released: of this daemon, only these rows count; None: all.
+        scope: without the rows that its cells answer for.
     """
 
     daemon: str | None = None
+    released: Released | None = None
+    scope: Scope | None = None
 
     truncated: ClassVar[LiteralString]
     """The first day of a period, with its day and the unit in the places of the braces."""
@@ -147,7 +154,16 @@ class LakeDialect(Dialect):
 
     def own(self) -> Sql:
         """A condition that is true of the records that count."""
-        return TRUE if self.daemon is None else Sql("daemon = %s", (self.daemon,))
+        conditions = [] if self.daemon is None else [Sql("daemon = %s", (self.daemon,))]
+        if self.released is not None:
+            conditions.append(Sql("release <= %s", (self.released.state.release,)))
+            if gone := [f"{row.release}:{row.record_id}" for row in self.released.recalled]:
+                key: LiteralString = f"concat({self.text_of.format('release')}, ':', record_id)"
+                conditions.append(Sql(f"{key} NOT IN ({repeated('%s', ', ', len(gone))})", tuple(gone)))
+        if self.scope is not None:
+            outside = compile_condition(AnyOf(tuple(self.scope.outside())), self, Columns.EITHER)
+            conditions.append(any_of([Sql(self.more), outside]))
+        return all_of(conditions)
 
     def _state(self, query: AggregateQuery, stop: LiteralString, conditions: Sequence[Sql]) -> State:
         """Finished records, or open ones, with the part of their runtime that is in the window."""

@@ -20,14 +20,14 @@ from threading import Lock
 from typing import Any, Final, TypeAlias
 
 import duckdb
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
+from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.table import Table
 
-from auditord.archive.pruning import finished_rows, open_rows
 from auditord.database.durable_files import make_private_folder
 from auditord.errors import StoreUnavailable
 from auditord.lake.dialect import VIEW, DuckDbDialect
-from auditord.lake.engines import PAGE, Work, records_of, sums_of
+from auditord.lake.engines import PAGE, Chosen, Work, records_of, sums_of
+from auditord.lake.pruning import chosen_rows, finished_rows, open_rows
 from auditord.store.aggregates import merged
 from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
@@ -74,24 +74,24 @@ class DuckDb:
         self._lock = Lock()
         self._database: duckdb.DuckDBPyConnection | None = None
 
-    def sums(self, table: Table, query: AggregateQuery, daemon: str | None, work: Work) -> Aggregates:
-        """Sums over the newest snapshot; see :meth:`auditord.lake.engines.Engine.sums`."""
+    def sums(self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work) -> Aggregates:
+        """Sums; see :meth:`auditord.lake.engines.Engine.sums`."""
         rows = [finished_rows(query), *(() if query.as_of is None else (open_rows(query),))]
-        files = _files(table, rows, daemon)
+        files = _files(table, rows, chosen)
         if files is None:
             return merged(query, ())
         with self.reading(files) as connection:
             work.begin(lambda: _interrupt(connection))
-            return sums_over(connection, query, daemon)
+            return sums_over(connection, query, _dialect(chosen))
 
-    def records(self, table: Table, query: RecordQuery, daemon: str | None, work: Work) -> Iterator[Sequence[bytes]]:
+    def records(self, table: Table, query: RecordQuery, chosen: Chosen, work: Work) -> Iterator[Sequence[bytes]]:
         """Pages of wire texts; see :meth:`auditord.lake.engines.Engine.records`."""
         asked = AggregateQuery(query.where)
-        files = _files(table, [finished_rows(asked), open_rows(asked)], daemon)
+        files = _files(table, [finished_rows(asked), open_rows(asked)], chosen)
         if files is not None:
             with self.reading(files) as connection:
                 work.begin(lambda: _interrupt(connection))
-                yield from records_in(connection, query, daemon)
+                yield from records_in(connection, query, _dialect(chosen))
 
     def close(self) -> None:
         """Close the database; questions that run end with an error."""
@@ -141,16 +141,16 @@ def _open(limits: EngineLimits) -> duckdb.DuckDBPyConnection:
     )
 
 
-def sums_over(connection: duckdb.DuckDBPyConnection, query: AggregateQuery, daemon: str | None) -> Aggregates:
+def sums_over(connection: duckdb.DuckDBPyConnection, query: AggregateQuery, dialect: DuckDbDialect) -> Aggregates:
     """The answer over the rows that a connection of :meth:`DuckDb.reading` has."""
-    return sums_of(partial(_rows, connection), query, DuckDbDialect(daemon))
+    return sums_of(partial(_rows, connection), query, dialect)
 
 
 def records_in(
-    connection: duckdb.DuckDBPyConnection, query: RecordQuery, daemon: str | None
+    connection: duckdb.DuckDBPyConnection, query: RecordQuery, dialect: DuckDbDialect
 ) -> Iterator[Sequence[bytes]]:
     """Pages of wire texts of the same rows."""
-    return records_of(partial(_rows, connection), query, DuckDbDialect(daemon))
+    return records_of(partial(_rows, connection), query, dialect)
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, statement: Sql) -> Iterator[Sequence[Any]]:  # Any: of all types
@@ -182,10 +182,14 @@ def _interrupt(connection: duckdb.DuckDBPyConnection) -> None:
         connection.interrupt()
 
 
-def _files(table: Table, rows: Sequence[BooleanExpression], daemon: str | None) -> Files | None:
-    """The files that may hold rows of a daemon for which one of the conditions is true; None if there are none."""
-    of_daemon = AlwaysTrue() if daemon is None else EqualTo(term="daemon", value=daemon)
-    tasks = [task for each in rows for task in table.scan(And(of_daemon, each)).plan_files()]
+def _dialect(chosen: Chosen) -> DuckDbDialect:
+    return DuckDbDialect(chosen.daemon, chosen.released, chosen.scope)
+
+
+def _files(table: Table, rows: Sequence[BooleanExpression], chosen: Chosen) -> Files | None:
+    """The files that may hold chosen rows for which one of the conditions is true; None if there are none."""
+    scans = [table.scan(And(chosen_rows(chosen), each), snapshot_id=chosen.snapshot_id) for each in rows]
+    tasks = [task for scan in scans for task in scan.plan_files()]
     if any(task.delete_files for task in tasks):
         raise LakeUnreadable(
             f"Another engine has deleted rows of the lake {table.location()} and left them in their files: let it "

@@ -1,6 +1,7 @@
 """An engine of the lake, as those who ask it see it."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from typing import Any, Final, Protocol, TypeAlias
@@ -13,6 +14,8 @@ from auditord.lake.dialect import LakeDialect
 from auditord.store.aggregates import Folding
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.conditions import compile_query
+from auditord.store.lake import Released
+from auditord.store.rollups.scope import Scope
 from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, RecordQuery, Score
 from auditord_hookspecs.wire import encode_record
@@ -24,6 +27,23 @@ PAGE: Final = 64
 """Rows that are in memory at a time, with all that records have."""
 
 _BEYOND: Final = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The rows of the lake that a question is about.
+
+    Args:
+        snapshot_id: of a snapshot of the table.
+        daemon: whose records count; None: those of all.
+        released: of this daemon, only these rows count; None: all.
+        scope: without the rows that its cells answer for.
+    """
+
+    snapshot_id: int
+    daemon: str | None = None
+    released: Released | None = None
+    scope: Scope | None = None
 
 
 class Work:
@@ -53,13 +73,13 @@ class Work:
 class Engine(Protocol):
     """A program that asks the table. Its methods block."""
 
-    def sums(self, table: Table, query: AggregateQuery, daemon: str | None, work: Work) -> Aggregates:
-        """Sums over the newest snapshot of a table that was just loaded.
+    def sums(self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work) -> Aggregates:
+        """Sums over rows of a table that was just loaded.
 
         Args:
             table: of the lake.
             query: what is asked.
-            daemon: whose records count; None: those of all.
+            chosen: the rows.
             work: is told how it is ended.
 
         Raises:
@@ -67,7 +87,7 @@ class Engine(Protocol):
         """
         ...
 
-    def records(self, table: Table, query: RecordQuery, daemon: str | None, work: Work) -> Iterator[Sequence[bytes]]:
+    def records(self, table: Table, query: RecordQuery, chosen: Chosen, work: Work) -> Iterator[Sequence[bytes]]:
         """Pages of wire texts in the query's order, of the same; the first is asked for when it is taken."""
         ...
 

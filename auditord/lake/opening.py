@@ -1,8 +1,8 @@
 """The lake that a configuration names; its libraries are imported when it is first used."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +15,8 @@ from pydantic import SecretStr
 from auditord.config.model import Configuration
 from auditord.database.durable_files import make_private_folder
 from auditord.errors import ConfigurationError
+from auditord.store import RecordStore
+from auditord.store.lake import Days, LakeRecord, LakeState, Released, ReleasedRow
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ConfiguredLake:
-    """The lake of a configuration."""
+    """The lake of a configuration; implements :class:`auditord.store.lake.ReleasedRecords`."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._section = configuration.lake
@@ -69,6 +71,23 @@ class ConfiguredLake:
         async with reader.stream(query) as pages:
             yield pages
 
+    async def find(self, state: LakeState, wanted: Collection[ReleasedRow]) -> Sequence[LakeRecord]:
+        """See :class:`auditord.store.lake.ReleasedRecords`."""
+        return await (await asyncio.to_thread(self._reader)).find(state, wanted)
+
+    async def sum_released(self, released: Released, query: AggregateQuery, days: Days | None) -> Aggregates:
+        """See :class:`auditord.store.lake.ReleasedRecords`."""
+        return await (await asyncio.to_thread(self._reader)).sum_released(released, query, days)
+
+    @asynccontextmanager
+    async def stream_released(
+        self, released: Released, query: RecordQuery
+    ) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
+        """See :class:`auditord.store.lake.ReleasedRecords`."""
+        reader = await asyncio.to_thread(self._reader)
+        async with reader.stream_released(released, query) as pages:
+            yield pages
+
     def _reader(self) -> "LakeReader":
         section = self._section
         if section.scope == "own" and section.name is None:
@@ -77,7 +96,7 @@ class ConfiguredLake:
             if self._made is not None:
                 return self._made
             daemon = section.name if section.scope == "own" else None
-            made: LakeReader = lake_module("queries").LakeReader(self.table, daemon, self._engine())
+            made: LakeReader = lake_module("queries").LakeReader(self.table, daemon, self._engine(), section.name)
             self._made = made
             return made
 
@@ -132,6 +151,17 @@ class ConfiguredLake:
         user, _, host = rest.rpartition("@")
         password = _revealed(self._section.password)
         return f"postgresql+psycopg://{user}{'' if password is None else ':' + quote(password, safe='')}@{host}"
+
+
+@contextmanager
+def lake_of(store: RecordStore, configuration: Configuration) -> Generator[ConfiguredLake, None, None]:
+    """Let a store read the records that it has released to the lake of its configuration."""
+    lake = ConfiguredLake(configuration)
+    store.lake = lake if configuration.lake.name is not None else None
+    try:
+        yield lake
+    finally:
+        lake.close()
 
 
 def lake_module(name: str, extra: str = "lake") -> Any:  # Any: a module

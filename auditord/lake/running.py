@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -14,7 +15,7 @@ from auditord.config.lake import LakeSection
 from auditord.errors import StoreUnavailable
 from auditord.lake.opening import ConfiguredLake, lake_module
 from auditord.store import RecordStore
-from auditord.store.archived import ArchiveOvertaken
+from auditord.store.lake import LakeOvertaken
 from auditord_hookspecs import PluginContext, PluginKind
 from auditord_hookspecs.wording import counted
 
@@ -39,6 +40,7 @@ class LakeMetrics(Collector):
         self.facts: LakeFacts | None = None
         self.complete_at: datetime | None = None
         self.waiting = 0
+        self.released = 0
 
     def collect(self) -> Iterator[Metric]:
         """The families; what is not known has no sample."""
@@ -57,6 +59,9 @@ class LakeMetrics(Collector):
         yield GaugeMetricFamily(
             "auditord_lake_waiting_changes", "Number of changes that have come while the last run ended.", self.waiting
         )
+        yield GaugeMetricFamily(
+            "auditord_lake_released_records", "Number of this daemon's records that only the lake has.", self.released
+        )
         yield GaugeMetricFamily("auditord_lake_records", "Number of records of all daemons in the lake.", facts.records)
         yield GaugeMetricFamily("auditord_lake_files", "Number of the lake's data files.", facts.files)
         yield GaugeMetricFamily("auditord_lake_size_bytes", "Size of the lake's data files.", facts.size)
@@ -70,16 +75,26 @@ def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) ->
         if context.dry_run:
             waiting = await store.lake_waiting()
             context.show(f"would sync {counted(waiting, 'change')} to {lake.warehouse} as {daemon}")
+            if section.keep_months is not None:
+                context.show(f"would release records of more than {counted(section.keep_months, 'month')} ago")
+            for site, age in section.sites.items():
+                kept = "all" if age.keep_months is None else counted(age.keep_months, "month")
+                context.show(f"would keep {kept} of site {site}")
             return
         begun, table = context.now(), lake.table
         lake.make_folder()
-        synced = await lake_module("syncing").sync(store, table, daemon, context.log)
-        with suppress(ArchiveOvertaken):  # another daemon is at work: the next run does it
+        syncing = await asyncio.to_thread(lake_module, "syncing")  # to import the libraries takes a second
+        synced = await syncing.sync(store, table, daemon, context.log)
+        released = await syncing.release(store, table, daemon, partial(section.is_old, context.now()))
+        with suppress(LakeOvertaken):  # another daemon is at work: the next run does it
             await asyncio.to_thread(table.compact, daemon)
-            await _clean(lake, section, context)
+            await _clean(lake, section, context, (await store.lake_state()).snapshot_id)
         facts = await asyncio.to_thread(table.facts)
         metrics.facts, metrics.complete_at, metrics.waiting = facts, begun, await store.lake_waiting()
+        metrics.released = (await store.lake_state()).records
         context.log.info("synced %s in %s", counted(synced.records, "record"), counted(synced.batches, "commit"))
+        if released:
+            context.log.info("released %s", counted(released, "record"))
         held = counted(facts.records, "record"), counted(facts.files, "file"), facts.size / 1e6
         context.log.info("the lake has %s in %s, %.1f MB", *held)
 
@@ -96,13 +111,13 @@ async def warn_of_changes(store: RecordStore) -> None:
             _log.warning("%s for a lake that is not enabled: enable it again, or run `auditord lake end`", waiting)
 
 
-async def _clean(lake: ConfiguredLake, section: LakeSection, context: PluginContext) -> None:
+async def _clean(lake: ConfiguredLake, section: LakeSection, context: PluginContext, needed: int) -> None:
     """Clean up twice a day: all files have to be listed."""
     now, state = context.now(), dict[str, str](context.state or {})
     if "cleaned_at" in state and now - datetime.fromisoformat(state["cleaned_at"]) < _BETWEEN_CLEANINGS:
         return
     keep_since, made_before = now - section.keep_snapshots, now - _COMMIT_TIME
-    deleted = await asyncio.to_thread(lake.table.clean, keep_since, made_before)
+    deleted = await asyncio.to_thread(lake.table.clean, keep_since, made_before, needed)
     await context.save_state({"cleaned_at": now.isoformat()})
     context.log.info("deleted %s that no snapshot needs", counted(deleted, "file"))
 

@@ -1,29 +1,92 @@
-"""The columns of the lake: those of the archive, and which daemon the record is of."""
+"""Records as rows of the table: nothing of them is lost, and engines find what they sum up in columns.
+
+The wire text is made again of the other columns; where that does not give the same bytes, ``document`` has it.
+"""
 
 # pyiceberg's classes get their signatures while they are made; mypy checks the rest.
-# pyright: reportArgumentType=false, reportCallIssue=false, reportUnknownMemberType=false
+# pyright: reportUnknownMemberType=false
 
-from typing import Final
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from importlib import import_module
+from typing import Any, Final
 
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
+from pyiceberg.transforms import IdentityTransform, MonthTransform
+from pyiceberg.types import (
+    BooleanType,
+    DoubleType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
 
-from auditord.archive.schema import SCHEMA as ARCHIVE
+from auditord.database.instants import from_micros, to_micros
+from auditord.store.lake import LakeRecord
+from auditord.store.rows import make_row
+from auditord_hookspecs import Component, Record, Score
+from auditord_hookspecs.wire import encode_record
 
-_OPEN: Final = {
-    "stop_time": NestedField(3, "stop_time", TimestamptzType(), required=False, doc="null: the record is open"),
-    "runtime": NestedField(4, "runtime", LongType(), required=False, doc="whole seconds, toward zero; null: open"),
-}
-_KEPT: Final = tuple(_OPEN.get(each.name, each) for each in ARCHIVE.fields if each.name != "chunk")
+_arrow: Any = import_module("pyarrow")  # Any: it ships no types
+
+_SCORES: Final = ListType(
+    105,
+    StructType(
+        NestedField(106, "name", StringType(), required=True), NestedField(107, "value", DoubleType(), required=True)
+    ),
+    element_required=True,
+)
+_COMPONENT: Final = StructType(
+    NestedField(102, "name", StringType(), required=True),
+    NestedField(103, "amount", LongType(), required=True),
+    NestedField(104, "scores", _SCORES, required=True),
+)
+_META: Final = MapType(109, StringType(), 110, ListType(111, StringType(), element_required=True), value_required=True)
 
 SCHEMA: Final = Schema(
-    *_KEPT,
+    NestedField(1, "record_id", StringType(), required=True),
+    NestedField(2, "start_time", TimestamptzType(), required=True),
+    NestedField(3, "stop_time", TimestamptzType(), required=False, doc="null: the record is open"),
+    NestedField(4, "runtime", LongType(), required=False, doc="whole seconds, toward zero; null: open"),
+    NestedField(5, "site", StringType(), required=False, doc="first value of site_id, or else of site"),
+    NestedField(6, "user_group", StringType(), required=False, doc="first value of group_id, or else of group"),
+    NestedField(7, "user_name", StringType(), required=False, doc="first value of user_id, or else of user"),
+    NestedField(8, "more", BooleanType(), required=False, doc="true: site to total_cpu do not tell all"),
+    NestedField(9, "cores", LongType(), required=False, doc="of all components of this name; so are the next"),
+    NestedField(10, "memory", LongType(), required=False),
+    NestedField(11, "gpu", LongType(), required=False),
+    NestedField(12, "total_cpu", LongType(), required=False),
+    NestedField(13, "meta", _META, required=False, doc="lists of texts by key, in the record's order"),
+    NestedField(14, "components", ListType(101, _COMPONENT, element_required=True), required=True),
+    NestedField(15, "received_at", TimestamptzType(), required=True, doc="of the first arrival"),
+    NestedField(16, "updated_at", TimestamptzType(), required=False, doc="of the last change"),
+    NestedField(17, "principal", StringType(), required=True, doc="who sent it; '' if unknown"),
+    NestedField(18, "agent", StringType(), required=True, doc="with what; '' if unknown"),
+    NestedField(19, "document", StringType(), required=False, doc="the wire text, where columns do not give it"),
+    NestedField(20, "release", LongType(), required=False, doc="null: the record is in a record store as well"),
     NestedField(21, "daemon", StringType(), required=True, doc="its lake.name; ids are unique within a daemon"),
     NestedField(22, "batch", LongType(), required=True, doc="of the daemon, with which the row came"),
 )
-"""Of the table, when it is made. A later column must not be required: earlier rows have none; it is added when a daemon
-that knows it opens the table. Meta keys and components are in lists, so that a new one needs no column."""
+"""Of the table, when it is made; pyiceberg numbers the fields itself. A later column must not be required: earlier rows
+have none; it is added when a daemon that knows it opens the table. Meta keys and components are in lists, so that a new
+one needs no column."""
+
+PARTITIONS: Final = PartitionSpec(
+    PartitionField(source_id=3, field_id=1000, transform=MonthTransform(), name="month"),
+    PartitionField(source_id=5, field_id=1001, transform=IdentityTransform(), name="site"),
+)
+
+_RECORD: Final = ("record_id", "start_time", "stop_time", "meta", "components", "document")
+_PROVENANCE: Final = ("received_at", "updated_at", "principal", "agent", "release")
+
+RECORD_COLUMNS: Final = (*_RECORD, *_PROVENANCE)
+"""Those of which :func:`records_of` makes records."""
 
 
 def add_columns(table: Table) -> None:
@@ -32,3 +95,85 @@ def add_columns(table: Table) -> None:
     if not {field.name for field in SCHEMA.fields} <= known:
         with table.update_schema() as update:
             update.union_by_name(SCHEMA)
+
+
+def rows_of(copies: Sequence[LakeRecord], schema: Any, **constants: object) -> Any:  # Any: pyarrow's Schema and Table
+    """Records as a table of Arrow; columns that are none of ours are empty.
+
+    Args:
+        copies: the records.
+        schema: of the table in Arrow.
+        constants: values of other columns, the same in every row.
+    """
+    rows = [_row(copy) | constants for copy in copies]
+    columns = [_arrow.array([row.get(field.name) for row in rows], type=field.type) for field in schema]
+    return _arrow.Table.from_arrays(columns, schema=schema)
+
+
+def _row(copy: LakeRecord) -> dict[str, Any]:  # Any: columns of all types
+    record, row = copy.record, make_row(copy.record)
+    meta = None if record.meta is None else list(record.meta.items())
+    components = [
+        {
+            "name": component.name,
+            "amount": component.amount,
+            "scores": [{"name": score.name, "value": score.value} for score in component.scores],
+        }
+        for component in record.components
+    ]
+    return {
+        "record_id": record.record_id,
+        "start_time": row.start_time,
+        "stop_time": row.stop_time,
+        "runtime": record.runtime,
+        "site": row.labels.site,
+        "user_group": row.labels.user_group,
+        "user_name": row.labels.user_name,
+        "more": row.more,
+        "cores": row.amounts.cores,
+        "memory": row.amounts.memory,
+        "gpu": row.amounts.gpu,
+        "total_cpu": row.amounts.total_cpu,
+        "meta": meta,
+        "components": components,
+        "received_at": to_micros(copy.received_at),
+        "updated_at": None if copy.updated_at is None else to_micros(copy.updated_at),
+        "principal": copy.principal,
+        "agent": copy.agent,
+        "document": None if row.document == copy.document else copy.document,
+        "release": copy.release or None,
+    }
+
+
+def records_of(batch: Any) -> Iterable[LakeRecord]:  # Any: pyarrow's RecordBatch
+    """The records in a part of the table that has :data:`RECORD_COLUMNS`."""
+    columns = [values_of(batch.column(name)) for name in RECORD_COLUMNS]
+    for record_id, start, stop, meta, components, document, received, updated, principal, agent, release in zip(
+        *columns, strict=True
+    ):
+        stopped = None if stop is None else from_micros(stop)
+        record = Record(record_id, from_micros(start), _components(components), stopped, _meta(meta))
+        text = encode_record(record).decode() if document is None else document
+        updated_at: datetime | None = None if updated is None else from_micros(updated)
+        yield LakeRecord(record, text, from_micros(received), updated_at, principal, agent, release or 0)
+
+
+def values_of(column: Any) -> list[Any]:  # Any: pyarrow's Array, and columns of all types
+    """The values of a column; times are microseconds since 1970."""
+    if _arrow.types.is_timestamp(column.type):
+        column = column.cast(_arrow.int64())  # exact from the year 1 to 9999
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _meta(pairs: Sequence[tuple[str, Sequence[str]]] | None) -> dict[str, tuple[str, ...]] | None:
+    return None if pairs is None else {key: tuple(values) for key, values in pairs}
+
+
+def _components(rows: Sequence[dict[str, Any]]) -> tuple[Component, ...]:  # Any: columns of all types
+    return tuple(
+        [
+            Component(row["name"], row["amount"], tuple([Score(each["name"], each["value"]) for each in row["scores"]]))
+            for row in rows
+        ]
+    )

@@ -18,7 +18,7 @@ VIEW: Final = """
 CREATE TEMPORARY VIEW records AS
 SELECT
     daemon, record_id, unix_micros(start_time) AS start_time, unix_micros(stop_time) AS stop_time, runtime, site,
-    user_group, user_name, more, cores, memory, gpu, total_cpu, meta, components, document,
+    user_group, user_name, more, cores, memory, gpu, total_cpu, meta, components, document, release,
     named_struct('names', components.name, 'scores', components.scores) AS score_set,
     start_time AS started_at, stop_time AS stopped_at
 FROM lake

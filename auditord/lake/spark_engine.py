@@ -14,7 +14,7 @@ from urllib.parse import quote
 from pyiceberg.table import Table
 
 from auditord.errors import StoreUnavailable
-from auditord.lake.engines import Work, parameter, records_of, sums_of
+from auditord.lake.engines import Chosen, Work, parameter, records_of, sums_of
 from auditord.lake.spark_dialect import VIEW, SparkDialect
 from auditord.store.sql import Sql
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
@@ -36,28 +36,32 @@ class Spark:
         parameters = "" if token is None else f"{';' if '/;' in url else '/;'}token={quote(token, safe='')}"
         self._url = url + parameters
 
-    def sums(self, table: Table, query: AggregateQuery, daemon: str | None, work: Work) -> Aggregates:
-        """Sums over the newest snapshot; see :meth:`auditord.lake.engines.Engine.sums`."""
-        with self._session(table, work) as session:
-            return sums_of(partial(_rows, session), query, SparkDialect(daemon))
+    def sums(self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work) -> Aggregates:
+        """Sums; see :meth:`auditord.lake.engines.Engine.sums`."""
+        with self._session(table, chosen.snapshot_id, work) as session:
+            return sums_of(partial(_rows, session), query, SparkDialect(chosen.daemon, chosen.released, chosen.scope))
 
-    def records(self, table: Table, query: RecordQuery, daemon: str | None, work: Work) -> Iterator[Sequence[bytes]]:
+    def records(self, table: Table, query: RecordQuery, chosen: Chosen, work: Work) -> Iterator[Sequence[bytes]]:
         """Pages of wire texts; see :meth:`auditord.lake.engines.Engine.records`."""
-        with self._session(table, work) as session:
-            yield from records_of(partial(_rows, session), query, SparkDialect(daemon))
+        with self._session(table, chosen.snapshot_id, work) as session:
+            yield from records_of(
+                partial(_rows, session), query, SparkDialect(chosen.daemon, chosen.released, chosen.scope)
+            )
 
     def close(self) -> None:
         """Do nothing: nothing is kept between questions."""
 
     @contextmanager
-    def _session(self, table: Table, work: Work) -> Generator[Any, None, None]:  # Any: pyspark's SparkSession
+    def _session(
+        self, table: Table, snapshot_id: int, work: Work
+    ) -> Generator[Any, None, None]:  # Any: pyspark's SparkSession
         try:
             session = _sessions.SparkSession(self._url)
             try:
                 session.client.set_retry_policies([])  # it would try for ten minutes: whoever asks may ask again
                 session.conf.set("spark.sql.ansi.enabled", "true")
                 work.begin(lambda: _interrupt(session))
-                session.read.format("iceberg").load(table.metadata_location).createTempView("lake")
+                _reader(session, table, snapshot_id).load(table.metadata_location).createTempView("lake")
                 session.sql(VIEW)
                 yield session
             finally:
@@ -65,6 +69,13 @@ class Spark:
         except (_errors.PySparkException, _grpc.RpcError) as error:
             text = str(error).strip().partition("\n")[0]
             raise StoreUnavailable(f"Spark cannot read the lake now: see lake.spark ({text}).") from error
+
+
+def _reader(session: Any, table: Table, snapshot_id: int) -> Any:  # Any: pyspark's SparkSession and DataFrameReader
+    """A reader of a snapshot of the table."""
+    reader, newest = session.read.format("iceberg"), table.current_snapshot()
+    is_newest = newest is not None and newest.snapshot_id == snapshot_id
+    return reader if is_newest else reader.option("versionAsOf", str(snapshot_id))
 
 
 def _rows(session: Any, statement: Sql) -> Iterator[Any]:  # Any: pyspark's SparkSession and Row

@@ -1,17 +1,27 @@
-"""The records of a store on their way to the lake."""
+"""The records of a store on their way to the lake, and from the store once the lake has them.
+
+Killed at any moment, the next run goes on. Batches are written on top of each other, see
+:mod:`auditord.store.lake_changes`. A release is a number that rows of the lake get; they are read back, and the store
+deletes those records that are exactly what was read. Numbers that were committed and not dealt with are dealt with
+first.
+"""
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from auditord.errors import ConfigurationError
 from auditord.lake.table import LakePosition, LakeTable
+from auditord.lake.writing import Partition
 from auditord.store import RecordStore
 from auditord.store.lake import LakeDiverged, LakeState
 
 BATCH_CHANGES: Final = 20_000
 """Changes of one commit: what is kept in memory, some 60 MB."""
+_RELEASES_AT_ONCE: Final = 50
+"""Releases that are read back at a time."""
 
 _Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
@@ -34,10 +44,13 @@ async def sync(store: RecordStore, table: LakeTable, daemon: str, log: _Log) -> 
         log: receives why everything is synced again.
 
     Raises:
-        ConfigurationError: the lake has records of another store under this name.
+        ConfigurationError: the lake has records of another store under this name, or lacks records that were released.
         StoreUnavailable: store or lake cannot be used now; all that has been done stays.
     """
     state = await _begun(store, table, daemon)
+    position = await asyncio.to_thread(table.position, daemon)
+    if position is not None and position.release > state.release:  # a run was killed; or the store is an older one
+        await _take_back(store, table, daemon)  # before a later snapshot is noted
     try:
         return await _sync(store, table, daemon, state)
     except LakeDiverged as error:
@@ -46,18 +59,71 @@ async def sync(store: RecordStore, table: LakeTable, daemon: str, log: _Log) -> 
         return await _sync(store, table, daemon, state)
 
 
+async def release(store: RecordStore, table: LakeTable, daemon: str, is_old: Callable[[Partition], bool]) -> int:
+    """Release the records of old months, once all is synced; returns how many.
+
+    Args:
+        store: has the records.
+        table: of the lake.
+        daemon: the name of the records in the lake.
+        is_old: tells which months and sites are old enough.
+
+    Raises:
+        StoreUnavailable: store or lake cannot be used now; all that has been done stays.
+    """
+    state, position = await store.lake_state(), await asyncio.to_thread(table.position, daemon)
+    if position is None or position.is_filling:
+        return 0
+    await store.catch_up()
+    released = 0
+    if position.release > state.release:  # a run was killed
+        released += await _delete(store, table, daemon, state.release, position.release)
+    if kept := await store.recalled_and_kept(position.batch):
+        position = await asyncio.to_thread(table.unmark, daemon, position, kept)
+        await store.forget_recalled(kept, position.release, await asyncio.to_thread(table.newest))
+    while (after := await asyncio.to_thread(table.mark, daemon, position, is_old)) != position:
+        released += await _delete(store, table, daemon, position.release, after.release)
+        position = after
+    if (await store.lake_state()).records:
+        await store.forget_recalled((), position.release, await asyncio.to_thread(table.newest))
+    return released
+
+
 async def _begun(store: RecordStore, table: LakeTable, daemon: str) -> LakeState:
     """The state of a store whose records are noted for this lake."""
     lake_id, state = await asyncio.to_thread(table.open), await store.lake_state()
+    if state.records and state.released_in != lake_id:
+        raise ConfigurationError(
+            f"lake: {table.location} is not the table to which this record store has released records, which is at "
+            f"{state.location}: mend lake.catalog and lake.warehouse, or restore that one."
+        )
     return state if state.lake_id == lake_id else await _begin(store, table, daemon, lake_id)
 
 
 async def _begin(store: RecordStore, table: LakeTable, daemon: str, lake_id: str) -> LakeState:
-    """Begin with an empty part of the lake. Killed at any moment, the next run begins again."""
+    """Begin with a part of the lake that has nothing but released records.
+
+    Killed at any moment, the next run begins again.
+    """
     state = await store.begin_lake()
-    await asyncio.to_thread(table.forget, daemon, state.store_id)
+    await _take_back(store, table, daemon)
+    released = await store.released()
+    await asyncio.to_thread(table.forget, daemon, state.store_id, released)
+    if released.recalled:
+        await store.forget_recalled(list(released.recalled), 0, await asyncio.to_thread(table.newest))
     await store.fill_lake(lake_id)
-    return LakeState(state.store_id, lake_id, state.given)
+    return await store.lake_state()
+
+
+async def _take_back(store: RecordStore, table: LakeTable, daemon: str) -> None:
+    """Take released records back that the newest snapshot has no more.
+
+    The store was restored from a backup then, and these records were changed after it.
+    """
+    released = await store.released()
+    if released.state.records:
+        missing = await asyncio.to_thread(table.missing, daemon, released)
+        await store.recall([row.record_id for row in missing])
 
 
 async def _sync(store: RecordStore, table: LakeTable, daemon: str, state: LakeState) -> Synced:
@@ -65,11 +131,13 @@ async def _sync(store: RecordStore, table: LakeTable, daemon: str, state: LakeSt
     while True:
         position = await _position(table, daemon, state)
         batch = await store.lake_batch(position.batch, BATCH_CHANGES)
-        if batch.number == position.batch:
+        if batch.is_empty:
             if position.is_filling:
                 await asyncio.to_thread(table.finish, daemon, position)
             return Synced(records, batches)
         await asyncio.to_thread(table.write, daemon, position, batch)
+        if batch.recalled:
+            await store.forget_recalled(list(batch.recalled), 0, await asyncio.to_thread(table.newest))
         records, batches = records + len(batch.records), batches + 1
         del batch  # the next one is as large
 
@@ -84,3 +152,20 @@ async def _position(table: LakeTable, daemon: str, state: LakeState) -> LakePosi
             "another name."
         )
     return position
+
+
+async def _delete(store: RecordStore, table: LakeTable, daemon: str, previous: int, last: int) -> int:
+    """Read the rows of releases back, and delete their records in the store; returns how many.
+
+    Numbers may have no row any more.
+    """
+    snapshot, released = await asyncio.to_thread(table.newest), 0
+    for first in range(previous + 1, last + 1, _RELEASES_AT_ONCE):
+        numbers = range(first, min(first + _RELEASES_AT_ONCE, last + 1))
+        releases = table.releases(daemon, snapshot.snapshot_id, numbers)
+        while rows := await asyncio.to_thread(next, releases, ()):
+            released += await store.release(rows, previous, snapshot)
+            previous = rows[0].release
+    if previous < last:
+        await store.forget_recalled((), last, snapshot)
+    return released

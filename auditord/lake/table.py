@@ -7,9 +7,9 @@ each of them would have to find the latest version of every record first, in all
 record to another one. The price is paid by changes alone: records mostly come finished and are only appended; open ones
 are few and in partitions of their own (a null month); corrections and deletions are rare.
 
-The summary of each snapshot says which batch of each daemon is the last in it (:data:`POSITIONS`): rows and numbers
-change together or not at all. Commits are optimistic: where another daemon was faster, what depends on the newest
-snapshot is read again and the commit is tried again.
+The summary of each snapshot says which batch of each daemon is the last in it, and which release (:data:`POSITIONS`):
+rows and numbers change together or not at all. Commits are optimistic: where another daemon was faster, what depends on
+the newest snapshot is read again and the commit is tried again.
 """
 
 # pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
@@ -18,7 +18,8 @@ snapshot is read again and the commit is tried again.
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime
@@ -28,26 +29,59 @@ from typing import Any, Final
 import stamina
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThan, LessThan, Or
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    NotNull,
+    Or,
+)
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
-from auditord.archive.catalog import NAMESPACE, TABLE_PROPERTIES, CatalogTable
-from auditord.archive.schema import PARTITIONS
-from auditord.archive.writing import commit_files, small_files
 from auditord.database.instants import from_micros
 from auditord.errors import ConfigurationError, StoreUnavailable
+from auditord.lake.catalog import NAMESPACE, TABLE_PROPERTIES, CatalogTable
 from auditord.lake.cleaning import clean
-from auditord.lake.schema import SCHEMA, add_columns
-from auditord.lake.writing import FILE_RECORDS, SMALL_FILES, Rewritten, joined, months_of, without, written
-from auditord.store.archived import ArchiveOvertaken
-from auditord.store.lake import LakeBatch
+from auditord.lake.pruning import rows_of_daemon, stopped_within
+from auditord.lake.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, add_columns, records_of, values_of
+from auditord.lake.writing import (
+    FILE_RECORDS,
+    SMALL_FILES,
+    Partition,
+    Rewritten,
+    commit_files,
+    joined,
+    month_number,
+    months_of,
+    not_released,
+    numbered,
+    partition_of_file,
+    replaced_by,
+    small_files,
+    unnumbered,
+    without,
+    written,
+)
+from auditord.store.lake import LakeBatch, LakeOvertaken, LakeRecord, LakeSnapshot, Released, ReleasedRow
 
 TABLE: Final = f"{NAMESPACE}.lake"
 """The name in the catalog."""
 
 POSITIONS: Final = "auditord.positions"
-"""The snapshot's property: by daemon, the id of its store, the number of its last batch, whether it is being filled."""
+"""The snapshot's property: by daemon, the id of its store, the number of its last batch, whether it is being filled,
+the number of its last release."""
+
+_ROWS_AT_ONCE: Final = 100_000
+"""Rows that get releases in one commit, if one file does not have more."""
+_KEYS: Final = ("record_id", "release", "stop_time")
 
 _PATIENCE: Final = 300.0
 """Seconds for which a commit is tried again while other daemons are faster."""
@@ -61,11 +95,13 @@ class LakePosition:
         store_id: of the store.
         batch: the number of its last batch.
         is_filling: whether records that the store had all along are still to come.
+        release: the highest number of a release that rows have, or have had.
     """
 
     store_id: str
     batch: int
     is_filling: bool = False
+    release: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +143,7 @@ class LakeTable(CatalogTable):
 
     def __init__(self, catalog: Mapping[str, str], warehouse: str) -> None:
         location = f"{warehouse.rstrip('/')}/{TABLE.replace('.', '/')}"
-        super().__init__(TABLE, location, catalog, "lake", "lake.catalog and lake.warehouse")
+        super().__init__(TABLE, location, catalog)
 
     def open(self) -> str:
         """Make the table, or the columns that a later version has added to it; returns the table's id."""
@@ -141,22 +177,26 @@ class LakeTable(CatalogTable):
 
         def commit(table: Table) -> None:
             self._refuse_moved(table, daemon, before)
-            taken = without(table, _tasks(table, daemon, months_of(batch)), daemon, batch.known)
+            months = months_of(batch)
+            taken = without(table, _tasks(table, daemon, months) if months else (), replaced_by(daemon, batch))
             _commit(table, {daemon: replace(before, batch=batch.number)}, taken, added)
 
         self._try(commit)
 
-    def forget(self, daemon: str, store_id: str) -> None:
-        """Take all rows of a daemon out, of whose store nothing is there from then on, until it is filled.
+    def forget(self, daemon: str, store_id: str, released: Released | None = None) -> None:
+        """Take all rows of a daemon out but its released records; nothing else of its store is there from then on.
 
         Raises:
             ConfigurationError: the rows are of another store, or those of this store have another daemon's name.
         """
 
         def commit(table: Table) -> None:
-            refuse_mixed(positions_of(table), daemon, store_id)
-            taken = without(table, _tasks(table, daemon), daemon)
-            _commit(table, {daemon: LakePosition(store_id, 0, is_filling=True)}, taken, ())
+            positions = positions_of(table)
+            refuse_mixed(positions, daemon, store_id)
+            taken = without(table, _tasks(table, daemon), not_released(daemon, released))
+            numbers = [0 if released is None else released.state.release]
+            numbers += [positions[daemon].release] if daemon in positions else []
+            _commit(table, {daemon: LakePosition(store_id, 0, is_filling=True, release=max(numbers))}, taken, ())
 
         self._try(commit)
 
@@ -178,16 +218,141 @@ class LakeTable(CatalogTable):
         before = self.facts().records
 
         def commit(table: Table) -> None:
-            _commit(table, {daemon: None}, without(table, _tasks(table, daemon), daemon), ())
+            _commit(table, {daemon: None}, without(table, _tasks(table, daemon), not_released(daemon, None)), ())
 
         self._try(commit)
         return before - self.facts().records
+
+    def mark(self, daemon: str, before: LakePosition, is_old: Callable[[Partition], bool]) -> LakePosition:
+        """Give numbers of releases to the next rows of a daemon in old partitions; returns the position.
+
+        The position is the former one if there are no such rows.
+
+        Raises:
+            LakeMoved: the daemon has another position by now; nothing is done.
+        """
+        after = [before]
+
+        def commit(table: Table) -> None:
+            after[0] = before
+            self._refuse_moved(table, daemon, before)
+            groups = _next_groups(table.scan(And(rows_of_daemon(daemon), IsNull(term="release"))).plan_files(), is_old)
+            if groups:
+                changed, behind = numbered(table, groups, daemon, before.release + 1)
+                after[0] = replace(before, release=behind - 1)
+                _commit(table, {daemon: after[0]}, changed, ())
+
+        self._try(commit)
+        return after[0]
+
+    def unmark(self, daemon: str, before: LakePosition, rows: Collection[ReleasedRow]) -> LakePosition:
+        """Let rows of a daemon have no release any more; returns the position, whose number tells that they changed.
+
+        Raises:
+            LakeMoved: the daemon has another position by now; nothing is done.
+        """
+        after = [before]
+
+        def commit(table: Table) -> None:
+            after[0] = before
+            self._refuse_moved(table, daemon, before)
+            months = {month_number(from_micros(row.stop_time)) for row in rows}
+            changed = unnumbered(table, _tasks(table, daemon, months), daemon, rows)
+            if changed.removed:
+                after[0] = replace(before, release=before.release + 1)
+                _commit(table, {daemon: after[0]}, changed, ())
+
+        self._try(commit)
+        return after[0]
+
+    def newest(self) -> LakeSnapshot:
+        """The newest snapshot of the table."""
+        with self.loaded() as table:
+            snapshot = table.current_snapshot()
+            number, sequence = (0, 0) if snapshot is None else (snapshot.snapshot_id, snapshot.sequence_number or 0)
+            return LakeSnapshot(str(table.metadata.table_uuid), self.location, number, sequence)
+
+    def releases(self, daemon: str, snapshot_id: int, numbers: range) -> Iterator[Sequence[LakeRecord]]:
+        """Read the rows of some releases of a daemon back, release by release."""
+        low, high = (
+            GreaterThanOrEqual(term="release", value=numbers.start),
+            LessThan(term="release", value=numbers.stop),
+        )
+        with self.loaded() as table:
+            rows = _read(table, snapshot_id, And(rows_of_daemon(daemon), And(low, high)), RECORD_COLUMNS)
+        rows = rows.sort_by("release")
+        place = 0
+        for _, size in sorted(Counter(rows["release"].to_pylist()).items()):
+            yield [copy for batch in rows.slice(place, size).to_batches() for copy in records_of(batch)]
+            place += size
+
+    def find(
+        self, table: Table, snapshot_id: int | None, daemon: str, wanted: Collection[ReleasedRow]
+    ) -> Sequence[LakeRecord]:
+        """Single rows of a daemon in a snapshot, or the newest, of a table that was just loaded."""
+        keys, months = {(row.record_id, row.release) for row in wanted}, defaultdict[int, list[ReleasedRow]](list)
+        for row in wanted:
+            months[month_number(from_micros(row.stop_time))].append(row)
+        found = list[LakeRecord]()
+        for rows in months.values():
+            ids, numbers = {row.record_id for row in rows}, {row.release for row in rows}
+            stops = [from_micros(row.stop_time) for row in rows]
+            named = And(
+                In(term="record_id", literals=ids),
+                And(In(term="release", literals=numbers), stopped_within(min(stops), max(stops))),
+            )
+            read = _read(table, snapshot_id, And(rows_of_daemon(daemon), named), RECORD_COLUMNS)
+            copies = [copy for batch in read.to_batches() for copy in records_of(batch)]
+            found += [copy for copy in copies if (copy.record.record_id, copy.release) in keys]
+        return found
+
+    def missing(self, daemon: str, released: Released) -> Collection[ReleasedRow]:
+        """Released records of a daemon that the newest snapshot does not have, and the one that the store names has.
+
+        Raises:
+            ConfigurationError: some are missing, and that snapshot is gone.
+        """
+        state, newest = released.state, self.newest().snapshot_id
+        with self.loaded() as table:
+            if table.snapshot_by_id(state.snapshot_id) is not None:
+                gone = _gone(table, daemon, state.snapshot_id, newest)
+                return {row for row in gone if row.release <= state.release}.difference(released.recalled)
+            count = count_released(table, daemon, released)
+        if count < state.records:
+            raise ConfigurationError(
+                f"lake: {state.records - count} of the records that this record store has released were changed after "
+                f"its backup was made, and the lake {self.location} has its snapshot {state.snapshot_id} no more: "
+                "restore the folder or bucket of the lake, and its catalog, from a backup of the same night as the "
+                "record store's."
+            )
+        return ()
+
+    def released_rows(self, daemon: str) -> int:
+        """Count the rows of a daemon that have releases: there may be no other copy of their records."""
+        with self.loaded() as table:
+            return int(table.scan(And(rows_of_daemon(daemon), NotNull(term="release"))).count())
+
+    def partitions(self) -> Mapping[Partition, Sequence[DataFile]]:
+        """The files of the newest snapshot by their partitions, in order."""
+        files = defaultdict[Partition, list[DataFile]](list)
+        with self.loaded() as table:
+            for task in table.scan().plan_files():
+                files[partition_of_file(task.file)].append(task.file)
+        return {each: files[each] for each in sorted(files, key=_named)}
+
+    def rows(self, where: BooleanExpression, columns: Sequence[str] = ("*",)) -> Iterator[Any]:
+        """The rows of the newest snapshot for which a condition is true, in parts (pyarrow's RecordBatch)."""
+        with self.loaded() as table:
+            scan = table.scan(where, selected_fields=tuple(columns))
+            reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
+            for task in scan.plan_files():
+                yield from reader.to_table([task]).to_batches()
 
     def compact(self, daemon: str) -> int:
         """Put small files together that hold rows of a daemon; returns how many fewer there are.
 
         Raises:
-            ArchiveOvertaken: another daemon was faster; nothing is done.
+            LakeOvertaken: another daemon was faster; nothing is done.
         """
         with self.loaded() as table:
             groups = small_files(_tasks(table, daemon), FILE_RECORDS, SMALL_FILES)
@@ -197,18 +362,19 @@ class LakeTable(CatalogTable):
             _commit(table, {}, put, ())
             return len(put.removed) - len(put.added)
 
-    def clean(self, keep_since: datetime, made_before: datetime) -> int:
+    def clean(self, keep_since: datetime, made_before: datetime, needed: int = 0) -> int:
         """Expire old snapshots and delete files that none needs; returns how many files.
 
         Args:
             keep_since: later snapshots stay, up to some hundred.
             made_before: later files stay, which may belong to a commit that is being made.
+            needed: the snapshot that the record store reads its released records from.
 
         Raises:
-            ArchiveOvertaken: another daemon was faster; nothing is deleted.
+            LakeOvertaken: another daemon was faster; nothing is deleted.
         """
         with self.loaded() as table:
-            return clean(table, keep_since, made_before)
+            return clean(table, keep_since, made_before, needed)
 
     def facts(self) -> LakeFacts:
         """The newest snapshot."""
@@ -245,7 +411,7 @@ class LakeTable(CatalogTable):
     def _try(self, commit: Callable[[Table], None]) -> None:
         """Commit, once more from the newest snapshot wherever another daemon was faster."""
         for attempt in stamina.retry_context(
-            on=ArchiveOvertaken, attempts=None, timeout=_PATIENCE, wait_initial=0.05, wait_max=5.0
+            on=LakeOvertaken, attempts=None, timeout=_PATIENCE, wait_initial=0.05, wait_max=5.0
         ):
             with attempt, self.loaded() as table:
                 commit(table)
@@ -319,3 +485,49 @@ def _commit(
     now = {**positions_of(table), **moved}
     positions = {daemon: astuple(each) for daemon, each in now.items() if each is not None}
     commit_files(table, {POSITIONS: json.dumps(positions)}, taken.removed, (*taken.added, *added))
+
+
+def count_released(table: Table, daemon: str, released: Released) -> int:
+    """Count the released records of a daemon that the newest snapshot of a loaded table has."""
+    where = rows_of_daemon(daemon, released.state.release)
+    keys = (_keys_in(table, [task], where) for task in table.scan(where).plan_files())
+    return sum(len(rows.difference(released.recalled)) for rows in keys)
+
+
+def _read(table: Table, snapshot_id: int | None, where: BooleanExpression, columns: Sequence[str]) -> Any:
+    """Rows of a snapshot as a pyarrow Table."""
+    return table.scan(where, selected_fields=tuple(columns), snapshot_id=snapshot_id).to_arrow()
+
+
+def _next_groups(tasks: Iterable[FileScanTask], is_old: Callable[[Partition], bool]) -> list[list[FileScanTask]]:
+    """The files whose rows get releases in the next commit, by their partitions."""
+    groups, rows = defaultdict[Partition, list[FileScanTask]](list), 0
+    for task in sorted(tasks, key=lambda each: _named(partition_of_file(each.file))):
+        if is_old(partition_of_file(task.file)):
+            if rows and rows + task.file.record_count > _ROWS_AT_ONCE:
+                break
+            groups[partition_of_file(task.file)].append(task)
+            rows += task.file.record_count
+    return list(groups.values())
+
+
+def _gone(table: Table, daemon: str, before: int, after: int) -> set[ReleasedRow]:
+    """The rows with releases of one snapshot that another one does not have, with the same releases."""
+    where = And(rows_of_daemon(daemon), NotNull(term="release"))
+    old, new = (
+        {task.file.file_path: task for task in table.scan(where, snapshot_id=each).plan_files()}
+        for each in (before, after)
+    )
+    taken = _keys_in(table, [old[path] for path in old.keys() - new.keys()], where)
+    return taken and taken - _keys_in(table, [new[path] for path in new.keys() - old.keys()], where)
+
+
+def _keys_in(table: Table, tasks: Sequence[FileScanTask], where: BooleanExpression) -> set[ReleasedRow]:
+    scan = table.scan(where, selected_fields=_KEYS)
+    rows = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_table(tasks)
+    return {ReleasedRow(*row) for row in zip(*[values_of(rows[name]) for name in _KEYS], strict=True)}
+
+
+def _named(partition: Partition) -> tuple[int, str]:
+    month, site = partition
+    return -1 if month is None else month, site or ""

@@ -32,7 +32,7 @@ RECORDS: Final = f"""
 WITH records AS (
     SELECT
         daemon, record_id, {_MICROS.format("start_time")} AS start_time, {_MICROS.format("stop_time")} AS stop_time,
-        runtime, site, user_group, user_name, more, cores, memory, gpu, total_cpu, meta, components, document,
+        runtime, site, user_group, user_name, more, cores, memory, gpu, total_cpu, meta, components, document, release,
         {_SCORE_SET} AS score_set,
         start_time AS started_at, stop_time AS stopped_at
     FROM {{table}} FOR VERSION AS OF {{snapshot}}

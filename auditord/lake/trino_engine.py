@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from pyiceberg.table import Table
 
 from auditord.errors import StoreUnavailable
-from auditord.lake.engines import Work, parameter, records_of, sums_of
+from auditord.lake.engines import Chosen, Work, parameter, records_of, sums_of
 from auditord.lake.table import TABLE
 from auditord.lake.trino_dialect import RECORDS, TrinoDialect
 from auditord.store.sql import Sql
@@ -52,19 +52,27 @@ class Trino:
             "legacy_prepared_statements": False,
         }
 
-    def sums(self, table: Table, query: AggregateQuery, daemon: str | None, work: Work) -> Aggregates:
-        """Sums over the newest snapshot; see :meth:`auditord.lake.engines.Engine.sums`."""
-        return sums_of(partial(self._rows, table, work), query, TrinoDialect(daemon))
+    def sums(self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work) -> Aggregates:
+        """Sums; see :meth:`auditord.lake.engines.Engine.sums`."""
+        del table
+        return sums_of(
+            partial(self._rows, chosen.snapshot_id, work),
+            query,
+            TrinoDialect(chosen.daemon, chosen.released, chosen.scope),
+        )
 
-    def records(self, table: Table, query: RecordQuery, daemon: str | None, work: Work) -> Iterator[Sequence[bytes]]:
+    def records(self, table: Table, query: RecordQuery, chosen: Chosen, work: Work) -> Iterator[Sequence[bytes]]:
         """Pages of wire texts; see :meth:`auditord.lake.engines.Engine.records`."""
-        return records_of(partial(self._rows, table, work), query, TrinoDialect(daemon))
+        del table
+        return records_of(
+            partial(self._rows, chosen.snapshot_id, work),
+            query,
+            TrinoDialect(chosen.daemon, chosen.released, chosen.scope),
+        )
 
-    def _rows(self, table: Table, work: Work, statement: Sql) -> Iterator[list[Any]]:  # Any: values of all types
-        """The rows of a statement over the newest snapshot."""
-        if (snapshot := table.current_snapshot()) is None:
-            return
-        records = RECORDS.format(table=self._table, snapshot=f"BIGINT '{snapshot.snapshot_id}'")
+    def _rows(self, snapshot_id: int, work: Work, statement: Sql) -> Iterator[list[Any]]:  # Any: values of all types
+        """The rows of a statement over a snapshot."""
+        records = RECORDS.format(table=self._table, snapshot=f"BIGINT '{snapshot_id}'")
         with self._cursor() as cursor:
             work.begin(lambda: _cancel(cursor))
             sql, parameters = _bound(statement)

@@ -1,26 +1,31 @@
-"""The data files of the lake: new rows, files without rows that are there no more, small files as one."""
+"""The data files of the lake: new rows; files that take the place of others, with fewer rows, releases, or more rows.
+
+A file that takes the place of others is read back and compared before it is committed: it may have the only copies of
+records.
+"""
 
 # pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
+import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.io.pyarrow import ArrowScan, write_file
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
+from pyiceberg.table import FileScanTask, Table, WriteTask
 
-from auditord.archive.schema import rows_of
-from auditord.archive.writing import month_number, partition_of_file, write_rows
 from auditord.database.instants import from_micros
-from auditord.store.archived import ArchivedRecord
-from auditord.store.lake import LakeBatch
+from auditord.lake.schema import rows_of
+from auditord.store.lake import LakeBatch, LakeRecord, Released, ReleasedRow
 
 _arrow: Any = import_module("pyarrow")  # Any: it ships no types
 _compute: Any = import_module("pyarrow.compute")
@@ -29,6 +34,15 @@ FILE_RECORDS: Final = 250_000
 """Of a file that small ones are put together to."""
 SMALL_FILES: Final = 8
 """Files of a partition that are worth while to be put together."""
+RELEASE_RECORDS: Final = 500
+"""Rows that have the same release: the record store deletes their records in one transaction."""
+
+_FIRST: Final = 1970 * 12
+
+Partition: TypeAlias = tuple[int | None, str | None]
+"""Months since January 1970, as Iceberg counts them (None: open records), and the site."""
+Mask: TypeAlias = Callable[[Any], Any]
+"""Tells which rows of a pyarrow Table are meant: true, or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +53,25 @@ class Rewritten:
     added: Sequence[DataFile]
 
 
+def month_number(moment: datetime) -> int:
+    """The month of an instant in UTC, as partitions have it."""
+    return moment.year * 12 + moment.month - 1 - _FIRST
+
+
+def month_name(number: int) -> str:
+    """The month with a number, as ``2024-02``."""
+    year, month = divmod(number + _FIRST, 12)
+    return f"{year:04d}-{month + 1:02d}"
+
+
+def partition_of_file(file: DataFile) -> Partition:
+    """The partition of a file."""
+    return file.partition[0], file.partition[1]
+
+
 def written(table: Table, daemon: str, batch: LakeBatch) -> Iterator[DataFile]:
     """Write the records of a batch."""
-    partitions: defaultdict[tuple[int | None, str | None], list[ArchivedRecord]] = defaultdict(list)
+    partitions: defaultdict[Partition, list[LakeRecord]] = defaultdict(list)
     for copy in batch.records:
         stop = copy.record.stop_time
         partitions[None if stop is None else month_number(stop), copy.site].append(copy)
@@ -53,64 +83,194 @@ def written(table: Table, daemon: str, batch: LakeBatch) -> Iterator[DataFile]:
 
 def months_of(batch: LakeBatch) -> set[int | None]:
     """The months in which the table may have rows that a batch replaces."""
-    stops = {stop for stops in batch.known.values() for stop in stops}
+    stops = {stop for stops in batch.known.values() for stop in stops} | {row.stop_time for row in batch.recalled}
     now = {copy.record.stop_time for copy in batch.records if copy.record.record_id in batch.known}
     moments = {None if stop is None else from_micros(stop) for stop in stops} | now
     return {None if moment is None else month_number(moment) for moment in moments}
 
 
-def without(
-    table: Table, tasks: Iterable[FileScanTask], daemon: str, record_ids: Collection[str] | None = None
-) -> Rewritten:
-    """Write files once more without rows of a daemon.
+def replaced_by(daemon: str, batch: LakeBatch) -> Mask:
+    """The rows of a daemon that a batch replaces."""
+    are_recalled = recalled_in(batch.recalled)
+    ids = list(batch.known)
+
+    def are_replaced(rows: Any) -> Any:
+        column = rows["record_id"]
+        known = _compute.is_in(column, value_set=_arrow.array(ids, type=column.type))
+        return _compute.and_(_compute.equal(rows["daemon"], daemon), _compute.or_(known, are_recalled(rows)))
+
+    return are_replaced
+
+
+def not_released(daemon: str, released: Released | None) -> Mask:
+    """The rows of a daemon that are no released records; all of them without that."""
+
+    def are_in_store(rows: Any) -> Any:
+        own = _compute.equal(rows["daemon"], daemon)
+        if released is None:
+            return own
+        numbered = _compute.fill_null(_compute.less_equal(rows["release"], released.state.release), fill_value=False)
+        count = _compute.and_not(numbered, recalled_in(released.recalled)(rows))
+        return _compute.and_not(own, count)
+
+    return are_in_store
+
+
+def recalled_in(recalled: Collection[ReleasedRow]) -> Mask:
+    """Rows with these ids and releases."""
+    keys = [f"{row.release}:{row.record_id}" for row in recalled]
+
+    def are_recalled(rows: Any) -> Any:
+        ids = rows["record_id"]
+        if not keys:
+            return _compute.and_not(_compute.is_valid(ids), _compute.is_valid(ids))
+        numbers = _compute.cast(rows["release"], ids.type)
+        found = _compute.binary_join_element_wise(numbers, ids, _arrow.scalar(":", type=ids.type))
+        return _compute.fill_null(_compute.is_in(found, value_set=_arrow.array(keys, type=ids.type)), fill_value=False)
+
+    return are_recalled
+
+
+def without(table: Table, tasks: Iterable[FileScanTask], gone: Mask) -> Rewritten:
+    """Write files anew without some of their rows.
 
     Args:
         table: that they are of.
         tasks: files that may hold such rows.
-        daemon: whose rows go.
-        record_ids: those that go; None: all.
+        gone: the rows.
     """
-    removed, added = list[DataFile](), list[DataFile]()
-    if record_ids is not None and not record_ids:
-        return Rewritten(removed, added)
-    keys = ArrowScan(table.metadata, table.io, table.schema().select("daemon", "record_id"), AlwaysTrue())
-    whole = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-    for task in tasks:
-        if not _compute.any(_are_gone(keys.to_table([task]), daemon, record_ids)).as_py():
-            continue
-        rows = whole.to_table([task])
-        kept = rows.filter(_compute.invert(_are_gone(rows, daemon, record_ids)))
-        removed.append(task.file)
-        if kept.num_rows:
-            added += write_rows(table, partition_of_file(task.file), kept)
-    return Rewritten(removed, added)
+
+    def kept(rows: Any) -> Any:
+        return rows.filter(_compute.invert(gone(rows)))
+
+    return _changed(table, tasks, gone, kept)
+
+
+def unnumbered(
+    table: Table, tasks: Iterable[FileScanTask], daemon: str, recalled: Collection[ReleasedRow]
+) -> Rewritten:
+    """Write files anew in which some rows of a daemon have no release any more."""
+    are_recalled = recalled_in(recalled)
+
+    def found(rows: Any) -> Any:
+        return _compute.and_(_compute.equal(rows["daemon"], daemon), are_recalled(rows))
+
+    def kept(rows: Any) -> Any:
+        return _with_release(rows, _compute.if_else(found(rows), _arrow.scalar(None, _arrow.int64()), rows["release"]))
+
+    return _changed(table, tasks, found, kept)
+
+
+def numbered(table: Table, groups: Iterable[Sequence[FileScanTask]], daemon: str, first: int) -> tuple[Rewritten, int]:
+    """Write files anew with releases for those rows of a daemon that have none; returns the number behind the last one.
+
+    Args:
+        table: that they are of.
+        groups: files, each group of one partition, which is one file afterwards.
+        daemon: whose rows they are.
+        first: the number of the first release.
+    """
+    scan, removed, added = _scan(table), list[DataFile](), list[DataFile]()
+    for tasks in groups:
+        rows = scan.to_table(tasks).sort_by(ORDER)
+        free = _compute.and_(_compute.equal(rows["daemon"], daemon), _compute.is_null(rows["release"]))
+        places = _compute.subtract(_compute.cumulative_sum(_compute.cast(free, _arrow.int64())), 1)
+        numbers = _compute.add(_compute.divide(places, RELEASE_RECORDS), first)
+        count = _compute.sum(free).as_py() or 0
+        first += -(-count // RELEASE_RECORDS)
+        removed += [task.file for task in tasks]
+        added += _checked(table, tasks[0], _with_release(rows, _compute.if_else(free, numbers, rows["release"])))
+    return Rewritten(removed, added), first
 
 
 def joined(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
-    """Write what the files of each group hold as one file.
-
-    Raises:
-        OSError: it does not have as many rows.
-    """
-    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-    removed, added = list[DataFile](), list[DataFile]()
+    """Write what the files of each group hold as one file."""
+    scan, removed, added = _scan(table), list[DataFile](), list[DataFile]()
     for tasks in groups:
-        rows = scan.to_table(tasks).sort_by(ORDER)
-        files = list(write_rows(table, partition_of_file(tasks[0].file), rows))
-        if rows.num_rows != sum(file.record_count for file in files):
-            raise OSError(f"{files[0].file_path} does not hold what was written to it")
         removed += [task.file for task in tasks]
-        added += files
+        added += _checked(table, tasks[0], scan.to_table(tasks).sort_by(ORDER))
     return Rewritten(removed, added)
+
+
+def small_files(tasks: Iterable[FileScanTask], most: int, least: int) -> Sequence[Sequence[FileScanTask]]:
+    """The files that are better put together: at least so many of one partition, with so many rows at most."""
+    small: defaultdict[Partition, list[FileScanTask]] = defaultdict(list)
+    for task in tasks:
+        if task.file.record_count <= most // 2:
+            small[partition_of_file(task.file)].append(task)
+    return [group for inside in small.values() for group in _groups(inside, most) if len(group) >= least]
 
 
 ORDER: Final = [("user_group", "ascending"), ("user_name", "ascending"), ("stop_time", "ascending")]
 """Of rows in a file: equal texts side by side take a third of the space."""
 
 
-def _are_gone(rows: Any, daemon: str, record_ids: Collection[str] | None) -> Any:  # Any: pyarrow's Table, a mask
-    of_daemon = _compute.equal(rows["daemon"], daemon)
-    if record_ids is None:
-        return of_daemon
-    ids = rows["record_id"]
-    return _compute.and_(of_daemon, _compute.is_in(ids, value_set=_arrow.array(list(record_ids), type=ids.type)))
+def write_rows(table: Table, partition: Partition, rows: Any) -> Iterator[DataFile]:  # Any: pyarrow's Table
+    """Write rows of one partition to files."""
+    metadata, spec = table.metadata, table.spec()
+    values = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, partition, strict=True)]
+    key = PartitionKey(values, spec, metadata.schema())
+    task = WriteTask(uuid.uuid4(), 0, metadata.schema(), rows.to_batches(), partition_key=key)
+    return write_file(table.io, metadata, iter([task]))
+
+
+def commit_files(
+    table: Table, properties: Mapping[str, str], removed: Sequence[DataFile], added: Iterable[DataFile]
+) -> None:
+    """Commit a snapshot with these properties of its own, in which files take the place of others."""
+    with table.transaction() as transaction:
+        update = transaction.update_snapshot(snapshot_properties=dict(properties))
+        with update.overwrite() if removed else update.merge_append() as files:
+            for file in removed:
+                files.delete_data_file(file)
+            for file in added:
+                files.append_data_file(file)
+
+
+def _groups(tasks: Iterable[FileScanTask], most: int) -> Iterator[Sequence[FileScanTask]]:
+    """Parts of the files with so many rows as a file has at most."""
+    group, rows = list[FileScanTask](), 0
+    for task in sorted(tasks, key=lambda each: each.file.record_count):
+        if rows + task.file.record_count > most:
+            yield group
+            group, rows = [], 0
+        group, rows = [*group, task], rows + task.file.record_count
+    yield group
+
+
+def _scan(table: Table, *columns: str) -> ArrowScan:
+    schema = table.schema().select(*columns) if columns else table.schema()
+    return ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
+
+
+def _changed(table: Table, tasks: Iterable[FileScanTask], found: Mask, change: Callable[[Any], Any]) -> Rewritten:
+    """Write those files anew that have one of some rows."""
+    removed, added = list[DataFile](), list[DataFile]()
+    keys, whole = _scan(table, "daemon", "record_id", "release"), _scan(table)
+    for task in tasks:
+        if not _compute.any(found(keys.to_table([task]))).as_py():
+            continue
+        rows = change(whole.to_table([task]))
+        removed.append(task.file)
+        if rows.num_rows:
+            added += _checked(table, task, rows)
+    return Rewritten(removed, added)
+
+
+def _with_release(rows: Any, numbers: Any) -> Any:  # Any: pyarrow's Table and column
+    place = rows.schema.get_field_index("release")
+    return rows.set_column(place, rows.schema.field(place), numbers)
+
+
+def _checked(table: Table, like: FileScanTask, rows: Any) -> Sequence[DataFile]:  # Any: pyarrow's Table
+    """Write rows to the partition of a file, and read them back.
+
+    Raises:
+        OSError: they are not what was written.
+    """
+    files = list(write_rows(table, partition_of_file(like.file), rows))
+    for file in files:
+        file.spec_id = table.metadata.default_spec_id  # pyiceberg gives it when a file is read from a manifest
+    if not _scan(table).to_table([FileScanTask(file) for file in files]).equals(rows):
+        raise OSError(f"{files[0].file_path} does not hold what was written to it")
+    return files

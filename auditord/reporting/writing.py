@@ -26,7 +26,7 @@ class NoParquet(AuditordError):
     """The library that writes Parquet is not installed.
 
     Remedy:
-        pip install 'auditord[archive]', or choose another format.
+        pip install 'auditord[lake]', or choose another format.
     """
 
 

@@ -48,7 +48,7 @@ class RecordCounts:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A record that came for a run that was stored with other content; both as wire text, None if in the archive."""
+    """A record that came for a run that was stored with other content; both as wire text, None if released."""
 
     record_id: str
     seen_at: datetime

@@ -19,7 +19,7 @@ from auditord.store.planning import (
     Change,
     ChangePlan,
     Correction,
-    InArchive,
+    IsReleased,
     Kept,
     Outcome,
     StoredRow,
@@ -82,7 +82,7 @@ def correct(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
     """Make those corrections that still fit what is there, in one transaction, or none.
 
     Raises:
-        InArchive: a record has to come back from the archive first.
+        IsReleased: a record has to come back from the lake first.
         InvalidRecord: the database refuses a record.
     """
     try:
@@ -110,7 +110,7 @@ def _settle(changes: Sequence[Change], *, is_atomic: bool = False) -> Work[Seque
 def _settle_here(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
     outcomes = yield from _settle(corrections)
     for outcome in outcomes:
-        if isinstance(outcome, InArchive):
+        if isinstance(outcome, IsReleased):
             raise outcome
     return outcomes
 
@@ -118,7 +118,7 @@ def _settle_here(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
 def _write(plan: ChangePlan) -> Work[None]:
     new = plan.new
     inserted = yield from records("insert_records", new)
-    if inserted < len(new) or (yield from _are_archived(new)):
+    if inserted < len(new) or (yield from _are_released(new)):
         raise Overtaken
     if plan.touched:
         yield from _lock(plan)
@@ -153,8 +153,8 @@ class _Tried(Exception):
 def stored_rows(rows: Iterable[Sequence[Any]]) -> Mapping[str, StoredRow]:  # Any: columns of all types
     """Rows of ``find_records`` and ``lock_records`` by id."""
     return {
-        record_id: StoredRow(Identity(start, stop, content), document, *chunk)
-        for record_id, start, stop, content, document, *chunk in rows
+        record_id: StoredRow(Identity(start, stop, content), document, *release)
+        for record_id, start, stop, content, document, *release in rows
     }
 
 
@@ -167,9 +167,9 @@ def _find(changes: Sequence[Change]) -> Work[Mapping[str, StoredRow]]:
     return stored_rows((yield from ask("find_records", wanted=as_json(rows))))
 
 
-def _are_archived(new: Sequence[PendingRecord]) -> Work[bool]:
-    """Return whether a record is in the archive by now; looked for after it was added, when it cannot move any more."""
-    return bool(new) and bool((yield from ask("find_archived", ids=as_json([each.record_id for each in new]))))
+def _are_released(new: Sequence[PendingRecord]) -> Work[bool]:
+    """Return whether a record is released by now; looked for after it was added, when it can't be released any more."""
+    return bool(new) and bool((yield from ask("find_released", ids=as_json([each.record_id for each in new]))))
 
 
 def _lock(plan: ChangePlan) -> Work[None]:

@@ -1,26 +1,129 @@
-"""The side of a store that its records are synced to the lake from; see :mod:`auditord.store.lake_changes`."""
+"""The lake as a record store sees it: what is synced there, and the records that only the lake has.
 
-from collections.abc import Mapping, Sequence
+:mod:`auditord.store.lake_changes` reads the feed for the lake, :mod:`auditord.store.releasing` releases records and
+takes them back.
+"""
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import datetime
+from typing import Protocol, TypeAlias
+
+import msgspec
 
 from auditord.errors import StoreUnavailable
-from auditord.store.archived import ArchivedRecord
+from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
+
+Days: TypeAlias = tuple[int, int, str | None]
+"""The first day since 1970 in UTC, the day behind the last one, and the key whose cells answer, if one's do."""
+
+
+class LakeRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record with all that a store knows of it.
+
+    Args:
+        record: the record.
+        document: its wire text.
+        received_at: when it arrived first.
+        updated_at: when it was changed last.
+        principal: who sent it; '' if unknown.
+        agent: with what; '' if unknown.
+        release: the number of the release that its row in the lake has; 0 for none.
+    """
+
+    record: Record
+    document: str
+    received_at: datetime
+    updated_at: datetime | None
+    principal: str
+    agent: str
+    release: int = 0
+
+    @property
+    def stop_time(self) -> datetime:
+        """The stop time, which every released record has."""
+        if self.record.stop_time is None:
+            raise AssertionError("open records are not released")
+        return self.record.stop_time
+
+    @property
+    def site(self) -> str | None:
+        """The first value of the first key that names a site, as in the column ``site``."""
+        meta = self.record.meta or {}
+        values = meta.get("site_id", meta.get("site"))
+        return values[0] if values else None
 
 
 @dataclass(frozen=True, slots=True)
 class LakeState:
-    """A store's side of a lake.
+    """A store's side of the lake.
 
     Args:
-        store_id: of the store; '' before anything is synced.
-        lake_id: of the lake's table; '' while nothing is synced.
+        store_id: of the store, from its first day on.
+        lake_id: of the table that records are synced to; '' while nothing is synced.
         given: the highest number of a batch that was given.
+        released_in: the table that has the released records; '' if there never were any.
+        location: of that table.
+        snapshot_id: the snapshot of the table that has them.
+        sequence: the snapshot's place in the order of all.
+        release: the last release that counts: rows with a higher number are of records that are in the store.
+        records: how many records are released.
+        beside_rollups: how many of them roll-ups leave out.
+        first_stop: their stop times lie from here.
+        last_stop: to here.
     """
 
     store_id: str = ""
     lake_id: str = ""
     given: int = 0
+    released_in: str = ""
+    location: str = ""
+    snapshot_id: int = 0
+    sequence: int = 0
+    release: int = 0
+    records: int = 0
+    beside_rollups: int = 0
+    first_stop: datetime | None = None
+    last_stop: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSnapshot:
+    """A snapshot of the table.
+
+    Args:
+        lake_id: of the table.
+        location: of the table.
+        snapshot_id: of the snapshot.
+        sequence: its place in the order of all.
+    """
+
+    lake_id: str
+    location: str
+    snapshot_id: int
+    sequence: int
+
+
+class ReleasedRow(msgspec.Struct, frozen=True):
+    """A row of the lake by record and release, and when its record stopped, in microseconds since 1970."""
+
+    record_id: str
+    release: int
+    stop_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The rows of the lake that are released records, as of one moment.
+
+    Args:
+        state: up to which release, in which snapshot.
+        recalled: without these rows: their records are in the store again, or have changed.
+    """
+
+    state: LakeState = LakeState()
+    recalled: Collection[ReleasedRow] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +134,18 @@ class LakeBatch:
         number: of the batch: the position in the feed at its end.
         known: the stop times (microseconds since 1970, None while open) with which the lake may have records, by id.
         records: those that are there, as they are; the others are deleted.
+        recalled: rows of releases that these records replace, or whose records are deleted.
     """
 
     number: int
     known: Mapping[str, set[int | None]]
-    records: Sequence[ArchivedRecord]
+    records: Sequence[LakeRecord]
+    recalled: Collection[ReleasedRow] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the lake has all of it already."""
+        return not (self.known or self.records or self.recalled)
 
 
 class LakeDiverged(StoreUnavailable):
@@ -46,19 +156,56 @@ class LakeDiverged(StoreUnavailable):
     """
 
 
+class LakeOvertaken(StoreUnavailable):
+    """Another process works on the lake at the same time, or the record store is an older one than the lake.
+
+    Remedy:
+        let the other one end and try again; if it stays so, `auditord lake run`, then `auditord lake verify`.
+    """
+
+
+class ReleasedRecords(Protocol):
+    """The lake as a store asks it for released records; what counts as released is given with each question.
+
+    Every method raises :class:`auditord.errors.StoreUnavailable` where the lake cannot be read now.
+    """
+
+    async def find(self, state: LakeState, wanted: Collection[ReleasedRow]) -> Sequence[LakeRecord]:
+        """Single rows."""
+        ...
+
+    async def sum_released(self, released: Released, query: AggregateQuery, days: Days | None) -> Aggregates:
+        """Sums over the released records, but for what the store's roll-ups answer of these days."""
+        ...
+
+    def stream_released(
+        self, released: Released, query: RecordQuery
+    ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
+        """Pages of the wire texts of those that match, in the query's order."""
+        ...
+
+
 class LakeSource(Protocol):
-    """Records that are synced to a lake; a part of the protocol of record stores."""
+    """Records that are synced to a lake and released; a part of the protocol of record stores."""
+
+    @property
+    def lake(self) -> ReleasedRecords | None:
+        """The lake that this process can read."""
+        ...
+
+    @lake.setter
+    def lake(self, lake: ReleasedRecords | None) -> None: ...
 
     async def lake_state(self) -> LakeState:
-        """The store's side of the lake that its records are synced to."""
+        """The store's side of the lake."""
         ...
 
     async def begin_lake(self) -> LakeState:
-        """Note that the lake has none of the records, and keep nothing for it until it is filled; returns the state."""
+        """Note that nothing is synced, and keep nothing for the lake until it is filled; returns the state."""
         ...
 
     async def fill_lake(self, lake_id: str) -> None:
-        """Let the lake, which has none of the records, get all of them and all changes from now on."""
+        """Let the lake, which has none of the store's records, get all of them and all changes from now on."""
         ...
 
     async def lake_waiting(self) -> int:
@@ -74,5 +221,56 @@ class LakeSource(Protocol):
 
         Raises:
             LakeDiverged: the store has not given this number, or has forgotten what came behind it.
+        """
+        ...
+
+    async def catch_up(self) -> None:
+        """Let the consumers in the database read all of the feed, as far as it is final."""
+        ...
+
+    async def released(self) -> Released:
+        """The rows of the lake that are released records, while nobody releases."""
+        ...
+
+    async def find_released(self, record_ids: Collection[str]) -> Sequence[ReleasedRow]:
+        """Those of the records that are released."""
+        ...
+
+    async def release(self, rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -> int:
+        """Delete records that the lake has, in one transaction; returns how many.
+
+        A record that is not what the lake has stays, and its row does not count; so does one that a consumer of the
+        feed has yet to read. Ids stay known: a released record gets the verdicts that it would get here, and comes back
+        when it is changed.
+
+        Args:
+            rows: of one release, as read back from the lake.
+            previous: the last release before it that counts.
+            snapshot: that they were read from.
+
+        Raises:
+            LakeOvertaken: another process has released records.
+        """
+        ...
+
+    async def recall(self, record_ids: Collection[str]) -> int:
+        """Put those of the records that are released back into the database; returns how many."""
+        ...
+
+    async def recalled_and_kept(self, position: int) -> Sequence[ReleasedRow]:
+        """Rows that do not count, whose records are in the store as the lake has them.
+
+        Args:
+            position: the number of the last batch that the lake has.
+        """
+        ...
+
+    async def forget_recalled(self, rows: Sequence[ReleasedRow], release: int, snapshot: LakeSnapshot) -> None:
+        """Note a snapshot in which these rows, which did not count, are there no more.
+
+        Args:
+            rows: that are gone.
+            release: no row that does not count has a number up to this one.
+            snapshot: the snapshot.
         """
         ...

@@ -7,13 +7,13 @@ a kill at any moment, and even two processes that sync at the same time, lose no
 
 The highest number that was given is kept: a lake that has a higher one was synced by a later state of this store.
 
-A record that moves to the archive or comes back is the same record and keeps its position.
+A record that is released or recalled is the same record and keeps its position. Rows of releases that do not count
+(:mod:`auditord.store.releasing`) are in the batch that replaces them.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from auditord.store.archived import Removal
 from auditord.store.feed import (
     LAKE,
     add_consumer,
@@ -23,7 +23,8 @@ from auditord.store.feed import (
     list_consumers,
     move_consumer,
 )
-from auditord.store.lake import LakeDiverged, LakeState
+from auditord.store.lake import LakeDiverged, LakeState, ReleasedRow
+from auditord.store.releasing import read_lake
 from auditord.store.work import Rows, Work, as_json, ask
 
 
@@ -34,29 +35,23 @@ class TakenSlice:
     Args:
         upto: the position at its end.
         known: the stop times with which the lake has former versions, by record id.
-        rows: of the records that are in the database, see ``read_records_by_id``.
-        archived: those that are in the archive.
+        rows: of its records, see ``read_records_by_id``.
+        recalled: rows of releases that the batch replaces.
     """
 
     upto: int
     known: Mapping[str, set[int | None]]
     rows: Rows
-    archived: Sequence[Removal]
+    recalled: Sequence[ReleasedRow]
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing in it."""
+        return not (self.known or self.rows or self.recalled)
 
 
-def read_lake(statement: str = "read_lake") -> Work[LakeState]:
-    """The store's side of the lake."""
-    rows = yield from ask(statement)
-    return LakeState(*rows[0]) if rows else LakeState()
-
-
-def begin_lake(store_id: str) -> Work[LakeState]:
-    """Note that none of the records are in a lake, and follow the feed no more until it is filled; returns the state.
-
-    Args:
-        store_id: of the store, if it has none yet.
-    """
-    yield from ask("begin_lake", store_id=store_id)
+def begin_lake() -> Work[LakeState]:
+    """Note that nothing is synced, and follow the feed no more until the lake is filled; returns the state."""
     yield from ask("set_lake", lake_id="")
     yield from forget_consumer(LAKE)
     return (yield from read_lake())
@@ -97,10 +92,12 @@ def take_slice(position: int, limit: int) -> Work[TakenSlice]:
             raise LakeDiverged(f"The lake has batch {position} of this store, and had {passed} before.")
     yield from move_consumer(LAKE, position)
     taken, end = TakenSlice(position, {}, (), ()), (yield from end_of_feed())
-    while taken.upto < end and not (taken.known or taken.rows or taken.archived):
+    while True:
         taken = yield from _read_slice(taken.upto, (yield from end_of_slice(taken.upto, end, limit)))
-    if not (taken.known or taken.rows or taken.archived):
-        return TakenSlice(position, {}, (), ())
+        if not taken.is_empty:
+            break
+        if taken.upto >= end:
+            return TakenSlice(position, {}, (), ())
     yield from ask("note_given", given=taken.upto)
     return taken
 
@@ -112,5 +109,5 @@ def _read_slice(after: int, upto: int) -> Work[TakenSlice]:
         known.setdefault(record_id, set()).add(stop_time)
     ids = [record_id for (record_id,) in (yield from ask("records_of_slice", **bounds))]
     rows = (yield from ask("read_records_by_id", ids=as_json(ids))) if ids else ()
-    archived = [Removal(*row) for row in (yield from ask("archived_of_slice", **bounds))]
-    return TakenSlice(upto, known, rows, archived)
+    recalled = [ReleasedRow(*row) for row in (yield from ask("recalled_of_slice", **bounds))]
+    return TakenSlice(upto, known, rows, recalled)

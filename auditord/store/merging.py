@@ -1,10 +1,9 @@
-"""Answers of the database and of the archive as one, in the order of the query, with bounded memory."""
+"""Answers of the database and of the lake as one, in the order of the query, with bounded memory."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-from auditord.store.archived import Archive, Counted
 from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs.query import Order, SortField
 from auditord_hookspecs.wire import decode_record
@@ -30,22 +29,6 @@ def place_of(record: Record, order: Order) -> Place:
             return record.runtime is None, _NEVER, record.runtime or 0, record_id
         case SortField.ID:
             return False, _NEVER, 0, record_id
-
-
-def precedes(first: Record, second: Record, order: Order) -> bool:
-    """Return whether a record comes before another one in an order."""
-    places = place_of(first, order), place_of(second, order)
-    return places[0] > places[1] if order.descending else places[0] < places[1]
-
-
-async def archived_pages(
-    archive: Archive, counted: Counted, query: RecordQuery
-) -> AsyncGenerator[Sequence[bytes], None]:
-    """The pages of the archive."""
-    after: Record | None = None
-    while page := await archive.page(counted, query, after):
-        yield page
-        after = decode_record(page[-1])
 
 
 async def merged_pages(answers: Sequence[Pages], query: RecordQuery) -> AsyncGenerator[Sequence[bytes], None]:

@@ -63,15 +63,15 @@ class Correction:
 Change: TypeAlias = Addition | Stop | Replacement | Correction
 
 
-class InArchive(Exception):
-    """A record cannot be changed where it is: it has to come back into the database first."""
+class IsReleased(Exception):
+    """A record cannot be changed in the lake: it has to come back into the database first."""
 
     def __init__(self, record_id: str) -> None:
-        super().__init__(f"the record {record_id!r} is in the archive")
+        super().__init__(f"the record {record_id!r} is released to the lake")
         self.record_id = record_id
 
 
-Outcome: TypeAlias = Verdict | bool | Amended | InvalidRecord | InArchive
+Outcome: TypeAlias = Verdict | bool | Amended | InvalidRecord | IsReleased
 """A stop says whether there was a record."""
 
 
@@ -108,12 +108,12 @@ class StoredRow:
     Args:
         identity: what verdicts depend on.
         document: its wire text, where the record may be changed.
-        chunk: of the archive, if it is there.
+        release: the number of its release, if it is released.
     """
 
     identity: Identity
     document: str | None
-    chunk: int | None = None
+    release: int | None = None
 
     @property
     def text(self) -> str:
@@ -194,7 +194,7 @@ class ChangePlan:
     def touched(self) -> set[str]:
         """Ids of stored records that must not change until this has been written."""
         differing = {record_id for record_id, _ in self.differences}
-        changeable = {record_id for record_id, row in self.before.items() if row.chunk is None}
+        changeable = {record_id for record_id, row in self.before.items() if row.release is None}
         return (self._written.keys() | differing | self.removed) & changeable
 
     def record(self, record_id: str) -> Record | None:
@@ -206,7 +206,7 @@ class ChangePlan:
         """The outcome of a change, given all that came before."""
         try:
             return self._apply(change)
-        except InArchive as error:
+        except IsReleased as error:
             return error
 
     def _apply(self, change: Change) -> Verdict | bool | Amended:
@@ -251,7 +251,7 @@ class ChangePlan:
     def _replace(self, wanted: PendingRecord, alternate: PendingRecord | None) -> Verdict:
         pending = wanted if alternate is None else self._choose_id(wanted, alternate)
         stored = self._now.get(pending.record_id)
-        if stored is not None and stored.chunk is not None and stored.identity == pending.identity:
+        if stored is not None and stored.release is not None and stored.identity == pending.identity:
             return Verdict.SAME
         _require_database(pending.record_id, stored)
         self._overwrite(pending)
@@ -335,8 +335,8 @@ class ChangePlan:
 
 
 def _require_database(record_id: str, stored: StoredRow | None) -> None:
-    if stored is not None and stored.chunk is not None:
-        raise InArchive(record_id)
+    if stored is not None and stored.release is not None:
+        raise IsReleased(record_id)
 
 
 def _operation(before: Record, after: Record) -> Operation:

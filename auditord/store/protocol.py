@@ -9,9 +9,8 @@ from auditord.database.memory import HeldTurn, Occasion, PluginMemory
 from auditord.duplicates import Duplicates
 from auditord.store.amendments import Amended, Amendment, Version
 from auditord.store.answers import Difference, Outbox, OutboxEntry, RecordCounts, Verdict
-from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Removal
 from auditord.store.known_daemons import DaemonState, KnownDaemon
-from auditord.store.lake import LakeSource
+from auditord.store.lake import LakeRecord, LakeSource
 from auditord_hookspecs import AggregateQuery, Aggregates, Provenance, Record, RecordQuery, RecordUpdate
 
 __all__ = [
@@ -116,7 +115,7 @@ class RecordStore(Reads, LakeSource, Protocol):
 
         Nothing is kept of what was there, neither in the history of these records nor among the differences, and
         nothing is forwarded by senders. Times, amounts and ``updated_at`` stay, and so do all sums but those by one of
-        the keys. Records of the archive come back; the next run of the archive rewrites the files that had them.
+        the keys. Released records come back; the next run of the lake rewrites the files that had them.
         """
         ...
 
@@ -139,8 +138,8 @@ class RecordStore(Reads, LakeSource, Protocol):
         """The maintained counts; never a scan."""
         ...
 
-    async def origin(self, record_id: str) -> ArchivedRecord | None:
-        """One record, of the archive as well, with its provenance."""
+    async def origin(self, record_id: str) -> LakeRecord | None:
+        """One record, released or not, with its provenance."""
         ...
 
     async def differences_of(self, record_id: str) -> Sequence[Difference]:
@@ -188,75 +187,6 @@ class RecordStore(Reads, LakeSource, Protocol):
 
     async def turns(self) -> Sequence[HeldTurn]:
         """The turns that are taken, on any host; an SQLite file is of one host and has none."""
-        ...
-
-    @property
-    def archive(self) -> Archive | None:
-        """The archive that this process can read."""
-        ...
-
-    @archive.setter
-    def archive(self, archive: Archive | None) -> None: ...
-
-    async def archive_state(self) -> ArchiveState:
-        """The part of the archive's table that counts, together with what is in the database."""
-        ...
-
-    async def archive_removals(self) -> Sequence[Removal]:
-        """The rows of this part that do not count: their records have changed, or are in the database again."""
-        ...
-
-    async def archive_counted(self) -> Counted:
-        """Both, while nobody archives."""
-        ...
-
-    async def archived(self, record_ids: Collection[str]) -> Sequence[Removal]:
-        """Those of the records that are in the archive, with their chunks."""
-        ...
-
-    async def begin_archive(self, archive_id: str, location: str) -> ArchiveState:
-        """Note which table is the archive, unless one is known already; returns the state."""
-        ...
-
-    async def archivable(
-        self, before: datetime, after: ArchivedRecord | None, limit: int, sites: Mapping[str, datetime] = ...
-    ) -> Sequence[ArchivedRecord]:
-        """Finished records that stopped before an instant, in the order of their stops.
-
-        Args:
-            before: the instant.
-            after: only those behind this one.
-            limit: at most so many.
-            sites: other instants, for records whose first site is one of these.
-        """
-        ...
-
-    async def publish_chunk(
-        self, chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, sequence: int
-    ) -> int:
-        """Let a chunk of the archive count, and delete its records here, in one transaction; returns how many.
-
-        A record that is not what was archived stays, and its row does not count. Ids stay known: an archived record
-        gets the verdicts that it would get here, and comes back when it is changed.
-
-        Args:
-            chunk: as read back from the archive.
-            previous: the last chunk before it.
-            snapshot_id: the snapshot that it was read from.
-            sequence: the snapshot's place in the order of all.
-
-        Raises:
-            ArchiveOvertaken: another process has gone on with the archive.
-            StoreUnavailable: a consumer of the feed has yet to read one of the records.
-        """
-        ...
-
-    async def forget_removals(self, removals: Sequence[Removal], snapshot_id: int, sequence: int) -> None:
-        """Note a snapshot of the archive in which rows that did not count are there no more."""
-        ...
-
-    async def recall(self, record_ids: Collection[str]) -> int:
-        """Put those of the records that are in the archive back into the database; returns how many."""
         ...
 
     async def note_daemon(self, daemon: DaemonState, now: datetime) -> None:

@@ -5,11 +5,11 @@ from datetime import datetime
 
 import msgspec
 
-from auditord.store.archived import Removal
-from auditord.store.archiving import Pair, find_archived, restore
 from auditord.store.changes import stored_rows
 from auditord.store.feed import note_removals, removed
-from auditord.store.planning import InArchive
+from auditord.store.lake import ReleasedRow
+from auditord.store.planning import IsReleased
+from auditord.store.releasing import Pair, find_released, restore
 from auditord.store.rows import make_row
 from auditord.store.work import Work, as_json, ask, for_each
 from auditord_hookspecs import Record
@@ -31,18 +31,18 @@ class RedactedRow(msgspec.Struct, frozen=True, gc=False):
 
 
 def redact(
-    record_ids: Sequence[str], keys: Collection[str], back: Sequence[Pair] = (), seen: Collection[Removal] = ()
+    record_ids: Sequence[str], keys: Collection[str], back: Sequence[Pair] = (), seen: Collection[ReleasedRow] = ()
 ) -> Work[int]:
     """Redact the records, what differed from them and what they were before; returns how many records were changed.
 
     Args:
         record_ids: of all of them.
         keys: of the meta that goes.
-        back: those of the archive that have any of the keys; they come back, and their rows there count no more.
-        seen: all of them that were in the archive when it was looked into.
+        back: released ones that have any of the keys; they come back, and their rows in the lake do not count.
+        seen: all of them that were released when the lake was looked into.
 
     Raises:
-        InArchive: another one is there now.
+        IsReleased: another one is released by now.
     """
     if back:
         yield from restore(back)
@@ -50,9 +50,9 @@ def redact(
     for number, document in (yield from ask("versions_of_records", ids=ids)):
         yield from _redact_version(number, _without(document, keys))
     rows = stored_rows((yield from ask("lock_records", ids=ids))).values()
-    for archived in (yield from find_archived(record_ids)):
-        if archived not in seen:
-            raise InArchive(archived.record_id)
+    for row in (yield from find_released(record_ids)):
+        if row not in seen:
+            raise IsReleased(row.record_id)
     found = [after for row in rows if (after := _without(row.text, keys)) is not None]
     if found:
         yield from note_removals([removed(after.record_id) for after in found])

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -12,15 +12,14 @@ from auditord.database.instants import from_micros
 from auditord.errors import SchemaMismatch
 from auditord.store.aggregates import NotRolledUp
 from auditord.store.amendments import Action, Amended, Amendment, Version
-from auditord.store.archived import ArchivedRecord, Counted, Removal
-from auditord.store.archiving import find_archived
-from auditord.store.archiving_store import copies_of
 from auditord.store.bulks import Bulk
 from auditord.store.changes import correct
 from auditord.store.daemons import follows, list_daemons, note_daemon, read_generation
 from auditord.store.dialects import StoreDialect
 from auditord.store.feed import SENDERS, move_consumer, read_outbox
-from auditord.store.planning import Addition, Change, Correction, InArchive, Replacement, Stop
+from auditord.store.lake import LakeRecord, Released
+from auditord.store.lake_store import LakeStore, copies_of
+from auditord.store.planning import Addition, Change, Correction, IsReleased, Replacement, Stop
 from auditord.store.protocol import (
     DaemonState,
     Difference,
@@ -32,15 +31,13 @@ from auditord.store.protocol import (
     Verdict,
 )
 from auditord.store.redacting import redact_leftovers
+from auditord.store.releasing import find_released
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Upkeep
 from auditord.store.rows import make_pending
 from auditord.store.sources import Sources
-from auditord.store.syncing_store import SyncingStore
 from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Record, RecordUpdate
-
-_ALL_ALIKE: Final[Mapping[str, datetime]] = {}
 
 Submit: TypeAlias = Callable[[Change], Awaitable[Any]]  # Any: the change's outcome
 
@@ -53,16 +50,16 @@ class Sums(NamedTuple):
 
     Args:
         answer: of the database.
-        counted: what of the archive counts at the same moment.
-        scope: what roll-ups have answered, also of archived records.
+        released: what is released at the same moment.
+        scope: what roll-ups have answered, also of released records.
     """
 
     answer: Aggregates
-    counted: Counted
+    released: Released
     scope: Scope | None
 
 
-class SqlRecordStore(SyncingStore):
+class SqlRecordStore(LakeStore):
     """The common part of the implementations of :class:`auditord.store.protocol.RecordStore`.
 
     Args:
@@ -170,7 +167,7 @@ class SqlRecordStore(SyncingStore):
     async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
         """See :class:`RecordStore`."""
         while True:
-            with suppress(InArchive):
+            with suppress(IsReleased):
                 redacted = await self._redact(record_ids, keys)
                 self.rollups.redacted()
                 self.writes += 1
@@ -183,17 +180,17 @@ class SqlRecordStore(SyncingStore):
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
         """See :class:`RecordStore`. Roll-ups answer as much of it as they know; they give the same numbers."""
         with suppress(NotRolledUp):
-            return await self._with_archive(query, *await self.sums(query, from_cells=True))
-        return await self._with_archive(query, *await self.sums(query, from_cells=False))
+            return await self._with_released(query, *await self.sums(query, from_cells=True))
+        return await self._with_released(query, *await self.sums(query, from_cells=False))
 
     async def get(self, record_id: str) -> bytes | None:
         """See :class:`RecordStore`."""
         return (await self.documents([record_id])).get(record_id)
 
-    async def origin(self, record_id: str) -> ArchivedRecord | None:
+    async def origin(self, record_id: str) -> LakeRecord | None:
         """See :class:`RecordStore`."""
         found = copies_of(await self._read(ask("read_records_by_id", ids=as_json([record_id]))))
-        found = found or await self._archived(await self._read(find_archived([record_id])))
+        found = found or await self._read_released(await self._read(find_released([record_id])))
         return next(iter(found), None)
 
     async def differences_of(self, record_id: str) -> Sequence[Difference]:
@@ -202,10 +199,14 @@ class SqlRecordStore(SyncingStore):
 
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
         """See :class:`RecordStore`."""
-        rows = await self._read(ask("get_documents", ids=as_json(record_ids)))
-        archived = await self._archived([Removal(record_id, chunk) for record_id, _, chunk in rows if chunk])
-        found = {record_id: document for record_id, document, chunk in rows if not chunk}
-        found |= {each.record.record_id: each.document for each in archived}
+        while True:
+            rows = await self._read(ask("get_documents", ids=as_json(record_ids)))
+            gone = [record_id for record_id, _, is_released in rows if is_released]
+            released = await self._read(find_released(gone)) if gone else ()
+            if len(released) == len(gone):  # else one has come back meanwhile
+                break
+        found = {record_id: document for record_id, document, is_released in rows if not is_released}
+        found |= {each.record.record_id: each.document for each in await self._read_released(released)}
         return {record_id: document.encode() for record_id, document in found.items()}
 
     async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
@@ -219,13 +220,6 @@ class SqlRecordStore(SyncingStore):
     async def forget_outbox(self, position: int) -> None:
         """See :class:`RecordStore`."""
         await self._write(lambda: atomic(lambda: move_consumer(SENDERS, position)))
-
-    async def archivable(
-        self, before: datetime, after: ArchivedRecord | None, limit: int, sites: Mapping[str, datetime] = _ALL_ALIKE
-    ) -> Sequence[ArchivedRecord]:
-        """See :class:`RecordStore`. Only what all consumers of the feed have read may leave."""
-        await self.rollups.fold()
-        return await super().archivable(before, after, limit, sites)
 
     async def note_daemon(self, daemon: DaemonState, now: datetime) -> None:
         """See :class:`RecordStore`."""
@@ -247,7 +241,7 @@ class SqlRecordStore(SyncingStore):
         while True:
             try:
                 outcome = await self._submit(change)
-            except InArchive as found:
+            except IsReleased as found:
                 await self.recall([found.record_id])
             else:
                 self.rollups.noted(1)

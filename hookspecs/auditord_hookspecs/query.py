@@ -230,7 +230,7 @@ class RecordQuery:
         where: the condition.
         order: the order of the answer.
         limit: the largest number of records.
-        archived: also select archived records.
+        archived: also select released records, which only the lake has.
     """
 
     where: Condition = field(default_factory=AllOf)

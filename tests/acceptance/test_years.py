@@ -1,4 +1,4 @@
-"""Years of accounting in a day: filled, backed up, archived, corrected, lost, restored, healed and audited.
+"""Years of accounting in a day: filled, backed up, released to the lake, corrected, lost, restored, healed and audited.
 
 Two clusters are the source: one whose jobs ended evenly over three years, and one whose jobs end all the time.
 ``AUDITORD_TEST_YEARS_JOBS`` is the number of jobs of the first one; 1,000,000 is the size of a site.
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.timeout(7_200)]
 
 
 class YearsSite(Site):
-    """Both clusters, and an archive of what ended more than a year ago.
+    """Both clusters, and a lake that alone has what ended more than a year ago.
 
     Args:
         path: an empty folder.
@@ -41,7 +41,7 @@ class YearsSite(Site):
         self.first, self.today = now - YEARS, now - timedelta(minutes=10)
         super().__init__(path, store=store)
 
-    def configure(self, *, archive: bool = False, **_: Any) -> None:  # Any: YAML
+    def configure(self, *, lake: bool = False, **_: Any) -> None:  # Any: YAML
         """Write the configuration."""
         document: dict[str, Any] = {  # Any: YAML
             "state_dir": str(self.state),
@@ -50,7 +50,7 @@ class YearsSite(Site):
                 "history": self._collector(JOBS, self.first, YEARS - HOURS, "1h"),
                 "slurm": self._collector(20_000, self.today, HOURS, "1s"),
             },
-            "archive": {"enabled": archive, "after_months": 12, "interval": "1000d"},
+            "lake": {"enabled": lake, "name": "site", "keep_months": 12, "interval": "1000d"},
         }
         self.write(document)
 
@@ -80,9 +80,9 @@ class YearsSite(Site):
         period = ("--from", self.first.isoformat(), "--to", self.today.isoformat())
         return json.loads(self.done("report", "usage", *measures, *period, "--output", "json"))
 
-    def archived(self) -> int:
-        """The number of records in the archive."""
-        return int(self.metric("auditord_archived_records") or 0)
+    def released(self) -> int:
+        """The number of records that the lake alone has."""
+        return int(self.metric("auditord_lake_released_records") or 0)
 
     def collected(self, task: str) -> int:
         """The number of jobs that a collector has read."""
@@ -107,13 +107,13 @@ def test_years_in_a_day(site: YearsSite) -> None:
         first_day = site.months()
         assert first_day["total"] == {"jobs": JOBS, "core-hours": pytest.approx(JOBS * 4 / 60)}
         site.done("backup", backups, *dump)
-    site.configure(archive=True)  # after the backup, which has everything in the record store
+    site.configure(lake=True)  # after the backup, which has everything in the record store
     with site.daemon() as daemon:
         site.url()  # it is ready
         collected = site.collected("slurm")
-        site.done("archive", "run")
-        site.done("archive", "verify")
-        assert site.archived() > JOBS / 2
+        site.done("lake", "run")
+        site.done("lake", "verify")
+        assert site.released() > JOBS / 2
         assert site.months() == first_day
         wait_until(lambda: site.collected("slurm") > collected + 10, site.last_words, LONGEST)
         correct = ("records", "correct", "history-7", "--component", "Cores=400", "--reason", "counted wrong", "--yes")
@@ -126,8 +126,8 @@ def test_years_in_a_day(site: YearsSite) -> None:
         wait_until(lambda: site.collected("slurm") > collected + 20, site.last_words, LONGEST)
         wait_until(site.delivered, site.last_words, LONGEST)
         assert site.months() == first_day  # the correction has to be made again, as the restore says
-        site.done("archive", "run")
-        site.done("archive", "verify")
+        site.done("lake", "run")
+        site.done("lake", "verify")
         assert site.months() == first_day
         until, read = datetime.now(UTC).replace(microsecond=0), site.collected("slurm")
         wait_until(lambda: site.collected("slurm") > read + 10, site.last_words, LONGEST)  # of jobs that ended later

@@ -17,7 +17,6 @@ import jwt
 import pytest
 from click.testing import CliRunner
 
-from auditord.archive.opening import ConfiguredArchive
 from auditord.cli import auditord
 from auditord.config.loading import load
 from auditord.doctor import Examined, examine
@@ -122,7 +121,7 @@ def test_a_folder_that_others_may_write_to(doctor: Doctor) -> None:
 
 def test_files_that_everybody_can_read(doctor: Doctor) -> None:
     doctor.state.mkdir(mode=0o755)
-    file = doctor.state / "archive/catalog.db"
+    file = doctor.state / "lake/catalog.db"
     file.parent.mkdir()
     file.touch(0o644)
     found = doctor.about("state_dir", "privacy")
@@ -367,38 +366,6 @@ def third_party(check: Callable[[RunConfig, Context], AsyncGenerator[Finding, No
     module = ModuleType("theirs")
     setattr(module, "auditord_collectors", auditord_collectors)  # noqa: B010 modules have no such attribute
     return module
-
-
-def test_an_archive_whose_table_is_missing_or_of_another_store(doctor: Doctor) -> None:
-    doctor.sections = {"archive": {"enabled": True, "after_months": 1}}
-    assert doctor.about("archive", "table")["text"] == "nothing is archived yet"
-    anyio.run(archive_one, doctor, "records.db")
-    well = doctor.about("archive", "table")
-    assert (well["severity"], well["text"].partition(" at ")[0]) == ("ok", "1 record")
-    ours, aside = doctor.state / "archive", doctor.state / "aside"
-    ours.rename(aside)
-    missing = doctor.about("archive", "table")
-    assert (missing["severity"], "restore the folder" in missing["remedy"]) == ("failure", True)
-    anyio.run(archive_one, doctor, "other.db")
-    other = doctor.about("archive", "table")
-    assert (other["severity"], other["text"].partition(",")[0]) == (
-        "failure",
-        "it is not the archive of this record store",
-    )
-
-
-async def archive_one(doctor: Doctor, name: str) -> None:
-    """Move a record of a store in the state folder into the archive that is configured."""
-    from auditord.archive.archiver import Archiver  # noqa: PLC0415 a second, for one test
-
-    doctor.state.mkdir(exist_ok=True)
-    file, start = doctor.file(), NOW - 400 * DAY
-    archive = ConfiguredArchive(load([file], load_hooks([], []).kinds, {}, lambda _: None))
-    async with open_store(f"sqlite://{doctor.state / name}", counted_keys=()) as store:
-        await store.add(make_record("job-1", start=start), Provenance(NOW), Duplicates.SAME_RUN)
-        archive.folder.mkdir()
-        assert (await Archiver(store, archive.table).run(NOW - 300 * DAY)).moved == 1
-    archive.close()
 
 
 def test_a_lake_that_is_away_has_nothing_of_this_daemon_or_falls_behind(

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from auditord.cli import auditord
 from auditord.client import Client
 from auditord.testing.daemon import running_daemon
-from tests.integration.archive.host import RECORDS
+from tests.integration.lake.host import RECORDS
 
 DEEP = Path("srv/data")
 """Below this folder, nothing is there before the daemon starts."""
@@ -43,15 +43,19 @@ def open_to_others(folder: Path) -> dict[str, str]:
 def test_nothing_that_the_daemon_makes_is_open_to_other_users(tmp_path: Path, *, inside: bool) -> None:
     state, data = tmp_path / "state", tmp_path / ("state" if inside else DEEP)
     sections = {
-        "archive": {"enabled": True, "after_months": 6, "folder": str(data / "old/archive"), "schedule": "0 0 1 1 *"},
-        "lake": {"enabled": True, "name": "kit", "warehouse": str(data / "of/lake"), "schedule": "0 0 1 1 *"},
+        "lake": {
+            "enabled": True,
+            "name": "kit",
+            "warehouse": str(data / "of/lake"),
+            "schedule": "0 0 1 1 *",
+            "keep_months": 6,
+        },
     }
     with running_daemon(tmp_path, sections) as daemon:
         Client(daemon.url).add_all(RECORDS)
         command(tmp_path, "lake", "run")
         daemon.get("/api/v1/aggregates?source=lake")
-        command(tmp_path, "trigger", "archive")
-        command(tmp_path, "archive", "verify")
+        command(tmp_path, "lake", "verify")
         command(tmp_path, "backup", str(data / "new/backups"))
     command(tmp_path, "restore", str(data / "new/backups"), "--force")
     names = {path.name for path in tmp_path.rglob("*")}

@@ -23,15 +23,13 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, Final, cast
 
-from auditord.archive.schema import RECORD_COLUMNS, records_of, rows_of
-from auditord.archive.writing import month_number, write_rows
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.engines import Engine
 from auditord.lake.opening import lake_module
 from auditord.lake.queries import LakeReader
-from auditord.lake.schema import SCHEMA
+from auditord.lake.schema import RECORD_COLUMNS, SCHEMA, records_of, rows_of
 from auditord.lake.table import LakePosition, LakeTable
-from auditord.lake.writing import ORDER
+from auditord.lake.writing import ORDER, month_number, write_rows
 from auditord.store.lake import LakeBatch
 from auditord_hookspecs import (
     AggregateQuery,
@@ -234,8 +232,7 @@ def write(table: LakeTable, made: Iterable[tuple[int, int, Any]]) -> None:  # An
 def check_rows(folder: Path) -> None:
     """See that rows are what the daemon's writer makes of their records, and how fast it syncs these."""
     rows = columns(0, 0, SYNCED, 0, Expected())
-    chunks = rows.append_column("chunk", _arrow.nulls(SYNCED, _arrow.int64()))
-    copies = [copy for batch in chunks.select(RECORD_COLUMNS).to_batches() for copy in records_of(batch)]
+    copies = [copy for batch in rows.select(RECORD_COLUMNS).to_batches() for copy in records_of(batch)]
     same = rows_of(copies, rows.schema, daemon="site-0", batch=1).equals(rows)
     table, begun = lake_in(folder), perf_counter()
     table.forget("site-0", "store")

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -11,7 +10,7 @@ import pytest
 import trino
 
 from auditord.errors import StoreUnavailable
-from auditord.lake.engines import Work
+from auditord.lake.engines import Chosen, Work
 from auditord.lake.trino_engine import Trino
 from auditord_hookspecs import AggregateQuery, ComponentUsage
 from auditord_hookspecs.query import AllOf, Comparison, RuntimeCompares, TimeCompares, TimeField
@@ -21,7 +20,7 @@ QUERY = AggregateQuery(
     AllOf((TimeCompares(TimeField.START, Comparison.GTE, FIRST), RuntimeCompares(Comparison.LT, 10**40))),
     usage=(ComponentUsage("Cores"),),
 )
-TABLE: Any = SimpleNamespace(current_snapshot=lambda: SimpleNamespace(snapshot_id=42))
+TABLE: Any = None
 ROW = [0, None, None, 2, 10, 20, Decimal(30), Decimal(4), Decimal(1), Decimal(5)]
 """Part, two texts of scores, records, first and last stop, runtime; amount of cores, both pieces of the product."""
 
@@ -40,7 +39,7 @@ def asked(cursor: Mock) -> tuple[str, Sequence[object]]:
 
 
 def test_a_question_names_table_and_snapshot_and_writes_early_years_whole(cursor: Mock) -> None:
-    Trino("https://me@host:8443/my-catalog").sums(TABLE, QUERY, "site", Work())
+    Trino("https://me@host:8443/my-catalog").sums(TABLE, QUERY, Chosen(42, "site"), Work())
     sql, parameters = asked(cursor)
     assert """FROM "my-catalog"."auditord"."lake" FOR VERSION AS OF BIGINT '42'""" in sql
     assert "started_at >= CAST(? AS TIMESTAMP(6) WITH TIME ZONE)" in sql
@@ -49,7 +48,7 @@ def test_a_question_names_table_and_snapshot_and_writes_early_years_whole(cursor
 
 
 def test_decimals_are_whole_numbers(cursor: Mock) -> None:
-    (group,) = Trino("https://me@host:8443/hive").sums(TABLE, QUERY, None, Work()).groups
+    (group,) = Trino("https://me@host:8443/hive").sums(TABLE, QUERY, Chosen(42), Work()).groups
     (cores,) = group.usage
     found = (group.records, group.runtime, cores.sums.amount, cores.sums.amount_runtime)
     assert found == (2, 30, 4, (1 << 31) + 5)
@@ -65,4 +64,4 @@ def test_a_fault_is_said_in_a_line(cursor: Mock) -> None:
     }
     cursor.execute.side_effect = trino.exceptions.TrinoUserError(error)
     with pytest.raises(StoreUnavailable, match=r"see lake\.trino \(Catalog 'hive' not found\)"):
-        Trino("http://me@host:8080/hive").sums(TABLE, QUERY, None, Work())
+        Trino("http://me@host:8080/hive").sums(TABLE, QUERY, Chosen(42), Work())

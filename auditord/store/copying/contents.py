@@ -28,12 +28,12 @@ class ContentDigest:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The contents of a store: how many records, their digest, the rows of other tables, the state of its archive."""
+    """The contents of a store: how many records, their digest, the rows of other tables, what it has released."""
 
     records: int
     digest: str
     tables: Mapping[str, int]
-    archive: str | None
+    lake: str | None
 
 
 async def contents(end: End, progress: Progress) -> Contents:
@@ -44,4 +44,4 @@ async def contents(end: End, progress: Progress) -> Contents:
             digest.add(kept)
         after = page[-1].record_id
         progress.progressed("checking", digest.records, total)
-    return Contents(digest.records, digest.text(), await end.row_counts(), await end.archive())
+    return Contents(digest.records, digest.text(), await end.row_counts(), await end.lake())

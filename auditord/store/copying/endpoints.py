@@ -15,12 +15,13 @@ from auditord.store.dialects import StoreDialect
 from auditord.store.feed import SENDERS, Removed, add_consumer, list_consumers, note_removals, read_outbox
 from auditord.store.planning import Operation
 from auditord.store.protocol import Provenance, RecordCounts
-from auditord.store.rollups.upkeep import start_over_beside_archive
+from auditord.store.rollups.upkeep import start_over_beside_released
 from auditord.store.rows import PendingRecord, make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, for_each
 from auditord_hookspecs import AuditordError, Close, Entry, Insert, Replace
 from auditord_hookspecs.wire import decode_record
+from auditord_hookspecs.wording import counted
 
 T = TypeVar("T")
 
@@ -57,10 +58,9 @@ TABLES: Final[Sequence[Table]] = (
     Table("versions", (4, 7, 8), "number"),
     Table("plugin_state", (2,)),
     Table("spools"),
-    Table("archived_records", (1, 2)),
-    Table("archive_removals"),
-    Table("archive", (7, 8)),
-    Table("lake"),
+    Table("released", (1, 2)),
+    Table("recalled", (2,)),
+    Table("lake", (8, 9)),
 )
 
 FIRST_RELEASE: Final = {"differences", "versions", "plugin_state"}
@@ -180,12 +180,16 @@ class End(ABC):
         count = f"SELECT count(*) FROM {self.schema}"  # noqa: S608 a literal
         return {table.name: int((await self._rows(count + table.name, {}))[0][0]) for table in TABLES}
 
-    async def archive(self) -> str | None:
-        """The state of the archive that goes with these records; None without an archive."""
-        columns = "archive_id, location, snapshot_id, chunk"
-        rows = await self._rows(f"SELECT {columns} FROM {self.schema}archive WHERE archive_id <> ''", {})  # noqa: S608 literals
+    async def lake(self) -> str | None:
+        """The snapshot of the lake that has the released records of this store; None if there are none."""
+        columns = "location, snapshot_id, release, records"
+        rows = await self._rows(f"SELECT {columns} FROM {self.schema}lake WHERE records > 0", {})  # noqa: S608 literals
         return next(
-            (f"{place}, snapshot {snapshot}, chunk {chunk} ({name})" for name, place, snapshot, chunk in rows), None
+            (
+                f"{counted(records, 'record')} of {place}, snapshot {snapshot}, release {release}"
+                for place, snapshot, release, records in rows
+            ),
+            None,
         )
 
     async def page(self, after: str) -> Sequence[CopiedRecord]:
@@ -273,15 +277,15 @@ class End(ABC):
                     number = await source.last_number(table)
                     await self._ask("forget_last_number", table=table.name, column=table.numbered)
                     await self._ask("set_last_number", table=table.name, column=table.numbered, number=number)
-            for continued in ("continue_positions", "continue_behind_archived", "forget_consumers"):
+            for continued in ("continue_positions", "continue_behind_released", "forget_consumers"):
                 await self._ask(continued)
-            await self.run(start_over_beside_archive())
+            await self.run(start_over_beside_released())
             await self._write_counts(counts)
             if forwards is not None:
                 await self._forward(forwards)
 
     async def _write_counts(self, counts: RecordCounts | None) -> None:
-        """Go on with the counts of the source, which are of archived records as well."""
+        """Go on with the counts of the source, which are of released records as well."""
         await self._ask("forget_record_counts")
         if counts is None:
             await self.run(add_consumer(PREFIX + ALL_RECORDS, 0))

@@ -108,45 +108,39 @@ FROM auditord.spools
 INSERT INTO auditord.spools (spool_id, generation)
 VALUES (%s, %s)
 
--- name: read_archived_records
--- The index of archived records.
-SELECT record_id, start_time, stop_time, content, chunk
-FROM auditord.archived_records
+-- name: read_released
+-- The index of released records.
+SELECT record_id, start_time, stop_time, content, release
+FROM auditord.released
 
--- name: write_archived_records
--- Note that a record is in the archive; no consumer has read anything here yet.
-INSERT INTO auditord.archived_records (record_id, start_time, stop_time, content, chunk, position)
+-- name: write_released
+-- Note that a record is released; no consumer has read anything here yet.
+INSERT INTO auditord.released (record_id, start_time, stop_time, content, release, position)
 VALUES (%s, %s, %s, %s, %s, 1)
 
--- name: read_archive_removals
--- The rows of the archive's table that count no more.
-SELECT record_id, chunk
-FROM auditord.archive_removals
+-- name: read_recalled
+-- Rows of the lake that do not count as released.
+SELECT record_id, release, stop_time
+FROM auditord.recalled
 
--- name: write_archive_removals
--- A row of the archive's table counts no more.
-INSERT INTO auditord.archive_removals (record_id, chunk)
-VALUES (%s, %s)
-
--- name: read_archive
--- The state of the archive that counts.
-SELECT archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups, first_stop, last_stop
-FROM auditord.archive
-
--- name: write_archive
--- Note it.
-INSERT INTO auditord.archive (archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups, first_stop, last_stop)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+-- name: write_recalled
+-- A row of the lake does not count as released.
+INSERT INTO auditord.recalled (record_id, release, stop_time)
+VALUES (%s, %s, %s)
 
 -- name: read_lake
--- How the lake calls the store.
-SELECT store_id
+-- How the lake calls the store, and which of its rows are released records.
+SELECT
+    store_id, released_in, location, snapshot_id, sequence, release, records, beside_rollups, first_stop, last_stop
 FROM auditord.lake
 
 -- name: write_lake
 -- Note it; the records have other positions here, so the lake gets all of them again.
-INSERT INTO auditord.lake (store_id, lake_id, given)
-VALUES (%s, '', 0)
+INSERT INTO auditord.lake (
+    store_id, lake_id, given, released_in, location, snapshot_id, sequence, release, records, beside_rollups, first_stop,
+    last_stop
+)
+VALUES (%s, '', 0, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: last_number
 -- The highest number that a column of a table has given.
@@ -168,7 +162,7 @@ SELECT NOT EXISTS (
     SELECT 1 FROM auditord.records
     UNION ALL SELECT 1 FROM auditord.versions
     UNION ALL SELECT 1 FROM auditord.plugin_state
-    UNION ALL SELECT 1 FROM auditord.archived_records
+    UNION ALL SELECT 1 FROM auditord.released
 )
 
 -- name: unfinished
@@ -208,6 +202,6 @@ WHERE name <> 'rollup:0'
 -- They are those of transactions.
 SELECT
 
--- name: continue_behind_archived
+-- name: continue_behind_released
 -- The same.
 SELECT

@@ -46,7 +46,7 @@ _FEW: Final = 200
 """Records up to which one statement with a JSON parameter beats COPY and the transaction around it."""
 
 
-QUERIES: Final = load_queries("auditord.store.postgres", "queries.sql", "feed.sql", "archiving.sql", "lake.sql")
+QUERIES: Final = load_queries("auditord.store.postgres", "queries.sql", "feed.sql", "lake.sql")
 """All statements of the store."""
 
 
@@ -174,7 +174,7 @@ async def _copy(connection: Connection, parts: _Parts) -> None:
     """Copy records part by part, in one transaction: the database adds one part while the next is made.
 
     Raises:
-        Overtaken: one of them is in the archive, looked for after it was added, when it cannot move any more.
+        Overtaken: one of them is released, looked for after it was added, when it cannot be released any more.
     """
     rows, ids = CopiedRows(), list[str]()
     async with connection.transaction(), aclosing(parts):
@@ -184,7 +184,7 @@ async def _copy(connection: Connection, parts: _Parts) -> None:
                 await copy.write(b"".join(rows.rows(part)))
                 ids += [each.row.record_id for each in part]
             await copy.write(END)
-        if await _rows(connection, QUERIES["archived_among"], {"ids": ids}):
+        if await _rows(connection, QUERIES["released_among"], {"ids": ids}):
             raise Overtaken
 
 

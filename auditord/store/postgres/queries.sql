@@ -1,8 +1,7 @@
 -- The statements of the record store in PostgreSQL. Many rows travel as one parameter, a JSON array.
 
 -- name: add_records
--- Add records whose ids are all free; fails as a whole otherwise. No id moves into the archive after it was looked for
--- there: hold_records waits for all who write records, and they for it, before they see anything.
+-- Add records whose ids are all free; fails as a whole otherwise. No record is released after its id was looked for: hold_records waits for all who write records, and they for it, before they see anything.
 INSERT INTO auditord.records (
     start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, others,
     more, record_id, site, user_group, user_name, meta, document
@@ -16,13 +15,13 @@ FROM jsonb_to_recordset(%(records)s::jsonb) AS offered (
     record_id text, site text, user_group text, user_name text, meta jsonb, document text
 )
 WHERE (
-    SELECT auditord.refuse_archived(archived.record_id)
-    FROM auditord.archived_records AS archived
-    WHERE archived.record_id = offered.record_id
+    SELECT auditord.refuse_released(gone.record_id)
+    FROM auditord.released AS gone
+    WHERE gone.record_id = offered.record_id
 ) IS NULL
 
 -- name: insert_records
--- Add those of the records whose ids are free; find_archived must say afterwards that they are not in the archive.
+-- Add those of the records whose ids are free; find_released must say afterwards that they are not released.
 INSERT INTO auditord.records (
     start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, others,
     more, record_id, site, user_group, user_name, meta, document
@@ -38,18 +37,18 @@ FROM jsonb_to_recordset(%s::jsonb) AS offered (
 ON CONFLICT (record_id) DO NOTHING
 
 -- name: copy_records
--- Add many records whose ids are all free; archived_among must say afterwards that they are not in the archive.
+-- Add many records whose ids are all free; released_among must say afterwards that they are not released.
 COPY auditord.records (
     start_time, content, received_at, source_id, stop_time, runtime, record_id, more, others, cores, memory, gpu,
     total_cpu, score_set, site, user_group, user_name, meta, document
 )
 FROM STDIN (FORMAT binary)
 
--- name: archived_among
--- Which of the records are in the archive.
+-- name: released_among
+-- Which of the records are released.
 SELECT record_id
-FROM auditord.archived_records
-WHERE EXISTS (SELECT FROM auditord.archived_records) AND record_id = ANY (%(ids)b::text [])
+FROM auditord.released
+WHERE EXISTS (SELECT FROM auditord.released) AND record_id = ANY (%(ids)b::text [])
 
 -- name: overwrite_records
 -- Put records in the place of the stored ones; when a run was first heard of stays.
@@ -80,8 +79,8 @@ FROM jsonb_to_recordset(%s::jsonb) AS moved (
 WHERE records.record_id = moved.record_id
 
 -- name: find_records
--- Records by id, as far as plans need them; the wire text only where the record may be changed. Those of the archive have
--- their chunks, and no wire text.
+-- Records by id, as far as plans need them; the wire text only where the record may be changed. Released
+-- ones have their releases, and no wire text.
 SELECT
     records.record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint,
     (extract(EPOCH FROM stop_time) * 1000000)::bigint, content,
@@ -90,10 +89,10 @@ FROM jsonb_to_recordset(%(wanted)s::jsonb) AS wanted (record_id text, whole bool
 INNER JOIN auditord.records ON records.record_id = wanted.record_id
 UNION ALL
 SELECT
-    archived_records.record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint,
-    (extract(EPOCH FROM stop_time) * 1000000)::bigint, content, NULL, chunk
+    released.record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint,
+    (extract(EPOCH FROM stop_time) * 1000000)::bigint, content, NULL, release
 FROM jsonb_to_recordset(%(wanted)s::jsonb) AS wanted (record_id text, whole boolean)
-INNER JOIN auditord.archived_records ON archived_records.record_id = wanted.record_id
+INNER JOIN auditord.released ON released.record_id = wanted.record_id
 
 -- name: lock_records
 -- The same, kept from being changed by others until the transaction ends; always in one order, so that nobody waits in a
@@ -107,13 +106,13 @@ ORDER BY record_id
 FOR UPDATE
 
 -- name: get_documents
--- The wire texts of records; of those in the archive, their chunks.
+-- The wire texts of records; of released ones, their releases.
 SELECT record_id, document, NULL::bigint
 FROM auditord.records
 WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 UNION ALL
-SELECT record_id, NULL, chunk
-FROM auditord.archived_records
+SELECT record_id, NULL, release
+FROM auditord.released
 WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 
 -- name: insert_source
@@ -146,7 +145,7 @@ DELETE FROM auditord.differences
 WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
 
 -- name: list_differences
--- All differences, the newest first, with what is stored now (nothing if it is in the archive).
+-- All differences, the newest first, with what is stored now (nothing if it is released).
 SELECT
     differences.record_id, (extract(EPOCH FROM differences.seen_at) * 1000000)::bigint, nullif(sources.principal, ''),
     records.document, differences.offered
@@ -242,7 +241,7 @@ WHERE
     versions.action = 'delete'
     AND versions.record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
     AND NOT EXISTS (SELECT 1 FROM auditord.records WHERE records.record_id = versions.record_id)
-    AND NOT EXISTS (SELECT 1 FROM auditord.archived_records WHERE archived_records.record_id = versions.record_id)
+    AND NOT EXISTS (SELECT 1 FROM auditord.released WHERE released.record_id = versions.record_id)
 
 -- name: delete_records
 -- Delete records.

@@ -21,12 +21,11 @@ from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch, StoreMismatch
 from auditord.store.aggregates import folded
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.archived import Counted
-from auditord.store.archiving import read_counted
 from auditord.store.bulks import Bulk
 from auditord.store.conditions import compile_query
 from auditord.store.counting import read_counts, set_counted_keys
 from auditord.store.feed import begin_outbox
+from auditord.store.lake import Released
 from auditord.store.listing import have_few, users_wanted
 from auditord.store.planning import Change, Outcome
 from auditord.store.postgres import turns
@@ -36,6 +35,7 @@ from auditord.store.postgres.driver import QUERIES, make_changes, run
 from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.postgres.ties import in_parts, tied_stop
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.releasing import read_released
 from auditord.store.replica import LogPosition
 from auditord.store.rollups.scope import rolled_part
 from auditord.store.rollups.upkeep import FoldingLimits
@@ -119,7 +119,9 @@ class PostgresRecordStore(SqlRecordStore):
         return self._server.refused
 
     @asynccontextmanager
-    async def _stream(self, query: RecordQuery) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Counted], None]:
+    async def _stream(
+        self, query: RecordQuery
+    ) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Released], None]:
         async with self._server.reader() as connection:
             users = users_wanted(query)
             few = bool(users) and await run(connection, have_few(users, query.limit))
@@ -128,10 +130,10 @@ class PostgresRecordStore(SqlRecordStore):
             if (stop := await _prepare_order(connection, query, in_order=in_order)) is not None:
                 compiled = in_parts(query, stop)
             async with (
-                _counted(connection) if query.archived else nullcontext(Counted()) as counted,
+                _released(connection) if query.archived else nullcontext(Released()) as released,
                 copied(connection, compiled.sql, compiled.parameters) as pages,
             ):
-                yield pages, counted
+                yield pages, released
 
     async def counts(self) -> RecordCounts:
         """See :class:`RecordStore`."""
@@ -192,11 +194,11 @@ class PostgresRecordStore(SqlRecordStore):
         async with self._server.reader() as connection, _one_moment(connection):
             await connection.execute(QUERIES["prepare_sums"])
             rolled = await run(connection, rolled_part(query)) if from_cells else None
-            counted = await run(connection, read_counted())
+            released = await run(connection, read_released())
             compiled = compile_aggregate(query, dialect, rolled)
             rows = await (await connection.execute(compiled.statement.sql, compiled.statement.parameters)).fetchall()
         answer = await asyncio.to_thread(folded, query, compiled.parts, rows)
-        return Sums(answer, counted, None if rolled is None else rolled.scope)
+        return Sums(answer, released, None if rolled is None else rolled.scope)
 
     def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: see SqlRecordStore
         return self._batches.submit(bulk)
@@ -237,10 +239,10 @@ async def _one_moment(connection: Connection) -> AsyncGenerator[None, None]:
 
 
 @asynccontextmanager
-async def _counted(connection: Connection) -> AsyncGenerator[Counted, None]:
-    """The state of the archive, which is of the same moment as what is read inside."""
+async def _released(connection: Connection) -> AsyncGenerator[Released, None]:
+    """The released records, which are of the same moment as what is read inside."""
     async with _one_moment(connection):
-        yield await run(connection, read_counted())
+        yield await run(connection, read_released())
 
 
 async def _leaves_few(connection: Connection, query: RecordQuery, compiled: Sql) -> bool:

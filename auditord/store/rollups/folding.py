@@ -65,12 +65,12 @@ def list_sets() -> Work[Sequence[CellSet]]:
     return [CellSet(*row) for row in (yield from ask("list_rolled_keys"))]
 
 
-def set_keys(keys: Sequence[str], archived_to: int) -> Work[bool]:
+def set_keys(keys: Sequence[str], released_to: int) -> Work[bool]:
     """Let exactly these keys have cells, in one transaction; returns whether that changes anything.
 
     Args:
         keys: in any order.
-        archived_to: the day behind the last archived record: records of earlier days are not all in the feed.
+        released_to: the day behind the last released record: records of earlier days are not all in the feed.
     """
     sets = yield from list_sets()
     gone = [each for each in sets if each.key is not None and each.key not in keys]
@@ -83,12 +83,12 @@ def set_keys(keys: Sequence[str], archived_to: int) -> Work[bool]:
     for key in new:
         number = min(set(range(1, len(numbers) + 2)) - numbers)
         numbers.add(number)
-        yield from ask("add_rolled_key", number=number, meta_key=key, filled_from=archived_to)
+        yield from ask("add_rolled_key", number=number, meta_key=key, filled_from=released_to)
         yield from add_consumer(CellSet(number, key).consumer, 0)
     return bool(gone or new)
 
 
-def start_over(archived_to: int) -> Work[None]:
+def start_over(released_to: int) -> Work[None]:
     """Drop all cells, which are folded anew from the feed."""
     sets = yield from list_sets()
     yield from lock_consumers([each.consumer for each in sets])
@@ -96,7 +96,7 @@ def start_over(archived_to: int) -> Work[None]:
         yield from _drop_cells(each)
         yield from forget_consumer(each.consumer)
         yield from add_consumer(each.consumer, 0)
-    yield from ask("set_filled_from", filled_from=archived_to)
+    yield from ask("set_filled_from", filled_from=released_to)
 
 
 def days_with_cells() -> Work[tuple[int, int]]:

@@ -10,10 +10,10 @@ so are the days that belong to two periods of such a zone, unless there are cell
 A sum as of now is what the cells have, plus the versions behind the position of their consumer, less those of their
 versions that were removed behind it: all read in one state of the database.
 
-The archive: records that have moved there stay in the cells. So with a :class:`Scope`, the archive is only asked for
+Released records, which only the lake has, stay in the cells. So with a :class:`Scope`, the lake is only asked for
 what roll-ups do not answer: the queries of :meth:`Scope.edges`, and records with ``more``. If there is no scope, or
 :class:`auditord.store.aggregates.NotRolledUp` is raised while the rows are put together, the whole query is answered
-from the records and from the archive.
+from the records and from the lake.
 """
 
 from collections.abc import Collection, Iterator, Sequence

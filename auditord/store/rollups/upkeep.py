@@ -10,8 +10,8 @@ from typing import Final, Protocol, TypeVar
 
 from auditord.database.instants import to_micros
 from auditord.errors import StoreUnavailable
-from auditord.store.archiving import read_state
 from auditord.store.dialects import StoreDialect
+from auditord.store.releasing import read_lake
 from auditord.store.rollups.cells import CORES_KEY, FIRST_DAY, GROUPED_KEYS, MICROS_PER_DAY, CellSet
 from auditord.store.rollups.folding import fold_slices, list_sets, set_keys, start_over
 from auditord.store.rollups.zone_keys import beside, is_of_zone, key_of_zone, parts_of
@@ -132,7 +132,7 @@ class Upkeep:
 
     async def start_over(self) -> None:
         """Drop all cells, for the daemon to fill them anew."""
-        await self._write(partial(atomic, start_over_beside_archive), is_long=True)
+        await self._write(partial(atomic, start_over_beside_released), is_long=True)
         self.wake()
 
     async def close(self) -> None:
@@ -184,21 +184,21 @@ class Upkeep:
         self._wanted = None
 
 
-def start_over_beside_archive() -> Work[None]:
-    """Drop all cells; they are filled from the records, and hold no days that have archived ones."""
-    yield from start_over((yield from _archived_to()))
+def start_over_beside_released() -> Work[None]:
+    """Drop all cells; they are filled from the records, and hold no days that have released ones."""
+    yield from start_over((yield from _released_to()))
 
 
-def _archived_to() -> Work[int]:
-    """The day behind the last archived record: of earlier days, not all records are in the feed."""
-    state = yield from read_state()
+def _released_to() -> Work[int]:
+    """The day behind the last released record: of earlier days, not all records are in the feed."""
+    state = yield from read_lake()
     return (
         FIRST_DAY if not state.records or state.last_stop is None else to_micros(state.last_stop) // MICROS_PER_DAY + 1
     )
 
 
 def _set_keys(keys: Sequence[str]) -> Work[bool]:
-    return (yield from set_keys(keys, (yield from _archived_to())))
+    return (yield from set_keys(keys, (yield from _released_to())))
 
 
 def _log_fault(task: "asyncio.Task[None]") -> None:

@@ -101,49 +101,43 @@ FROM spools
 INSERT INTO spools (spool_id, generation)
 VALUES (?, ?)
 
--- name: read_archived_records
--- The index of archived records.
-SELECT record_id, start_time, stop_time, content, chunk
-FROM archived_records
+-- name: read_released
+-- The index of released records.
+SELECT record_id, start_time, stop_time, content, release
+FROM released
 
--- name: write_archived_records
--- Note that a record is in the archive; no consumer has read anything here yet.
-INSERT INTO archived_records (record_id, start_time, stop_time, content, chunk, position)
+-- name: write_released
+-- Note that a record is released; no consumer has read anything here yet.
+INSERT INTO released (record_id, start_time, stop_time, content, release, position)
 SELECT
     ?, ?, ?, ?, ?,
     1 + max(
-        coalesce((SELECT max(position) FROM records), 0), coalesce((SELECT max(position) FROM archived_records), 0)
+        coalesce((SELECT max(position) FROM records), 0), coalesce((SELECT max(position) FROM released), 0)
     )
 
--- name: read_archive_removals
--- The rows of the archive's table that count no more.
-SELECT record_id, chunk
-FROM archive_removals
+-- name: read_recalled
+-- Rows of the lake that do not count as released.
+SELECT record_id, release, stop_time
+FROM recalled
 
--- name: write_archive_removals
--- A row of the archive's table counts no more.
-INSERT INTO archive_removals (record_id, chunk)
-VALUES (?, ?)
-
--- name: read_archive
--- The state of the archive that counts.
-SELECT archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups, first_stop, last_stop
-FROM archive
-
--- name: write_archive
--- Note it.
-INSERT INTO archive (archive_id, location, snapshot_id, sequence, chunk, records, beside_rollups, first_stop, last_stop)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- name: write_recalled
+-- A row of the lake does not count as released.
+INSERT INTO recalled (record_id, release, stop_time)
+VALUES (?, ?, ?)
 
 -- name: read_lake
--- How the lake calls the store.
-SELECT store_id
+-- How the lake calls the store, and which of its rows are released records.
+SELECT
+    store_id, released_in, location, snapshot_id, sequence, release, records, beside_rollups, first_stop, last_stop
 FROM lake
 
 -- name: write_lake
 -- Note it; the records have other positions here, so the lake gets all of them again.
-INSERT INTO lake (store_id, lake_id, given)
-VALUES (?, '', 0)
+INSERT INTO lake (
+    store_id, lake_id, given, released_in, location, snapshot_id, sequence, release, records, beside_rollups, first_stop,
+    last_stop
+)
+VALUES (?, '', 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: last_number
 -- The highest number that a table has given.
@@ -167,7 +161,7 @@ SELECT NOT EXISTS (
     SELECT 1 FROM records
     UNION ALL SELECT 1 FROM versions
     UNION ALL SELECT 1 FROM plugin_state
-    UNION ALL SELECT 1 FROM archived_records
+    UNION ALL SELECT 1 FROM released
 )
 
 -- name: unfinished
@@ -187,18 +181,18 @@ DELETE FROM unfinished_copy
 -- name: last_position
 -- The highest position of a record.
 SELECT
-    max(coalesce((SELECT max(position) FROM records), 0), coalesce((SELECT max(position) FROM archived_records), 0))
+    max(coalesce((SELECT max(position) FROM records), 0), coalesce((SELECT max(position) FROM released), 0))
 
 -- name: continue_positions
--- Give the positions of archived records to nothing else.
+-- Give the positions of released records to nothing else.
 INSERT INTO sqlite_sequence (name, seq)
 SELECT 'records', 0
 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'records')
 
--- name: continue_behind_archived
+-- name: continue_behind_released
 -- The same.
 UPDATE sqlite_sequence
-SET seq = max(seq, coalesce((SELECT max(position) FROM archived_records), 0))
+SET seq = max(seq, coalesce((SELECT max(position) FROM released), 0))
 WHERE name = 'records'
 
 -- name: write_record_counts

@@ -23,7 +23,7 @@ from auditord.store.work import Atomic, Compiled, ForEach, Overtaken, Records, R
 
 T = TypeVar("T")
 
-QUERIES: Final = load_queries("auditord.store.sqlite", "queries.sql", "feed.sql", "archiving.sql", "lake.sql")
+QUERIES: Final = load_queries("auditord.store.sqlite", "queries.sql", "feed.sql", "lake.sql")
 """All statements of the store."""
 
 Values: TypeAlias = tuple[object, ...]
@@ -103,7 +103,7 @@ def change_in_bulk(connection: sqlite3.Connection, bulk: Bulk, values: Sequence[
 def has_added(connection: sqlite3.Connection, record_ids: Sequence[str], values: Sequence[Values]) -> bool:
     """Add records that are all new; False, and nothing is done, if one of them is known or refused."""
     ids = msgspec.json.encode(record_ids).decode()
-    if connection.execute(QUERIES["has_archived"], (ids,)).fetchone() == (1,):
+    if connection.execute(QUERIES["has_released"], (ids,)).fetchone() == (1,):
         return False
     try:
         with _savepoint(connection):

@@ -1,7 +1,7 @@
 -- The statements of the record store in SQLite.
 
 -- name: insert_records
--- Add a record whose id is free (of the archive as well: has_archived); the row count says so. The order of its values,
+-- Add a record whose id is free (of released records as well: has_released); the row count says so. The order of its values,
 -- of all statements for each of many records: columns of RecordRow, then the number of its scores, its arrival, the
 -- number of its sender.
 INSERT INTO records (
@@ -11,10 +11,10 @@ INSERT INTO records (
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
 ON CONFLICT (record_id) DO NOTHING
 
--- name: has_archived
--- Whether one of the ids is in the archive: looked at once for all that are added together, since a trigger, or a
+-- name: has_released
+-- Whether one of the ids is of a released record: looked at once for all that are added together, since a trigger, or a
 -- condition of the insertion, would double what a record costs.
-SELECT EXISTS (SELECT 1 FROM archived_records WHERE record_id IN (SELECT value FROM json_each(?1)))
+SELECT EXISTS (SELECT 1 FROM released WHERE record_id IN (SELECT value FROM json_each(?1)))
 
 -- name: overwrite_records
 -- Put a record in the place of the stored one; when the run was first heard of stays.
@@ -35,14 +35,14 @@ SET
 WHERE record_id = ?1
 
 -- name: find_records
--- Records by id, as far as plans need them; those of the archive with their chunks, and without a document.
+-- Records by id, as far as plans need them; released ones with their releases, and without a document.
 SELECT records.record_id, start_time, stop_time, content, document, NULL
 FROM json_each(:wanted) AS wanted
 INNER JOIN records ON records.record_id = json_extract(wanted.value, '$.record_id')
 UNION ALL
-SELECT archived_records.record_id, start_time, stop_time, content, NULL, chunk
+SELECT released.record_id, start_time, stop_time, content, NULL, release
 FROM json_each(:wanted) AS wanted
-INNER JOIN archived_records ON archived_records.record_id = json_extract(wanted.value, '$.record_id')
+INNER JOIN released ON released.record_id = json_extract(wanted.value, '$.record_id')
 
 -- name: lock_records
 -- The same; nobody else writes.
@@ -51,13 +51,13 @@ FROM json_each(:ids) AS wanted
 INNER JOIN records ON records.record_id = wanted.value
 
 -- name: get_documents
--- The wire texts of records; of those in the archive, their chunks.
+-- The wire texts of records; of released ones, their releases.
 SELECT record_id, document, NULL
 FROM records
 WHERE record_id IN (SELECT value FROM json_each(:ids))
 UNION ALL
-SELECT record_id, NULL, chunk
-FROM archived_records
+SELECT record_id, NULL, release
+FROM released
 WHERE record_id IN (SELECT value FROM json_each(:ids))
 
 -- name: find_source
@@ -93,7 +93,7 @@ DELETE FROM differences
 WHERE record_id IN (SELECT value FROM json_each(:ids))
 
 -- name: list_differences
--- All differences, the newest first, with what is stored now (nothing if it is in the archive).
+-- All differences, the newest first, with what is stored now (nothing if it is released).
 SELECT
     differences.record_id, differences.seen_at, sources.principal, records.document, differences.offered
 FROM differences
@@ -165,7 +165,7 @@ WHERE
     action = 'delete'
     AND record_id IN (SELECT value FROM json_each(:ids))
     AND NOT EXISTS (SELECT 1 FROM records WHERE records.record_id = versions.record_id)
-    AND NOT EXISTS (SELECT 1 FROM archived_records WHERE archived_records.record_id = versions.record_id)
+    AND NOT EXISTS (SELECT 1 FROM released WHERE released.record_id = versions.record_id)
 
 -- name: delete_records
 -- Delete records.

@@ -16,15 +16,15 @@ from auditord.database.migrations import load_migrations, require_current
 from auditord.database.readers import PAGE_BYTES, Page, Query, take_page
 from auditord.store.aggregates import Folding, NotRolledUp, Row
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.archived import Counted
-from auditord.store.archiving import read_counted
 from auditord.store.bulks import Bulk
 from auditord.store.conditions import can_be_there, compile_query
 from auditord.store.counting import read_counts, set_counted_keys, unread_values
 from auditord.store.feed import begin_outbox
+from auditord.store.lake import Released
 from auditord.store.listing import FEW_TO_SORT, have_few, users_wanted
 from auditord.store.planning import Outcome
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.releasing import read_released
 from auditord.store.rollups.scope import Scope, rolled_part
 from auditord.store.sql import Sql
 from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, perhaps_of, take_rows
@@ -114,16 +114,18 @@ class SqliteRecordStore(SqlRecordStore):
         return cls(Database.open(path, MIGRATIONS))
 
     @asynccontextmanager
-    async def _stream(self, query: RecordQuery) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Counted], None]:
-        counted = [Counted()]
+    async def _stream(
+        self, query: RecordQuery
+    ) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Released], None]:
+        released = [Released()]
 
         def make(connection: sqlite3.Connection) -> Query:
             if query.archived:
-                counted[0] = run(connection, read_counted())
+                released[0] = run(connection, read_released())
             return marked(_compiled(connection, query))
 
         async with self._database.stream(make, _take_documents) as pages:
-            yield pages, counted[0]
+            yield pages, released[0]
 
     async def counts(self) -> RecordCounts:
         """See :class:`RecordStore`."""
@@ -185,7 +187,7 @@ class SqliteRecordStore(SqlRecordStore):
 
     async def _summed(self, query: AggregateQuery, arithmetic: Arithmetic, *, from_cells: bool) -> Sums:
         dialect = SqliteDialect(arithmetic, windowed=query.window is not None)
-        made: list[tuple[Folding, Counted, Scope | None]] = []
+        made: list[tuple[Folding, Released, Scope | None]] = []
 
         def fold(cursor: sqlite3.Cursor) -> Page[Row]:  # in a reader's thread: thousands of groups take their time
             page = take_rows(cursor)
@@ -196,14 +198,14 @@ class SqliteRecordStore(SqlRecordStore):
             rolled = run(connection, rolled_part(query)) if from_cells else None
             compiled = compile_aggregate(query, dialect, rolled)
             scope = None if rolled is None else rolled.scope
-            made.append((Folding(query, compiled.parts), run(connection, read_counted()), scope))
+            made.append((Folding(query, compiled.parts), run(connection, read_released()), scope))
             return marked(compiled.statement)
 
         async with self._database.stream(make, fold) as pages:
             async for _ in pages:
                 pass
-        folding, counted, scope = made[0]
-        return Sums(await asyncio.to_thread(folding.result), counted, scope)
+        folding, released, scope = made[0]
+        return Sums(await asyncio.to_thread(folding.result), released, scope)
 
 
 def _compiled(connection: sqlite3.Connection, query: RecordQuery) -> Sql:

@@ -79,7 +79,7 @@ NDJSON: Final = "application/x-ndjson"
 
 LIMIT: Final = Whole(least=1)
 FORMAT: Final = Choice(("json", "ndjson"))
-INCLUDE: Final = Choice(("archive",))
+INCLUDE: Final = Choice(("lake", "archive"))
 
 # A time in the format of the responses, in the Gregorian calendar from year 1 on; then a name.
 _YEAR: Final = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
@@ -132,7 +132,8 @@ PAGING: Final = (
     ),
     Parameter(
         "include",
-        "archive: the records of the archive, too; by default only those of the record store.",
+        "lake: released records, which only the lake has, too; by default only those of the record store. archive is "
+        "its former name.",
         INCLUDE.schema,
     ),
 )
@@ -278,7 +279,7 @@ FILTERS: Final[Mapping[str, ConditionReader]] = {
 """The parameters that select records."""
 
 
-_LINES: Final = ", those of the archive among them; over a lake of several daemons, records come as NDJSON only"
+_LINES: Final = ", released ones among them; over a lake of several daemons, records come as NDJSON only"
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ class JobsPages:
             "latest_first": query.order.descending,
             "limit": listing.page,
             "limits": sorted({PAGE, 200, MOST_ROWS, listing.page}),
-            "has_archive": (await self.store.archive_state()).records > 0,
+            "has_released": (await self.store.lake_state()).records > 0,
             "archived": query.archived,
             "periods": PERIODS,
             "usage": view.url("/usage"),

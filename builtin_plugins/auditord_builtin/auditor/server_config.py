@@ -169,11 +169,12 @@ def _import_metrics(result: ConfigImport) -> None:
 
 
 def _import_archive(document: Document) -> ConfigImport:
-    result = ConfigImport(document, "archive")
+    result = ConfigImport(document, "lake")
     section = document.get("archival_config")
     if _is_section(section):
-        result.put("enabled", value=True, comment="into an Apache Iceberg table; pip install 'auditord[archive]'")
-        result.put("after_months", section.get("archive_older_than_months"))
+        result.put("enabled", value=True, comment="into an Apache Iceberg table; pip install 'auditord[lake]'")
+        result.put("name", "main", "tells this record store from others in the lake, for ever")
+        result.put("keep_months", section.get("archive_older_than_months"), "older records are in the lake alone")
         seconds, *fields = str(section.get("cron_schedule") or "0").split()
         if len(fields) == _CRON_FIELDS:
             result.put(

@@ -1,4 +1,4 @@
-"""AUDITOR's ``archival_config`` becomes the section ``archive``."""
+"""AUDITOR's ``archival_config`` becomes the section ``lake``."""
 
 from typing import Any
 
@@ -22,10 +22,11 @@ def imported(**section: Any) -> Any:
 
 def test_months_and_schedule_are_taken_over_and_what_is_dropped_is_named() -> None:
     result = imported(**SECTION)
-    assert {name: value for name, value in result.sections.items() if name.startswith("archive.")} == {
-        "archive.enabled": True,
-        "archive.after_months": 6,
-        "archive.schedule": "30 3 * * *",
+    assert {name: value for name, value in result.sections.items() if name.startswith("lake.")} == {
+        "lake.enabled": True,
+        "lake.name": "main",
+        "lake.keep_months": 6,
+        "lake.schedule": "30 3 * * *",
     }
     assert "auditord import auditor" in result.dropped["archival_config.archive_path"]
     assert "zstd" in result.dropped["archival_config.compression_type"]
@@ -34,10 +35,10 @@ def test_months_and_schedule_are_taken_over_and_what_is_dropped_is_named() -> No
 
 @pytest.mark.parametrize("schedule", [None, "", "0 3 * *"])
 def test_a_schedule_that_is_none_is_left_out(schedule: str | None) -> None:
-    assert "archive.schedule" not in imported(**SECTION | {"cron_schedule": schedule}).sections
+    assert "lake.schedule" not in imported(**SECTION | {"cron_schedule": schedule}).sections
 
 
-def test_without_the_section_there_is_no_archive() -> None:
+def test_without_the_section_there_is_no_lake() -> None:
     result = import_server_config({"application": {"port": 8000}}, [])
     assert result is not None
-    assert not [name for name in result.sections if name.startswith("archive")]
+    assert not [name for name in result.sections if name.startswith("lake")]

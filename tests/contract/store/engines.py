@@ -6,11 +6,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from auditord.archive.schema import rows_of
+from auditord.lake.dialect import DuckDbDialect
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits, files_of_host, records_in, sums_over
-from auditord.lake.schema import SCHEMA
+from auditord.lake.schema import SCHEMA, rows_of
 from auditord.store import RecordStore
-from auditord.store.archived import ArchivedRecord
+from auditord.store.lake import LakeRecord
 from auditord.store.reading import decoded
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.wire import encode_record
@@ -38,14 +38,14 @@ class LakeEngine:
         """Sums over the records that the store has by now."""
         await self._copy(store.stream)
         with self._reading() as connection:
-            return sums_over(connection, query, "site")
+            return sums_over(connection, query, DuckDbDialect("site"))
 
     @asynccontextmanager
     async def stream(self, stored: Stream, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
         """The records that a store has by now, whose method ``stream`` is given."""
         await self._copy(stored)
         with self._reading() as connection:
-            yield _each(records_in(connection, query, "site"))
+            yield _each(records_in(connection, query, DuckDbDialect("site")))
 
     def _reading(self) -> AbstractContextManager[Any]:
         return self._database.reading(files_of_host([str(self._file)]))
@@ -54,8 +54,7 @@ class LakeEngine:
         async with stored(RecordQuery()) as pages:
             records = [record async for record in decoded(pages)]
         copies = [
-            ArchivedRecord(record, encode_record(record).decode(), record.start_time, None, "", "")
-            for record in records
+            LakeRecord(record, encode_record(record).decode(), record.start_time, None, "", "") for record in records
         ]
         _parquet.write_table(rows_of(copies, _schema.as_arrow(), daemon="site", batch=1), self._file)
 

@@ -13,10 +13,10 @@ import msgspec
 from auditord.client.query_string import matches
 from auditord.database.instants import to_micros
 from auditord.database.memory import PluginMemory
-from auditord.store.archived import Counted
 from auditord.store.bulks import Bulk
 from auditord.store.changes import KeptVersion, Move, add_bulk, change_each
 from auditord.store.feed import Removed
+from auditord.store.lake import Released
 from auditord.store.planning import Change
 from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.rows import PendingRecord, RecordRow
@@ -125,7 +125,7 @@ class MemoryDatabase:
     def get_documents(self, ids: str) -> Rows:
         return [(record_id, document, None) for record_id, *_, document in self.lock_records(ids)]
 
-    def find_archived(self, ids: str) -> Rows:
+    def find_released(self, ids: str) -> Rows:
         return []
 
     def delete_records(self, ids: str) -> None:
@@ -201,7 +201,9 @@ class MemoryRecordStore(SqlRecordStore):
         return self._database.run(work)
 
     @asynccontextmanager
-    async def _stream(self, query: RecordQuery) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Counted], None]:
+    async def _stream(
+        self, query: RecordQuery
+    ) -> AsyncGenerator[tuple[AsyncIterator[Sequence[bytes]], Released], None]:
         rows = sorted((row for row, *_ in self._database.records.values()), key=_place)
         documents = [row.document.encode() for row in rows]
         page = [document for document in documents if matches(decode_record(document), query.where)]
@@ -209,7 +211,7 @@ class MemoryRecordStore(SqlRecordStore):
         async def pages() -> AsyncIterator[Sequence[bytes]]:
             yield page
 
-        yield pages(), Counted()
+        yield pages(), Released()
 
     async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
         raise AssertionError("sums are tested with the databases")

@@ -10,11 +10,11 @@ import pytest
 
 from auditord.database.instants import to_micros
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
-from auditord.store.lake import LakeBatch, LakeDiverged, LakeState
+from auditord.store.lake import LakeBatch, LakeDiverged
 from auditord_hookspecs import Component, Record, RecordUpdate
 from auditord_hookspecs.wire import encode_record
-from tests.archive_in_memory import MemoryArchive, archive
 from tests.contract.store.feeds import settled
+from tests.lake_in_memory import MemoryLake, release, snapshot, synced
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +66,7 @@ async def test_nothing_is_kept_before_there_is_a_lake(stores: StoreFactory) -> N
     async with stores() as store:
         await put(store, job("job-1"))
         await store.add(job("job-2"), SLURM, Duplicates.SAME_RUN)
-        assert (await store.lake_state(), await store.lake_waiting()) == (LakeState(), 0)
+        assert ((await store.lake_state()).lake_id, await store.lake_waiting()) == ("", 0)
 
 
 async def test_all_that_was_there_and_all_that_comes_is_synced_once(store: RecordStore) -> None:
@@ -120,27 +120,36 @@ async def test_what_differs_or_is_the_same_is_no_change(store: RecordStore) -> N
     assert ids(await batch_behind(store, first.number)) == []
 
 
-async def test_records_of_the_archive_are_synced_and_moving_there_is_no_change(stores: StoreFactory) -> None:
-    memory = MemoryArchive()
-    async with stores() as store:
-        store.archive = memory
-        await put(store, job("before"))
-        await settled(store)
-        assert await archive(store, memory, START + 2 * HOUR) == 1
-        await store.begin_lake()
-        await store.fill_lake(LAKE)
-        first = await batch_behind(store, 0)
-        assert (ids(first), first.records[0].document) == (["before"], encode_record(job("before")).decode())
-        await store.recall(["before"])
-        assert ids(await batch_behind(store, first.number)) == []
-
-
-async def test_nothing_moves_to_the_archive_before_the_lake_has_it(store: RecordStore) -> None:
-    await settled(store)
-    assert await store.archivable(START + 2 * HOUR, None, 10) == []
+async def test_release_and_recall_are_no_changes(store: RecordStore) -> None:
+    store.lake = memory = MemoryLake()
     first = await batch_behind(store, 0)
-    await store.lake_batch(first.number, 100)
-    assert len(await store.archivable(START + 2 * HOUR, None, 10)) == 1
+    assert await release(store, memory, ["before"], START + 2 * HOUR) == 0  # the lake has not said that it has it
+    kept = list((await store.released()).recalled)
+    assert (await batch_behind(store, first.number)).is_empty
+    assert await store.recalled_and_kept(first.number) == kept
+    await store.forget_recalled(kept, 1, snapshot(2))
+    assert await release(store, memory, ["before"], START + 2 * HOUR) == 1
+    assert (await batch_behind(store, first.number)).is_empty
+    await store.recall(["before"])
+    assert (await batch_behind(store, first.number)).is_empty
+
+
+async def test_a_row_of_a_release_goes_with_what_replaces_it(store: RecordStore) -> None:
+    """A lake that is filled anew keeps the rows of released records, which may be recalled meanwhile."""
+    store.lake = memory = MemoryLake()
+    await put(store, job("gone"), job("later"))
+    position = (await batch_behind(store, 0)).number
+    await batch_behind(store, position)
+    assert await release(store, memory, ["before", "gone", "later"], START + 2 * HOUR) == 3
+    await store.begin_lake()
+    await store.fill_lake(LAKE)
+    await store.recall(["before", "gone"])
+    await delete(store, job("gone"))
+    batch = await batch_behind(store, 0)
+    assert (ids(batch), batch.known) == (["before"], {})
+    assert {(row.record_id, row.release) for row in batch.recalled} == {("before", 1), ("gone", 1)}
+    await store.forget_recalled(list(batch.recalled), 0, snapshot(2))
+    assert (await batch_behind(store, batch.number)).is_empty
 
 
 async def test_batches_are_limited_and_in_order(store: RecordStore) -> None:
@@ -170,7 +179,28 @@ async def test_a_lake_that_was_restored_is_noticed(store: RecordStore) -> None:
 async def test_beginning_again_keeps_the_number_and_the_name_of_the_store(store: RecordStore) -> None:
     first = await batch_behind(store, 0)
     before = await store.lake_state()
-    assert await store.begin_lake() == LakeState(before.store_id, "", first.number)
+    state = await store.begin_lake()
+    assert (state.store_id, state.lake_id, state.given) == (before.store_id, "", first.number)
     await store.fill_lake("another-table")
-    assert await store.lake_state() == LakeState(before.store_id, "another-table", first.number)
+    state = await store.lake_state()
+    assert (state.store_id, state.lake_id, state.given) == (before.store_id, "another-table", first.number)
     assert ids(await batch_behind(store, 0)) == ["before"]
+
+
+async def test_a_lake_that_is_filled_again_keeps_the_only_copies(stores: StoreFactory) -> None:
+    """The former version of a released record may still be kept, and says nothing of the row that counts."""
+    async with stores(outbox=True) as store:
+        await put(store, job("job-1"))
+        await store.begin_lake()
+        await store.fill_lake(LAKE)
+        first = await batch_behind(store, 0)
+        await store.redact(["job-1"], ["user_id"])
+        second = await batch_behind(store, first.number)
+        await batch_behind(store, second.number)
+        await store.catch_up()  # the former version stays for senders
+        await store.forget_outbox(second.number)
+        copies = MemoryLake().marked(await synced(store, ["job-1"]), 1)
+        assert await store.release(copies, 0, snapshot(1)) == 1
+        await store.begin_lake()
+        await store.fill_lake(LAKE)
+        assert (await batch_behind(store, first.number)).is_empty

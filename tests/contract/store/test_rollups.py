@@ -64,9 +64,9 @@ from auditord_hookspecs.query import (
 )
 from auditord_hookspecs.records import MAX_AMOUNT
 from auditord_hookspecs.wire import decode_record
-from tests.archive_in_memory import MemoryArchive, archive
 from tests.contract.store.conftest import COUNTED_KEYS, StoreFactory
 from tests.contract.store.feeds import settled
+from tests.lake_in_memory import MemoryLake, release
 from tests.summed_records import aggregate_records
 
 pytestmark = pytest.mark.anyio
@@ -243,8 +243,8 @@ class Redact:
 
 
 @dataclass(frozen=True)
-class Archive:
-    """Records of some hours move to the archive; each comes back before it is asked for."""
+class Release:
+    """Records of some hours are released; each comes back before it is asked for."""
 
     before: datetime
 
@@ -276,7 +276,7 @@ class Keep:
 
 
 Change = Add | AddAll | Stop | Replace | Correct | Redact
-Event = Change | Archive | Fold | Fail | StartOver | Keep
+Event = Change | Release | Fold | Fail | StartOver | Keep
 
 EVENTS: Final = st.one_of(
     st.builds(Add, records()),
@@ -285,7 +285,7 @@ EVENTS: Final = st.one_of(
     st.builds(Replace, records()),
     st.builds(Correct, IDS, records() | st.none()),
     st.builds(Redact, IDS, st.sampled_from(["user_id", "VO"])),
-    st.builds(Archive, HOURS),
+    st.builds(Release, HOURS),
     st.builds(Fold, st.sampled_from([1, 1, 2, None])),
     st.builds(Fail),
     st.builds(StartOver),
@@ -304,11 +304,8 @@ async def stored(store: RecordStore) -> list[Record]:
 
 async def happen(store: SqlRecordStore, event: Event) -> None:
     match event:
-        case Archive(before):
-            if await store._read(archivable(store)):
-                memory = cast("MemoryArchive", store.archive)
-                if await cast("RecordStore", store).archivable(before, None, 1):
-                    await archive(cast("RecordStore", store), memory, before)
+        case Release(before):
+            await release(cast("RecordStore", store), cast("MemoryLake", store.lake), ALL_IDS, before)
         case Keep(keys, waits, zone):
             store.rollups.keep_by(keys, zone)
             if waits:
@@ -331,11 +328,6 @@ def fold(store: SqlRecordStore, limit: int) -> Work[bool]:
 def fail(store: SqlRecordStore) -> Work[None]:
     yield from fold(store, 100)
     raise Killed
-
-
-def archivable(store: SqlRecordStore) -> Work[bool]:
-    rows = yield from execute(Sql(f"SELECT 1 FROM {store._dialect.records} LIMIT 1"))  # noqa: S608 literals
-    return bool(rows)
 
 
 async def change(store: SqlRecordStore, event: Change) -> None:
@@ -767,17 +759,17 @@ async def test_answers_are_those_of_the_records_after_any_history(
     store_factory: Callable[[Path], StoreFactory], events: Sequence[tuple[bool, Event]]
 ) -> None:
     """Two daemons use one store."""
-    memory = MemoryArchive()
+    memory = MemoryLake()
     with TemporaryDirectory() as folder:
         async with store_factory(Path(folder))() as store, store_factory(Path(folder))() as other:
             for each in (store, other):
                 assert isinstance(each, SqlRecordStore)
                 each.rollups.limits = BY_HAND
-                each.archive = memory
+                each.lake = memory
             assert isinstance(store, SqlRecordStore)
             for of_other, event in events:
                 await happen(cast("SqlRecordStore", other if of_other else store), event)
-            await store.recall([each.record_id for each in await store.archived(ALL_IDS)])
+            await store.recall(ALL_IDS)
             await check(store, *ALL_OTHERS)
             await folded(store)
             await check(store, *ALL_OTHERS)

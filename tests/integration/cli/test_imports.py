@@ -34,7 +34,7 @@ LIBRARIES: Final = {
 """All that may come from elsewhere: no rich, no aiohttp, no psycopg, no prometheus_client."""
 
 LOOKING: Final = {"cli", "config", "database", "duplicates", "errors"}
-STORE: Final = LOOKING | {"archive", "lake", "store"}
+STORE: Final = LOOKING | {"lake", "store"}
 OURS: Final = {
     "records": STORE,
     "top": STORE | {"reporting"},

@@ -5,26 +5,21 @@
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from pyiceberg.expressions import EqualTo
 
-from auditord.archive.schema import RECORD_COLUMNS, records_of
+from auditord.lake.schema import RECORD_COLUMNS, records_of
 from auditord.lake.table import LakeTable
 from auditord.store import RecordStore
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.wire import decode_record
 
-_arrow: Any = import_module("pyarrow")
-
 
 def rows(table: LakeTable, daemon: str) -> Mapping[str, str]:
     """The wire texts of a daemon's records by id; none is there twice."""
-    wanted = tuple(name for name in RECORD_COLUMNS if name != "chunk")
     with table.loaded() as opened:
-        read: Any = opened.scan(EqualTo(term="daemon", value=daemon), selected_fields=wanted).to_arrow()
-    read = read.append_column("chunk", _arrow.nulls(read.num_rows, _arrow.int64()))
+        read: Any = opened.scan(EqualTo(term="daemon", value=daemon), selected_fields=RECORD_COLUMNS).to_arrow()
     copies = [copy for batch in read.to_batches() for copy in records_of(batch)]
     found = {copy.record.record_id: copy.document for copy in copies}
     assert len(found) == len(copies)

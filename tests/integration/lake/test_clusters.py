@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,20 +11,25 @@ from typing import Final
 import pytest
 
 from auditord.errors import StoreUnavailable
-from auditord.lake.engines import Engine, Work
+from auditord.lake.engines import Chosen, Engine, Work
 from auditord.lake.opening import lake_module
 from auditord.lake.queries import LakeReader
 from auditord.lake.table import LakeTable
+from auditord.lake.writing import month_number
+from auditord.store import Duplicates, Provenance
+from auditord.store.opening import open_store
 from auditord_hookspecs import (
     AggregateQuery,
     Component,
     ComponentUsage,
     MetaValue,
     Record,
+    RecordQuery,
     ScoreValue,
     Window,
 )
-from auditord_hookspecs.query import AllOf, Comparison, RuntimeCompares
+from auditord_hookspecs.query import AllOf, Comparison, Order, RuntimeCompares, SortField
+from auditord_hookspecs.wire import encode_record
 from tests import spark_cluster, trino_server
 from tests.integration.lake.asked_lake import (
     BY_DAEMON,
@@ -34,6 +39,7 @@ from tests.integration.lake.asked_lake import (
     check_sums,
     put,
 )
+from tests.integration.lake.killed import run
 from tests.postgres_server import PostgresServer
 from tests.summed_records import aggregate_records
 
@@ -41,7 +47,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FIRST, LAST = EPOCH.replace(year=1), EPOCH.replace(year=9000)
 CORES = AggregateQuery(by=(MetaValue("site_id"),), usage=(ComponentUsage("Cores", ("HEPSPEC06",)),))
-LAKES: Final = ("asked", "large", "growing")
+LAKES: Final = ("asked", "large", "growing", "released")
 """Each with a catalog of its own."""
 
 
@@ -146,10 +152,33 @@ async def test_an_answer_is_about_the_snapshot_that_it_names(tmp_path: Path, clu
     await put(tmp_path, "a", BY_DAEMON["a"], table)
     with table.loaded() as before:
         await put(tmp_path, "b", BY_DAEMON["b"], table)
-        former = await asyncio.to_thread(cluster.engine("growing").sums, before, CORES, None, Work())
-    assert former == aggregate_records(BY_DAEMON["a"], CORES)
+        named = before.current_snapshot()
+        assert named is not None
+        for each in (before, table):
+            with nullcontext(before) if each is before else table.loaded() as asked:
+                chosen = Chosen(named.snapshot_id)
+                former = await asyncio.to_thread(cluster.engine("growing").sums, asked, CORES, chosen, Work())
+            assert former == aggregate_records(BY_DAEMON["a"], CORES)
     answer = await cluster.reader("growing", table, None).aggregate(CORES)
     assert replace(answer, snapshot=None) == aggregate_records(BY_DAEMON[None], CORES)
+    table.close()
+
+
+async def test_released_records_are_those_of_their_snapshot(tmp_path: Path, cluster: Cluster) -> None:
+    table, records = cluster.lake("released"), BY_DAEMON["a"]
+    async with open_store(f"sqlite:///{tmp_path}/a.db", counted_keys=()) as store:
+        store.lake = reader = cluster.reader("released", table, "a")
+        await store.add_all(records, Provenance(EPOCH), Duplicates.SAME_RUN, atomic=True)
+        assert await run(store, table, "a", month_number(EPOCH) + 1) > 10
+        await put(tmp_path, "b", BY_DAEMON["b"], table)
+        assert await store.recall([records[3].record_id, records[5].record_id]) > 0
+        by_label = AggregateQuery(by=(MetaValue("VO"),), usage=(ComponentUsage("Cores", ("HEPSPEC06",)),))
+        for query in (by_label, CORES):
+            assert await store.aggregate(query) == aggregate_records(records, query)
+        async with store.stream(RecordQuery(order=Order(SortField.ID), archived=True)) as pages:
+            listed = [document async for page in pages for document in page]
+        assert sorted(listed) == sorted(map(encode_record, records))
+    reader.close()
     table.close()
 
 

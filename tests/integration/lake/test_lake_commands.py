@@ -14,7 +14,7 @@ from auditord.client import Client
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import Order, SortField
-from tests.integration.archive.host import RECORDS
+from tests.integration.lake.host import RECORDS
 from tests.integration.lake.killed import lake_in
 from tests.integration.lake.lake_rows import rows
 
@@ -43,7 +43,7 @@ def assert_listings_agree(folder: Path, daemon: TestDaemon) -> None:
     ]
     assert len(of_store.stdout.splitlines()) > 2, of_store.output
     assert (of_lake.stdout, asked.stdout) == (of_store.stdout, of_store.stdout), of_lake.output + asked.output
-    both = ["records", "--source", "lake", "--include", "archive", "--config", str(folder / "auditord.json")]
+    both = ["records", "--source", "lake", "--include", "lake", "--config", str(folder / "auditord.json")]
     assert CliRunner().invoke(auditord, both).exit_code == 2
     assert "the configuration has no lake" in without_lake(folder, "records").output
     client, query = Client(daemon.url), RecordQuery(order=Order(SortField.START))

@@ -18,13 +18,13 @@ import msgspec
 import pytest
 from pyiceberg.types import LongType, StringType
 
-from auditord.archive.writing import commit_files, partition_of_file, write_rows
 from auditord.errors import ConfigurationError
 from auditord.lake import syncing
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.queries import LakeReader
 from auditord.lake.syncing import Synced, sync
 from auditord.lake.table import POSITIONS, TABLE, LakeMoved, LakePosition, LakeTable, beyond, positions_of
+from auditord.lake.writing import commit_files, partition_of_file, write_rows
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.lake import LakeBatch
 from auditord.store.opening import open_store

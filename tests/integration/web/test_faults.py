@@ -19,8 +19,15 @@ from auditord.duplicates import Duplicates
 from auditord.errors import StoreDamaged, StoreMisconfigured, StoreUnavailable
 from auditord.ingest import Ingest
 from auditord.store import Amended, Amendment, Difference, Outbox, Provenance, RecordCounts, Verdict, Version
-from auditord.store.archived import Archive, ArchivedRecord, ArchiveState, Counted, Removal
-from auditord.store.lake import LakeBatch, LakeState
+from auditord.store.lake import (
+    LakeBatch,
+    LakeRecord,
+    LakeSnapshot,
+    LakeState,
+    Released,
+    ReleasedRecords,
+    ReleasedRow,
+)
 from auditord.store.protocol import DaemonState, HeldTurn, KnownDaemon, Occasion, PluginMemory
 from auditord.web.server import serve
 from auditord_hookspecs import (
@@ -107,34 +114,24 @@ class FakeStore:
     async def history(self, record_id: str) -> Sequence[Version]:
         raise NotImplementedError
 
-    archive: Archive | None = None
+    lake: ReleasedRecords | None = None
 
-    async def archive_state(self) -> ArchiveState:
-        return ArchiveState()
+    async def released(self) -> Released:
+        return Released()
 
-    async def archive_removals(self) -> Sequence[Removal]:
-        return ()
-
-    async def archive_counted(self) -> Counted:
-        return Counted()
-
-    async def archived(self, record_ids: Collection[str]) -> Sequence[Removal]:
+    async def catch_up(self) -> None:
         raise NotImplementedError
 
-    async def begin_archive(self, archive_id: str, location: str) -> ArchiveState:
+    async def find_released(self, record_ids: Collection[str]) -> Sequence[ReleasedRow]:
         raise NotImplementedError
 
-    async def archivable(
-        self, before: datetime, after: ArchivedRecord | None, limit: int, sites: Mapping[str, datetime] | None = None
-    ) -> Sequence[ArchivedRecord]:
+    async def release(self, rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -> int:
         raise NotImplementedError
 
-    async def publish_chunk(
-        self, chunk: Sequence[ArchivedRecord], previous: int, snapshot_id: int, sequence: int
-    ) -> int:
+    async def recalled_and_kept(self, position: int) -> Sequence[ReleasedRow]:
         raise NotImplementedError
 
-    async def forget_removals(self, removals: Sequence[Removal], snapshot_id: int, sequence: int) -> None:
+    async def forget_recalled(self, rows: Sequence[ReleasedRow], release: int, snapshot: LakeSnapshot) -> None:
         raise NotImplementedError
 
     async def recall(self, record_ids: Collection[str]) -> int:
@@ -208,7 +205,7 @@ class FakeStore:
     async def lake_batch(self, position: int, limit: int) -> LakeBatch:
         raise NotImplementedError
 
-    async def origin(self, record_id: str) -> ArchivedRecord | None:
+    async def origin(self, record_id: str) -> LakeRecord | None:
         raise NotImplementedError
 
     async def differences_of(self, record_id: str) -> Sequence[Difference]:

@@ -159,7 +159,7 @@ CREATE TABLE rollup_components (
 CREATE INDEX rollup_components_without_records ON rollup_components (level) WHERE records = 0;
 
 -- Records that came for a run which was stored with other content; the stored one stays. They are kept when their record
--- moves into the archive.
+-- is released.
 CREATE TABLE differences (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, -- in the order of arrival, the latest is the highest
     record_id TEXT NOT NULL,
@@ -224,41 +224,38 @@ CREATE TABLE daemons (
     quarantined INTEGER NOT NULL
 );
 
--- One row: the state of the archive's Iceberg table that counts, together with the records of this database.
-CREATE TABLE archive (
-    archive_id TEXT NOT NULL,     -- the table's property auditord.archive says the same; '' without an archive
-    location TEXT NOT NULL,       -- of the table, for messages
-    snapshot_id INTEGER NOT NULL, -- of the table
-    sequence INTEGER NOT NULL,    -- the snapshot's place in the order of all
-    chunk INTEGER NOT NULL,       -- rows of the snapshot with a higher one do not count yet
-    records INTEGER NOT NULL,     -- archived records
-    first_stop INTEGER,           -- their stop times lie from here
-    last_stop INTEGER,            -- to here
-    beside_rollups INTEGER NOT NULL -- archived records with `more`
+-- One row: the lake, an Apache Iceberg table of the records of many daemons, and which of its rows are released records.
+CREATE TABLE lake (
+    store_id TEXT NOT NULL,         -- of this store; the lake says the same of this daemon's records
+    lake_id TEXT NOT NULL,          -- of the table that records are synced to; '' while nothing is synced
+    given INTEGER NOT NULL,         -- the highest position up to which a batch was given
+    released_in TEXT NOT NULL,      -- the table that has the released records; '' if there never were any
+    location TEXT NOT NULL,         -- of that table, for messages
+    snapshot_id INTEGER NOT NULL,   -- of the table, which has them
+    sequence INTEGER NOT NULL,      -- the snapshot's place in the order of all
+    release INTEGER NOT NULL,       -- rows of the daemon with a higher one are not released
+    records INTEGER NOT NULL,       -- released records
+    beside_rollups INTEGER NOT NULL, -- those of them with `more`
+    first_stop INTEGER,             -- their stop times lie from here
+    last_stop INTEGER               -- to here
 );
-INSERT INTO archive VALUES ('', '', 0, 0, 0, 0, NULL, NULL, 0);
+INSERT INTO lake VALUES (lower(hex(randomblob(16))), '', 0, '', '', 0, 0, 0, 0, 0, NULL, NULL);
 
--- The ids of archived records, with all that the verdict on another record of the same id needs.
-CREATE TABLE archived_records (
+-- The ids of released records, which only the lake has, with all that the verdict on another record of the same id needs.
+CREATE TABLE released (
     record_id TEXT PRIMARY KEY,
     start_time INTEGER NOT NULL,
     stop_time INTEGER NOT NULL,
     content INTEGER NOT NULL,
-    chunk INTEGER NOT NULL,   -- of its row in the archive's table
+    release INTEGER NOT NULL, -- that its row in the lake has
     position INTEGER NOT NULL -- in the feed, which it keeps if it comes back
 ) WITHOUT ROWID;
-CREATE INDEX archived_records_by_position ON archived_records (position);
 
--- Rows of the archive's table that count no more: the record was changed meanwhile, or is back in this database.
-CREATE TABLE archive_removals (
+-- Rows of the lake with a number of a release that do not count: the record was changed meanwhile, or is back in this
+-- database.
+CREATE TABLE recalled (
     record_id TEXT NOT NULL,
-    chunk INTEGER NOT NULL,
-    PRIMARY KEY (record_id, chunk)
+    release INTEGER NOT NULL,
+    stop_time INTEGER NOT NULL, -- of the row
+    PRIMARY KEY (record_id, release)
 ) WITHOUT ROWID;
-
--- The lake: an Apache Iceberg table of the records of many daemons. One row once records are synced there.
-CREATE TABLE lake (
-    store_id TEXT NOT NULL, -- of this store; the lake says the same of this daemon's records
-    lake_id TEXT NOT NULL,  -- of the table; '' while nothing is synced
-    given INTEGER NOT NULL  -- the highest position up to which a batch was given
-);

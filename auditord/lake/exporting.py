@@ -1,4 +1,4 @@
-"""The archive as plain Parquet files, for programs that know no Iceberg, in one of two layouts.
+"""The finished records of a daemon as plain Parquet files, for programs that know no Iceberg, in one of two layouts.
 
 ``hive`` has a folder for each site and month in it, with the columns of the table. ``auditor`` has a file for each
 month as AUDITOR's own archive: meta and components as JSON, times with milliseconds.
@@ -18,21 +18,22 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, IsNull, LessThan, LessThanOrEqual
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, IsNull, LessThan
 
-from auditord.archive.schema import records_of
-from auditord.archive.table import ArchiveTable
-from auditord.archive.writing import Partition, month_name
 from auditord.database.instants import to_micros
 from auditord.errors import ConfigurationError
-from auditord.store.archived import Counted, Removal
+from auditord.lake.pruning import rows_of_daemon
+from auditord.lake.schema import records_of, values_of
+from auditord.lake.table import LakeTable
+from auditord.lake.writing import Partition, month_name
+from auditord.store.lake import Released, ReleasedRow
 
 _arrow: Any = import_module("pyarrow")  # Any: it ships no types
 _parquet: Any = import_module("pyarrow.parquet")  # Any: the same
 
 _NO_SITE: Final = "__HIVE_DEFAULT_PARTITION__"
-_OURS: Final = ("site", "chunk")
-"""Columns that are left out: the folder names the site, chunks mean nothing elsewhere."""
+_OURS: Final = ("site", "release", "daemon", "batch")
+"""Columns that are left out: the folder names the site, the others mean nothing elsewhere."""
 
 _TIME: Final = _arrow.timestamp("ms", tz="UTC")
 _AUDITOR: Final = _arrow.schema(
@@ -72,20 +73,20 @@ class Layout:
 
 
 def export(
-    table: ArchiveTable,
-    counted: Counted,
+    table: LakeTable,
+    daemon: str,
     folder: Path,
     layout: Layout,
     progressed: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Exported:
-    """Write what counts of the archive to files in a new folder.
+    """Write the finished records of a daemon to files in a new folder.
 
     Args:
-        table: is read as of the snapshot that counts.
-        counted: says what counts.
+        table: of the lake, whose newest snapshot is read.
+        daemon: whose records are written.
         folder: is made.
         layout: of the files.
-        progressed: is called with the number of records that have been written, and of all.
+        progressed: is called with the number of files that have been written, and of all.
 
     Raises:
         ConfigurationError: there is something in the folder already.
@@ -93,36 +94,44 @@ def export(
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError(f"{folder} is not empty: name a new folder")
     files: defaultdict[str, list[Partition]] = defaultdict(list)
-    for partition in sorted({file.partition for file in table.files(counted.state.snapshot_id)}, key=_named):
-        files[layout.path(partition)].append(partition)
+    for partition in table.partitions():
+        if partition[0] is not None:
+            files[layout.path(partition)].append(partition)
     written: list[int] = []
     for path, partitions in files.items():
-        written.append(_write(_rows(table, counted, partitions), folder / path, layout))
-        progressed(sum(written), counted.state.records)
+        written.append(_write(_rows(table, daemon, partitions), folder / path, layout))
+        progressed(len(written), len(files))
     return Exported(sum(written), sum(map(bool, written)))
 
 
-def rows_that_count(table: ArchiveTable, counted: Counted, where: BooleanExpression) -> Iterator[Any]:
-    """The rows for which a condition is true, in parts (pyarrow's RecordBatch)."""
-    chunks = LessThanOrEqual(term="chunk", value=counted.state.chunk)
-    for batch in table.rows(counted.state.snapshot_id, And(chunks, where), ("*",)):
-        keys = zip(batch.column("record_id").to_pylist(), batch.column("chunk").to_pylist(), strict=True)
-        kept = [Removal(*key) not in counted.removals for key in keys]
-        yield batch if all(kept) else batch.filter(_arrow.array(kept))
+def ids_of(table: LakeTable, daemon: str, released: Released, month: str, site: str | None) -> Sequence[str]:
+    """The ids of the released records that stopped in a month (``2024-02``), of one site or of all."""
+    wanted = [
+        (number, at)
+        for number, at in table.partitions()
+        if number and month_name(number) == month and site in {None, at}
+    ]
+    found = list[str]()
+    for partition in wanted:
+        where = And(rows_of_daemon(daemon, released.state.release), of_partition(partition))
+        for batch in table.rows(where, ("record_id", "release", "stop_time")):
+            rows = zip(*[values_of(batch.column(name)) for name in ("record_id", "release", "stop_time")], strict=True)
+            found += [row.record_id for row in (ReleasedRow(*each) for each in rows) if row not in released.recalled]
+    return found
 
 
 def of_partition(partition: Partition) -> BooleanExpression:
-    """The condition that a row is in a partition."""
+    """The condition that a row is in a partition of finished records."""
     month, site = partition
     of_site = IsNull(term="site") if site is None else EqualTo(term="site", value=site)
-    begin, end = (f"{month_name(each)}-01T00:00:00+00:00" for each in (month, month + 1))
+    begin, end = (f"{month_name(each)}-01T00:00:00+00:00" for each in (month or 0, (month or 0) + 1))
     of_month = And(GreaterThanOrEqual(term="stop_time", value=begin), LessThan(term="stop_time", value=end))
     return And(of_site, of_month)
 
 
-def _rows(table: ArchiveTable, counted: Counted, partitions: Sequence[Partition]) -> Iterator[Any]:
+def _rows(table: LakeTable, daemon: str, partitions: Sequence[Partition]) -> Iterator[Any]:
     for partition in partitions:
-        yield from rows_that_count(table, counted, of_partition(partition))
+        yield from table.rows(And(rows_of_daemon(daemon), of_partition(partition)))
 
 
 def _write(rows: Iterator[Any], file: Path, layout: Layout) -> int:
@@ -142,7 +151,7 @@ def _write(rows: Iterator[Any], file: Path, layout: Layout) -> int:
 
 def _hive_path(partition: Partition) -> str:
     month, site = partition
-    return f"site={_NO_SITE if site is None else quote(site, safe='')}/month={month_name(month)}/records.parquet"
+    return f"site={_NO_SITE if site is None else quote(site, safe='')}/month={month_name(month or 0)}/records.parquet"
 
 
 def _hive_rows(batch: Any) -> Any:
@@ -150,7 +159,7 @@ def _hive_rows(batch: Any) -> Any:
 
 
 def _auditor_path(partition: Partition) -> str:
-    return f"auditor_{month_name(partition[0]).replace('-', '_')}.parquet"
+    return f"auditor_{month_name(partition[0] or 0).replace('-', '_')}.parquet"
 
 
 class _Texts(msgspec.Struct):
@@ -178,20 +187,4 @@ LAYOUTS: Final[Mapping[str, Layout]] = {
     "hive": Layout(_hive_path, _hive_rows, "zstd"),
     "auditor": Layout(_auditor_path, _auditor_rows, "gzip"),
 }
-"""By the names that `auditord archive export --layout` knows."""
-
-
-def _named(partition: Partition) -> tuple[int, str]:
-    return partition[0], partition[1] or ""
-
-
-def ids_of(table: ArchiveTable, counted: Counted, month: str, site: str | None) -> Sequence[str]:
-    """The ids of the records that stopped in a month (``2024-02``), of one site or of all."""
-    partitions = {file.partition for file in table.files(counted.state.snapshot_id)}
-    wanted = [each for each in partitions if month_name(each[0]) == month and site in {None, each[1]}]
-    return [
-        record_id
-        for partition in wanted
-        for batch in rows_that_count(table, counted, of_partition(partition))
-        for record_id in batch.column("record_id").to_pylist()
-    ]
+"""By the names that `auditord lake export --layout` knows."""

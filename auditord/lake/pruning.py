@@ -29,22 +29,19 @@ from pyiceberg.expressions import (
     Or,
 )
 
-from auditord.store.archived import ArchiveState
+from auditord.lake.engines import Chosen
 from auditord.store.rollups.scope import Scope
 from auditord.store.rows import META_COLUMNS
-from auditord_hookspecs import AggregateQuery, Record
+from auditord_hookspecs import AggregateQuery
 from auditord_hookspecs.query import (
     Comparison,
-    Condition,
     IdEquals,
     IsOpen,
     Leaf,
     MetaContains,
     MetaContainsAny,
-    Order,
     PlaceCompares,
     RuntimeCompares,
-    SortField,
     TimeCompares,
     TimeField,
     Window,
@@ -72,13 +69,23 @@ _MORE: Final = EqualTo(term="more", value=True)
 """Rows of which roll-ups know nothing."""
 
 
-def rows_for(condition: Condition, state: ArchiveState) -> BooleanExpression:
-    """The rows that may match, of the chunks that count."""
-    return And(LessThanOrEqual(term="chunk", value=state.chunk), fold(condition, _leaf, _all_of, _any_of))
+def rows_of_daemon(daemon: str, release: int | None = None) -> BooleanExpression:
+    """The rows of a daemon; of those with a number of a release, up to this one alone."""
+    own = EqualTo(term="daemon", value=daemon)
+    return own if release is None else And(own, LessThanOrEqual(term="release", value=release))
+
+
+def chosen_rows(chosen: Chosen) -> BooleanExpression:
+    """The rows that a question is about."""
+    if chosen.daemon is None:
+        return AlwaysTrue()
+    released = chosen.released
+    rows = rows_of_daemon(chosen.daemon, None if released is None else released.state.release)
+    return rows if chosen.scope is None else And(rows, outside_of(chosen.scope))
 
 
 def finished_rows(query: AggregateQuery) -> BooleanExpression:
-    """The rows of finished records that may count, of any chunk; for the lake as well."""
+    """The rows of finished records that may count."""
     return And(_STOPPED, fold(query.where, _leaf, _all_of, _any_of), _within(query.window))
 
 
@@ -88,27 +95,14 @@ def open_rows(query: AggregateQuery) -> BooleanExpression:
     return And(IsNull(term="stop_time"), fold(query.where, _leaf_of_open, _all_of, _any_of), begun)
 
 
-def rows_from(order: Order, record: Record) -> BooleanExpression:
-    """The rows that are not before a record in an order."""
-    comparison = Comparison.LTE if order.descending else Comparison.GTE
-    match order.field:
-        case SortField.START:
-            return _compares("start_time", comparison, record.start_time)
-        case SortField.STOP if record.stop_time is not None:
-            return _compares("stop_time", comparison, record.stop_time)
-        case SortField.RUNTIME:
-            return _COMPARE[comparison](term="runtime", value=record.runtime)
-        case _:
-            return _COMPARE[comparison](term="record_id", value=record.record_id)
+def outside_of(scope: Scope) -> BooleanExpression:
+    """The rows of finished records that the cells of a scope do not answer for."""
+    return _any_of([_MORE, *[fold(each, _leaf, _all_of, _any_of) for each in scope.outside()]])
 
 
-def rows_for_sums(query: AggregateQuery, state: ArchiveState, scope: Scope | None) -> BooleanExpression:
-    """The rows that may match a question for sums, without those that roll-ups answer for."""
-    rows = rows_for(query.where, state)
-    if scope is not None:
-        beside = [fold(each, _leaf, _all_of, _any_of) for each in scope.outside()]
-        rows = And(rows, _any_of([_MORE, *beside]))
-    return And(rows, _within(query.window))
+def stopped_within(first: datetime, last: datetime) -> BooleanExpression:
+    """The rows of records that stopped from one instant to another."""
+    return And(_compares("stop_time", Comparison.GTE, first), _compares("stop_time", Comparison.LTE, last))
 
 
 def _within(window: Window | None) -> BooleanExpression:

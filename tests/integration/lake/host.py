@@ -1,4 +1,4 @@
-"""A host with records and an archive, on which commands are run."""
+"""A host with records and a lake, on which commands are run."""
 
 import json
 from collections.abc import Sequence
@@ -40,14 +40,19 @@ class Host:
     ) -> None:
         self.folder = folder
         self.config = folder / "auditord.json"
-        self._archive = {"enabled": True, "after_months": 6, **section}
+        self._lake = {"enabled": True, "name": "kit", "keep_months": 6, **section}
         self.use(f"sqlite://{folder / 'records.db'}" if store is None else store)
         self.add(*records)
+
+    def configure(self, **section: object) -> None:
+        """Change options of the lake."""
+        self._lake |= section
+        self.use(self._store)
 
     def use(self, store: str) -> None:
         """Have another record store from now on."""
         self._store = store
-        sections = {"state_dir": str(self.folder), "store": {"url": store}, "archive": self._archive}
+        sections = {"state_dir": str(self.folder), "store": {"url": store}, "lake": self._lake}
         self.config.write_text(json.dumps(sections))
 
     def add(self, *records: Record) -> None:

@@ -19,10 +19,10 @@ from sqlalchemy import event, make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from auditord.archive.files import IMPLEMENTATION
 from auditord.database.durable_files import make_private
 from auditord.errors import StoreUnavailable
-from auditord.store.archived import ArchiveOvertaken
+from auditord.lake.files import IMPLEMENTATION
+from auditord.store.lake import LakeOvertaken
 
 NAMESPACE: Final = "auditord"
 
@@ -45,8 +45,8 @@ class NoTable(StoreUnavailable):
     """The catalog does not know the table.
 
     Remedy:
-        see `archive` (or `lake`, if the text names it) in the configuration: the catalog is another one, or the table
-        was dropped; put the catalog back from its backup.
+        see lake.catalog in the configuration: the catalog is another one, or the table was dropped; put the catalog
+        back from its backup.
     """
 
 
@@ -57,16 +57,12 @@ class CatalogTable:
         name: of the table in the catalog.
         location: URL of the folder of its files.
         properties: of the catalog, as pyiceberg's ``load_catalog`` takes them.
-        what: the feature that it is of, for messages.
-        options: the options that say where it is.
     """
 
-    def __init__(self, name: str, location: str, properties: Mapping[str, str], what: str, options: str) -> None:
+    def __init__(self, name: str, location: str, properties: Mapping[str, str]) -> None:
         self.location: Final = location
         self._name = name
         self._properties = properties
-        self._what = what
-        self._options = options
         self._catalog: Catalog | None = None
         self._closed = False
         self._lock = Lock()
@@ -87,7 +83,7 @@ class CatalogTable:
         """
         with self._lock:
             if self._closed:
-                raise StoreUnavailable(f"The {self._what} {self.location} is not used any more: it was closed.")
+                raise StoreUnavailable(f"The lake {self.location} is not used any more: it was closed.")
             if self._catalog is None:
                 _make_file(self._properties["uri"])
                 self._catalog = load_catalog(NAMESPACE, **{**self._properties, "py-io-impl": IMPLEMENTATION})
@@ -101,21 +97,14 @@ class CatalogTable:
             entry.invalidate()
 
     @contextmanager
-    def loaded(self, snapshot_id: int = 0) -> Generator[Table, None, None]:
-        """The table as it is now, which has a snapshot (0: any); faults are raised as :meth:`faults` does.
+    def loaded(self) -> Generator[Table, None, None]:
+        """The table as it is now; faults are raised as :meth:`faults` does.
 
         Raises:
-            ArchiveOvertaken: it has not, or another process commits meanwhile.
+            LakeOvertaken: another process commits meanwhile.
         """
         with self.faults():
-            table = self.connected().load_table(self._name)
-            if snapshot_id and table.snapshot_by_id(snapshot_id) is None:
-                raise ArchiveOvertaken(
-                    f"The snapshot {snapshot_id} is not in the {self._what} {self.location} any more: try again. If it "
-                    f"stays so, the record store was restored without its {self._what}: restore it as well, see "
-                    f"{self._options}."
-                )
-            yield table
+            yield self.connected().load_table(self._name)
 
     @contextmanager
     def faults(self) -> Generator[None, None, None]:
@@ -123,15 +112,15 @@ class CatalogTable:
         try:
             yield
         except CommitFailedException as error:
-            raise ArchiveOvertaken(
-                f"Another process has written to the {self._what} {self.location}: try again."
-            ) from error
+            raise LakeOvertaken(f"Another process has written to the lake {self.location}: try again.") from error
         except NoSuchTableError as error:
-            raise NoTable(f"There is no table at {self.location}: restore it, or mend {self._options}.") from error
+            raise NoTable(
+                f"There is no table at {self.location}: restore it, or mend lake.catalog and lake.warehouse."
+            ) from error
         except (OSError, SQLAlchemyError, RESTError, CommitStateUnknownException) as error:
             text = str(error).partition("\n")[0]
             raise StoreUnavailable(
-                f"The {self._what} {self.location} is not available: see {self._options} ({text})."
+                f"The lake {self.location} is not available: see lake.catalog and lake.warehouse ({text})."
             ) from error
 
 

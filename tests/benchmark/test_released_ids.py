@@ -1,6 +1,6 @@
-"""The look for archived ids when records are added, beside the same without it, in turns.
+"""The look for released ids when records are added, beside the same without it, in turns.
 
-By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_archived_ids.py``. HTTP, of which a POST
+By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_released_ids.py``. HTTP, of which a POST
 consists by half and more, is left out: the share of a POST is smaller than what is shown here.
 """
 
@@ -36,27 +36,27 @@ BULK: Final = 1_000
 CORES: Final = (Component("Cores", 8, (Score("HEPscore23", 18.5),)), Component("Memory", 16_384, ()))
 
 FILL: Final = """
-INSERT INTO auditord.archived_records (record_id, start_time, stop_time, content, chunk, position)
+INSERT INTO auditord.released (record_id, start_time, stop_time, content, release, position)
 SELECT 'old-' || md5(number::text), now(), now(), number, 1, number
 FROM generate_series(1, %s) AS number
 """
 FILL_SQLITE: Final = """
 WITH RECURSIVE numbers(number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < ?)
-INSERT INTO archived_records (record_id, start_time, stop_time, content, chunk, position)
+INSERT INTO released (record_id, start_time, stop_time, content, release, position)
 SELECT 'old-' || lower(hex(randomblob(16))), 0, 0, number, 1, number
 FROM numbers
 """
 
 
 def unchecked(url: str) -> tuple[MutableMapping[str, Any], Mapping[str, str]]:
-    """The statements of a database, and those that take the place of what looks for archived ids."""
+    """The statements of a database, and those that take the place of what looks for released ids."""
     if url.startswith("sqlite:"):
         found: Any = sqlite.QUERIES
-        return found, {"has_archived": "SELECT 0 WHERE ?1 IS NOT NULL"}
+        return found, {"has_released": "SELECT 0 WHERE ?1 IS NOT NULL"}
     found = postgres.QUERIES
     added, condition, _ = found["add_records"].rpartition("WHERE (")
     assert condition
-    return found, {"add_records": added, "find_archived": "SELECT 1 WHERE %(ids)s::jsonb IS NULL"}
+    return found, {"add_records": added, "find_released": "SELECT 1 WHERE %(ids)s::jsonb IS NULL"}
 
 
 def records(random: Random, number: int) -> Sequence[Record]:
@@ -89,27 +89,27 @@ async def in_bulk(store: RecordStore, random: Random, number: int) -> None:
         await store.add_all(records(random, min(number, BULK)), SENT, Duplicates.SAME_RUN, atomic=True)
 
 
-def fill(url: str, archived: int) -> None:
-    """Put ids into the index of archived ones."""
+def fill(url: str, released: int) -> None:
+    """Put ids into the index of released ones."""
     if url.startswith("sqlite:"):
         with closing(sqlite3.connect(url.removeprefix("sqlite://"))) as connection, connection:
-            connection.execute(FILL_SQLITE, (archived,))
+            connection.execute(FILL_SQLITE, (released,))
         return
     with psycopg.connect(url, autocommit=True) as server:
-        server.execute(FILL, (archived,))
-        server.execute("VACUUM ANALYZE auditord.archived_records")
+        server.execute(FILL, (released,))
+        server.execute("VACUUM ANALYZE auditord.released")
 
 
 Way: TypeAlias = Callable[[RecordStore, Random, int], Awaitable[None]]
 
 
-async def measure(location: Location, archived: int, stored: int, rounds: int, number: int) -> str:
+async def measure(location: Location, released: int, stored: int, rounds: int, number: int) -> str:
     """Ratios of times with and without the look, as lines."""
     random, lines = Random(4711), list[str]()  # noqa: S311 no secret
     queries, without = unchecked(location.url)
     async with open_store(location.url, counted_keys=KEYS) as store:
         await in_bulk(store, random, stored)
-        fill(location.url, archived)
+        fill(location.url, released)
         for way in (singly, in_bulk):
             costs: dict[bool, list[Cost]] = {True: [], False: []}
             for turn in range(2 * rounds + 2):  # the first of each does not count
@@ -117,7 +117,7 @@ async def measure(location: Location, archived: int, stored: int, rounds: int, n
                     await way(store, random, number)
                     costs[turn % 2 == 0].append(cost(number, None))
             lines.append(f"{way.__name__:>8}: {_ratio(costs[True][1:], costs[False][1:])}")
-    return "\n".join([f"\n{location.url.partition(':')[0]}, {archived:,} archived ids:", *lines, ""])
+    return "\n".join([f"\n{location.url.partition(':')[0]}, {released:,} released ids:", *lines, ""])
 
 
 def _ratio(looking: Sequence[Cost], plain: Sequence[Cost]) -> str:
@@ -137,12 +137,12 @@ def _micros(costs: Sequence[Cost]) -> float:
 
 @pytest.mark.benchmark
 @pytest.mark.timeout(1_800)
-async def test_the_look_for_archived_ids(any_location: Location, capsys: pytest.CaptureFixture[str]) -> None:
-    text = await measure(any_location, archived=1_000_000, stored=50_000, rounds=12, number=2_000)
+async def test_the_look_for_released_ids(any_location: Location, capsys: pytest.CaptureFixture[str]) -> None:
+    text = await measure(any_location, released=1_000_000, stored=50_000, rounds=12, number=2_000)
     with capsys.disabled():
         sys.stdout.write(text)
 
 
-async def test_the_look_for_archived_ids_in_small(any_location: Location) -> None:
-    text = await measure(any_location, archived=1_000, stored=300, rounds=1, number=300)
+async def test_the_look_for_released_ids_in_small(any_location: Location) -> None:
+    text = await measure(any_location, released=1_000, stored=300, rounds=1, number=300)
     assert text.count("with the look") == 2

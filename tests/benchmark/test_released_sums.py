@@ -1,6 +1,6 @@
-"""Sums over ten years of which nine are archived, a row for each month; roll-ups of archived months stay in the store.
+"""Sums over ten years of which nine are released, a row for each month; roll-ups of those months stay in the store.
 
-By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_archive_sums.py``.
+By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_released_sums.py``.
 """
 
 import gc
@@ -14,15 +14,17 @@ from typing import Final
 import msgspec
 import pytest
 
-from auditord.archive.archiver import Archiver
-from auditord.archive.reading import ArchiveReader
-from auditord.archive.table import ArchiveTable
+from auditord.lake.duckdb_engine import DuckDb, EngineLimits
+from auditord.lake.queries import LakeReader
+from auditord.lake.table import LakeTable
+from auditord.lake.writing import month_number
 from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
 from auditord_hookspecs import AggregateQuery, Aggregates, CalendarPeriod, CalendarUnit, Record
 from auditord_hookspecs.query import MetaContains
 from tests.benchmark.measured import Cost, Location, counted
 from tests.benchmark.test_aggregates import BATCH, CORES, GROUP, USER, job
+from tests.integration.lake.killed import lake_in, run
 
 pytestmark = pytest.mark.anyio
 
@@ -52,38 +54,40 @@ def jobs(number: int) -> Sequence[Record]:
     return found
 
 
-async def fill(location: Location, table: ArchiveTable, records: Sequence[Record]) -> int:
-    """Store them, and archive nine years; returns how many are archived."""
+async def fill(location: Location, table: LakeTable, records: Sequence[Record]) -> int:
+    """Store them, and release nine years; returns how many are released."""
     async with open_store(location.url, counted_keys=("site_id",)) as store:
         for first in range(0, len(records), BATCH):
             await store.add_all(records[first : first + BATCH], SENT, Duplicates.SAME_RUN, atomic=True)
-        await Archiver(store, table).run(BEFORE)
-        return (await store.archive_state()).records
+        return await run(store, table, "site", month_number(BEFORE))
 
 
 async def ask(
-    location: Location, table: ArchiveTable, query: AggregateQuery, rounds: int
+    location: Location, table: LakeTable, query: AggregateQuery, rounds: int
 ) -> tuple[Aggregates, list[Cost]]:
     """The answer, and the cost of each time, the first of which is that of a store that has just been opened."""
     async with open_store(location.url, counted_keys=("site_id",)) as store:
-        store.archive = ArchiveReader(table)
+        reader = LakeReader(table, "site", DuckDb(EngineLimits(1 << 30, 2, location.folder / "spill")))
+        store.lake = reader
         costs, answer = list[Cost](), None
         for _ in range(rounds):
             with counted(location, os.getpid()) as cost:
                 answer = await store.aggregate(query)
                 costs.append(cost(len(answer.groups), None))
+        reader.close()
         assert answer is not None
         return answer, costs
 
 
 async def measure(location: Location, number: int, rounds: int) -> str:
     records = jobs(number)
-    table = ArchiveTable(f"sqlite:///{location.folder}/catalog.db", f"file://{location.folder}/archive")
-    archived = await fill(location, table, records)
-    size = sum(file.stat().st_size for file in (location.folder / "archive").rglob("*") if file.is_file())
+    table = lake_in(location.folder / "lake")
+    released = await fill(location, table, records)
+    facts = table.facts()
     gc.collect()
     gc.freeze()  # as the daemon does when it has started; the records of this process are many
-    counts = f"{number:,} records of ten years, {archived:,} of them archived, {size / archived:.0f} bytes each"
+    size = f"{facts.size / facts.records:.0f} bytes each in the lake"
+    counts = f"{number:,} records of ten years, {released:,} of them released, {size}"
     lines = [f"\n{location.url.partition(':')[0]}, {counts}:"]
     for name, query in QUESTIONS.items():
         answer, costs = await ask(location, table, query, rounds)
@@ -114,4 +118,4 @@ async def test_sums_over_ten_years(any_location: Location, capsys: pytest.Captur
 
 async def test_sums_over_ten_years_in_small(any_location: Location) -> None:
     text = await measure(any_location, number=600, rounds=2)
-    assert "541 of them archived" in text
+    assert "of them released" in text

@@ -14,7 +14,7 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 from auditord.database.durable_files import SyncedFile, make_private_folder
 
-IMPLEMENTATION: Final = "auditord.archive.files.DurableFileIO"
+IMPLEMENTATION: Final = "auditord.lake.files.DurableFileIO"
 """The name under which pyiceberg loads it."""
 
 

@@ -1,4 +1,4 @@
-"""A record that comes again in the instant in which it moves into the archive is in one of both places."""
+"""A record that comes again in the instant in which it is released is in one of both places."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -11,12 +11,11 @@ import pytest
 
 from auditord.database.postgres import Connection
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
-from auditord.store.archived import Removal
-from auditord.store.archiving import publish
 from auditord.store.opening import open_store
 from auditord.store.postgres.driver import run
+from auditord.store.releasing import release
 from auditord_hookspecs import Component, Record, RecordQuery
-from tests.archive_in_memory import SNAPSHOT, MemoryArchive
+from tests.lake_in_memory import MemoryLake, snapshot, synced
 
 pytestmark = pytest.mark.anyio
 
@@ -38,24 +37,24 @@ def job(number: int) -> Record:
 
 @pytest.fixture
 async def opened(new_postgres_url: Callable[[], str]) -> AsyncGenerator[tuple[RecordStore, Connection], None]:
-    """A store whose first record can move, and a connection to the same database."""
+    """A store whose first record can be released, and a connection to the same database."""
     url = new_postgres_url()
     async with (
         open_store(url, counted_keys=()) as store,
         await psycopg.AsyncConnection.connect(url, autocommit=True) as connection,
     ):
-        await store.begin_archive("an archive", "file:///archive")
         await store.add(job(0), SENT, SAME_RUN)
         yield store, connection
 
 
 @asynccontextmanager
 async def moved(store: RecordStore, connection: Connection) -> AsyncGenerator[None, None]:
-    """Inside, the record has moved in a transaction that has not been committed yet."""
-    store.archive = archive = MemoryArchive()
-    copies = archive.taken(await store.archivable(START + 2 * HOUR, None, 10), 1)
+    """Inside, the record is released in a transaction that has not been committed yet."""
+    store.lake = lake = MemoryLake()
+    await store.catch_up()
+    copies = lake.marked(await synced(store, [MOVING]), 1)
     async with connection.transaction():
-        assert await run(connection, publish(copies, 0, SNAPSHOT, 1)) == 1
+        assert await run(connection, release(copies, 0, snapshot(1))) == 1
         yield
 
 
@@ -92,13 +91,13 @@ async def test_it_is_known_whatever_adds_it(
         adding = asyncio.ensure_future(add(store))
         await blocked(connection.info.dsn)
     assert await adding is Verdict.SAME
-    assert (await texts(store), (await store.archive_state()).records) == (stored, 1)
+    assert (await texts(store), (await store.lake_state()).records) == (stored, 1)
     assert (await store.counts()).total == stored + 1
-    assert await store.archived([MOVING]) == [Removal(MOVING, 1)]
+    assert [(row.record_id, row.release) for row in await store.find_released([MOVING])] == [(MOVING, 1)]
 
 
 async def test_it_is_known_to_a_plan_that_had_not_seen_it(opened: tuple[RecordStore, Connection]) -> None:
-    """The record comes and moves while a plan for it waits: it had neither been stored nor archived for the plan."""
+    """The record comes and is released while a plan for it waits, which has seen neither."""
     store, connection = opened
     other = msgspec.structs.replace(job(0), components=())
     await connection.execute("CREATE TEMPORARY TABLE kept AS SELECT * FROM auditord.records")
@@ -107,7 +106,7 @@ async def test_it_is_known_to_a_plan_that_had_not_seen_it(opened: tuple[RecordSt
         await connection.execute("INSERT INTO auditord.records SELECT * FROM kept")
         await connection.execute("DELETE FROM auditord.records")
         await connection.execute(
-            "INSERT INTO auditord.archived_records (record_id, start_time, stop_time, content, chunk, position)"
+            "INSERT INTO auditord.released (record_id, start_time, stop_time, content, release, position)"
             " SELECT record_id, start_time, stop_time, content, 1, position FROM kept"
         )
         adding = asyncio.ensure_future(store.add_all([job(0), other], SENT, SAME_RUN, atomic=False))

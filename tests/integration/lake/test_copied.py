@@ -1,4 +1,4 @@
-"""A copy of a store that has an archive: sums over archived months come from roll-ups, and are the same integers."""
+"""A copy of a store that has released records counts them as the source does, and goes on with their lake."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from auditord.archive.archiver import Archiver
-from auditord.archive.reading import ArchiveReader
 from auditord.config.model import StoreSection
+from auditord.lake.duckdb_engine import DuckDb, EngineLimits
+from auditord.lake.queries import LakeReader
+from auditord.lake.writing import month_number
 from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.copying import copy_store
 from auditord.store.opening import open_store
@@ -26,11 +27,12 @@ from auditord_hookspecs import (
     ScoreValue,
 )
 from auditord_hookspecs.wire import encode_record
-from tests.integration.archive.conftest import table_in
+from tests.integration.lake.killed import lake_in, run
+from tests.integration.lake.lake_rows import rows
 from tests.integration.test_copying import SilentProgress
 from tests.summed_records import aggregate_records
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 START = datetime(2024, 1, 15, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -55,7 +57,7 @@ def job(number: int, score: float | None = None) -> Record:
     return Record(f"job-{number}", start, components, start + timedelta(hours=number), meta)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Sequence[str]:
     """The stores, each of which is copied into the next one."""
     first, again = (f"sqlite://{tmp_path / name}" for name in ("first.db", "again.db"))
@@ -64,15 +66,18 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Sequence[str]:
     return [request.getfixturevalue("postgres_url"), first]
 
 
-async def test_sums_over_archived_months_are_those_of_the_archive(urls: Sequence[str], tmp_path: Path) -> None:
+async def test_a_copy_counts_released_records(urls: Sequence[str], tmp_path: Path) -> None:
     records = {number: job(number) for number in range(80)}
-    table = table_in(tmp_path)
+    table = lake_in(tmp_path / "lake")
+    reader = LakeReader(table, "a", DuckDb(EngineLimits(256 << 20, 1, tmp_path / "spill")))
+    month = month_number(START)
     async with open_store(urls[0], counted_keys=()) as store:
-        store.archive = ArchiveReader(table)
+        store.lake = reader
         await store.add(job(99, 3.5), SENT, SAME_RUN)  # so that numbers of the source are not those of a new store
         await store.amend([Amendment(Action.DELETE, encode_record(job(99, 3.5)), None, "gone")], SENT)
         await store.add_all([records[number] for number in range(60)], SENT, SAME_RUN, atomic=True)
-        assert (await Archiver(store, table).run(START + 40 * DAY)).moved == 39
+        released = await run(store, table, "a", month + 1)
+        assert released > 10
         assert isinstance(store, SqlRecordStore)
         await store.rollups.fold()
         await store.add_all([records[number] for number in range(60, 80)], SENT, SAME_RUN, atomic=True)  # not folded
@@ -81,19 +86,23 @@ async def test_sums_over_archived_months_are_those_of_the_archive(urls: Sequence
         await copy_store(*ends, resume=False, now=lambda: START, progress=SilentProgress())
         async with open_store(there, counted_keys=()) as store:
             assert (await store.counts()).total == len(records)
-            store.archive = ArchiveReader(table)  # cells are not copied, and the records of those months are not here
+            store.lake = reader  # cells are not copied, and the records of those months are not here
             for query in QUERIES:
                 assert await store.aggregate(query) == aggregate_records(records.values(), query)
-            store.archive = ArchiveReader(table)
             late = len(records)
             records[late] = job(late, 7.25 + late)  # scores that the source has not
             await store.add(records[late], SENT, SAME_RUN)
-            records[late % 39] = job(late % 39, 1.5)
-            corrected = Amendment(Action.CORRECT, encode_record(job(late % 39)), job(late % 39, 1.5), "benchmarked")
+            records[late % released] = job(late % released, 1.5)
+            corrected = Amendment(
+                Action.CORRECT, encode_record(job(late % released)), job(late % released, 1.5), "benchmarked"
+            )
             await store.amend([corrected], SENT)
             for query in QUERIES:
                 assert await store.aggregate(query) == aggregate_records(records.values(), query)
-            assert (await Archiver(store, table).run(START + 50 * DAY)).moved > 0
+            month += 1
+            assert await run(store, table, "a", month) > 0
+            assert len(rows(table, "a")) == len(records)
             for query in QUERIES:
                 assert await store.aggregate(query) == aggregate_records(records.values(), query)
+    reader.close()
     table.close()

@@ -1,0 +1,231 @@
+"""The part of a record store that gives its changes to the lake, and releases records to it."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Final, TypeVar
+
+import msgspec
+from typing_extensions import override
+
+from auditord.database.instants import from_micros
+from auditord.duplicates import Duplicates
+from auditord.errors import StoreUnavailable
+from auditord.store.aggregates import merged
+from auditord.store.lake import (
+    LakeBatch,
+    LakeOvertaken,
+    LakeRecord,
+    LakeSnapshot,
+    LakeSource,
+    LakeState,
+    Released,
+    ReleasedRecords,
+    ReleasedRow,
+)
+from auditord.store.lake_changes import begin_lake, count_unread, fill_lake, take_slice
+from auditord.store.merging import merged_pages
+from auditord.store.periods import may_be_between
+from auditord.store.protocol import Provenance
+from auditord.store.redacting import has_any, redact
+from auditord.store.releasing import (
+    Pair,
+    find_released,
+    forget_recalled,
+    read_lake,
+    read_released,
+    recalled_and_kept,
+    release,
+    restore,
+)
+from auditord.store.rollups.scope import Scope
+from auditord.store.rollups.upkeep import Upkeep
+from auditord.store.rows import make_pending
+from auditord.store.sources import Sources
+from auditord.store.work import Rows, Work, atomic
+from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+from auditord_hookspecs.wire import decode_record
+from auditord_hookspecs.wording import counted
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 1_000
+"""Records that one transaction takes back."""
+
+
+class LakeStore(LakeSource, ABC):
+    """Implements :class:`auditord.store.lake.LakeSource`."""
+
+    _sources: Sources
+    rollups: Upkeep
+
+    def __init__(self) -> None:
+        self._lake: ReleasedRecords | None = None
+
+    @property
+    @override
+    def lake(self) -> ReleasedRecords | None:
+        return self._lake
+
+    @lake.setter
+    def lake(self, lake: ReleasedRecords | None) -> None:
+        self._lake = lake
+
+    @abstractmethod
+    async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
+        """Do work, outside a transaction unless it begins one."""
+
+    @abstractmethod
+    async def _read(self, work: Work[T]) -> T:
+        """Do short work that only reads."""
+
+    @abstractmethod
+    def _stream(
+        self, query: RecordQuery
+    ) -> AbstractAsyncContextManager[tuple[AsyncIterator[Sequence[bytes]], Released]]:
+        """The answer of the database; of a query for released records also what was released at that moment."""
+
+    @asynccontextmanager
+    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
+        """See :class:`RecordStore`. The answer is as of the moment when the context is entered."""
+        async with self._stream(query) as (pages, released):
+            if not released.state.records:
+                yield pages
+                return
+            async with (
+                self._opened(released.state).stream_released(released, query) as gone,
+                aclosing(merged_pages([pages, gone], query)) as merged,
+            ):
+                await anext(merged)
+                yield merged
+
+    @override
+    async def lake_state(self) -> LakeState:
+        return await self._read(read_lake())
+
+    @override
+    async def begin_lake(self) -> LakeState:
+        return await self._write(lambda: atomic(begin_lake))
+
+    @override
+    async def fill_lake(self, lake_id: str) -> None:
+        await self._write(lambda: atomic(lambda: fill_lake(lake_id)), is_long=True)
+
+    @override
+    async def lake_waiting(self) -> int:
+        return await self._read(count_unread())
+
+    @override
+    async def lake_batch(self, position: int, limit: int) -> LakeBatch:
+        taken = await self._write(lambda: atomic(lambda: take_slice(position, limit)), is_long=True)
+        return LakeBatch(taken.upto, taken.known, await asyncio.to_thread(copies_of, taken.rows), taken.recalled)
+
+    @override
+    async def catch_up(self) -> None:
+        await self.rollups.fold()
+
+    @override
+    async def released(self) -> Released:
+        return await self._read(read_released())
+
+    @override
+    async def find_released(self, record_ids: Collection[str]) -> Sequence[ReleasedRow]:
+        return await self._read(find_released(record_ids))
+
+    @override
+    async def release(self, rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -> int:
+        return await self._write(lambda: atomic(lambda: release(rows, previous, snapshot)), is_long=True)
+
+    @override
+    async def recalled_and_kept(self, position: int) -> Sequence[ReleasedRow]:
+        return await self._read(recalled_and_kept(position))
+
+    @override
+    async def forget_recalled(self, rows: Sequence[ReleasedRow], release: int, snapshot: LakeSnapshot) -> None:
+        await self._write(lambda: atomic(lambda: forget_recalled(rows, release, snapshot)), is_long=True)
+
+    @override
+    async def recall(self, record_ids: Collection[str]) -> int:
+        wanted, back = await self._read(find_released(record_ids)), 0
+        for first in range(0, len(wanted), _AT_ONCE):
+            back += await self._recall(await self._read_released(wanted[first : first + _AT_ONCE]))
+        return back
+
+    async def _recall(self, copies: Sequence[LakeRecord]) -> int:
+        pairs = [await self._pending_copy(copy) for copy in copies]
+        return await self._write(lambda: atomic(lambda: restore(pairs)), is_long=True)
+
+    async def _redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
+        """Redact records, released ones as well.
+
+        Raises:
+            IsReleased: a record has been released meanwhile.
+        """
+        seen = await self._read(find_released(record_ids))
+        copies = [copy for copy in await self._read_released(seen) if has_any(copy.record, keys)]
+        pairs = [await self._pending_copy(copy) for copy in copies]
+        return await self._write(lambda: atomic(lambda: redact(record_ids, keys, pairs, seen)), is_long=True)
+
+    async def _read_released(self, wanted: Sequence[ReleasedRow]) -> Sequence[LakeRecord]:
+        """Released records.
+
+        Raises:
+            StoreUnavailable: the lake is not configured here, or cannot be read.
+        """
+        if not wanted:
+            return ()
+        state = await self.lake_state()
+        found = await self._opened(state).find(state, wanted)
+        if len(found) < len(wanted):
+            missing = {each.record_id for each in wanted} - {each.record.record_id for each in found}
+            raise LakeOvertaken(
+                f"{counted(len(missing), 'released record is', 'released records are')} not in the lake at "
+                f"{state.location} any more, {min(missing, default='')!r} is one: try again, and if it stays so, see "
+                "`auditord lake verify`."
+            )
+        return found
+
+    async def _with_released(
+        self, query: AggregateQuery, stored: Aggregates, released: Released, scope: Scope | None
+    ) -> Aggregates:
+        """Sums over the database, and over what was released at the same moment.
+
+        The lake is not opened for what stopped at other times, nor for what roll-ups have answered.
+        """
+        state, days = released.state, None if scope is None else scope.days
+        unanswered = [query] if scope is None or state.beside_rollups else scope.edges()
+        if not state.records or not any(may_be_between(each, state.first_stop, state.last_stop) for each in unanswered):
+            return stored
+        return merged(query, [stored, await self._opened(state).sum_released(released, query, days)])
+
+    def _opened(self, state: LakeState) -> ReleasedRecords:
+        if self._lake is None:
+            raise StoreUnavailable(
+                f"{counted(state.records, 'record is', 'records are')} released to the lake at {state.location}, "
+                "and the configuration has none: write lake.name, and lake.catalog and lake.warehouse if they were."
+            )
+        return self._lake
+
+    async def _pending_copy(self, copy: LakeRecord) -> Pair:
+        """The record as a row; its wire text stays as it is, byte for byte."""
+        provenance = Provenance(copy.received_at, copy.principal or None, copy.agent or None)
+        source, (score_set,) = await self._sources.numbers(provenance, [copy.record])
+        pending = make_pending(copy.record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
+        row = msgspec.structs.replace(pending.row, document=copy.document)
+        return copy, msgspec.structs.replace(pending, row=row)
+
+
+def copies_of(rows: Rows) -> Sequence[LakeRecord]:
+    """Records with all that a store knows of them, of rows of ``read_records_by_id``."""
+    return [
+        LakeRecord(
+            decode_record(document.encode()),
+            document,
+            from_micros(received_at),
+            None if updated_at is None else from_micros(updated_at),
+            principal or "",
+            agent or "",
+        )
+        for document, received_at, updated_at, principal, agent in rows
+    ]

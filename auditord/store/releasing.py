@@ -1,0 +1,143 @@
+"""Records that are released to the lake, and taken back: each is in the database or in the lake, at every moment.
+
+The lake (:mod:`auditord.lake`) has every record, and cannot take part in a transaction of this database. So its rows
+of old records get numbers, some hundred rows the same one, and are read back; then one transaction deletes those
+records here that are exactly what was read, and notes the number: rows up to it are the only copies of their records.
+Rows whose record is another one by then, or has come back, are named in ``recalled`` and do not count.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+from auditord.database.instants import from_micros, to_micros
+from auditord.store.feed import passed_by_all
+from auditord.store.lake import LakeOvertaken, LakeRecord, LakeSnapshot, LakeState, Released, ReleasedRow
+from auditord.store.rows import PendingRecord, make_row
+from auditord.store.work import Work, as_json, ask, for_each, records
+
+Pair: TypeAlias = tuple[LakeRecord, PendingRecord]
+"""A released record, and what is stored when it comes back."""
+
+
+class _ReleasedId(msgspec.Struct, frozen=True, gc=False):
+    """A released record in the index of ids: what the verdict on another record of this id needs."""
+
+    record_id: str
+    start_time: datetime
+    stop_time: datetime
+    content: int
+    release: int
+    position: int
+
+
+class _Restored(msgspec.Struct, frozen=True, gc=False):
+    record_id: str
+    position: int
+    updated_at: datetime | None
+
+
+def read_lake(statement: str = "read_lake") -> Work[LakeState]:
+    """The store's side of the lake."""
+    ((*values, first, last),) = yield from ask(statement)
+    return LakeState(*values, *[None if stop is None else from_micros(stop) for stop in (first, last)])
+
+
+def read_released() -> Work[Released]:
+    """The rows of the lake that are released records."""
+    state = yield from read_lake()
+    if not state.released_in:
+        return Released(state)
+    return Released(state, frozenset([ReleasedRow(*row) for row in (yield from ask("list_recalled"))]))
+
+
+def release(rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -> Work[int]:
+    """Delete records that the lake has; see :meth:`auditord.store.lake.LakeSource.release`.
+
+    Raises:
+        LakeOvertaken: another process has released records.
+    """
+    state = yield from read_lake("lock_lake")
+    yield from ask("hold_records")  # behind it: those who bring records back take the locks in this order
+    number = rows[0].release
+    if state.release != previous or number <= previous:
+        raise LakeOvertaken(f"release {number} of the lake does not follow release {state.release}: try again")
+    copies = {each.record.record_id: each for each in rows}
+    passed = yield from passed_by_all()
+    gone: dict[str, _ReleasedId] = {}
+    for record_id, content, position, *kept in (yield from ask("lock_releasable", ids=as_json(sorted(copies)))):
+        copy = copies[record_id]
+        if position <= passed and kept == _as_kept(copy):
+            record = copy.record
+            gone[record_id] = _ReleasedId(record_id, record.start_time, copy.stop_time, content, number, position)
+    if gone:
+        yield from ask("delete_records", ids=as_json(sorted(gone)))
+    yield from for_each("put_released", [gone[record_id] for record_id in sorted(gone)])
+    stay = [_row_of(copies[record_id]) for record_id in sorted(copies.keys() - gone.keys())]
+    yield from for_each("put_recalled", stay)
+    stops = [each.stop_time for each in gone.values()]
+    yield from ask(
+        "note_release",
+        release=number,
+        records=len(gone),
+        beside_rollups=sum(make_row(copies[record_id].record).more is not None for record_id in gone),
+        first_stop=min(stops, default=None),
+        last_stop=max(stops, default=None),
+        lake_id=snapshot.lake_id,
+        location=snapshot.location,
+    )
+    yield from _note_snapshot(snapshot)
+    return len(gone)
+
+
+def forget_recalled(rows: Sequence[ReleasedRow], number: int, snapshot: LakeSnapshot) -> Work[None]:
+    """Note a snapshot in which rows that did not count are there no more."""
+    yield from read_lake("lock_lake")  # first, as all who change rows of it
+    yield from for_each("forget_recalled", rows)
+    yield from ask("pass_release", release=number)
+    yield from _note_snapshot(snapshot)
+
+
+def find_released(record_ids: Collection[str]) -> Work[Sequence[ReleasedRow]]:
+    """Those of the records that are released."""
+    rows = yield from ask("find_released", ids=as_json(sorted(record_ids)))
+    return [ReleasedRow(*row) for row in rows]
+
+
+def recalled_and_kept(position: int) -> Work[Sequence[ReleasedRow]]:
+    """Rows that do not count, whose records are in the store as a lake that has read up to a position has them."""
+    return [ReleasedRow(*row) for row in (yield from ask("list_recalled_and_kept", position=position))]
+
+
+def restore(copies: Sequence[Pair]) -> Work[int]:
+    """Put records back that are still released as they were read; returns how many."""
+    yield from read_lake("lock_lake")
+    rows = yield from ask("lock_released", ids=as_json(sorted(copy.record.record_id for copy, _ in copies)))
+    there = {(record_id, number): position for record_id, number, position in rows}
+    back = [(copy, pending) for copy, pending in copies if (pending.record_id, copy.release) in there]
+    ids = sorted(pending.record_id for _, pending in back)
+    yield from ask("take_released", ids=as_json(ids))
+    beside = sum(pending.row.more is not None for _, pending in back)
+    yield from ask("note_fewer_released", records=len(ids), beside_rollups=beside)
+    yield from records("insert_records", sorted((pending for _, pending in back), key=lambda each: each.record_id))
+    # Under the former positions: consumers have had these records.
+    restored = [_Restored(each.record_id, there[each.record_id, copy.release], copy.updated_at) for copy, each in back]
+    yield from for_each("restore_records", restored)
+    yield from for_each("put_recalled", [_row_of(copy) for copy, _ in back])
+    return len(back)
+
+
+def _note_snapshot(snapshot: LakeSnapshot) -> Work[None]:
+    yield from ask("note_snapshot", snapshot_id=snapshot.snapshot_id, sequence=snapshot.sequence)
+
+
+def _row_of(copy: LakeRecord) -> ReleasedRow:
+    return ReleasedRow(copy.record.record_id, copy.release, to_micros(copy.stop_time))
+
+
+def _as_kept(copy: LakeRecord) -> list[object]:
+    """All that a store keeps of a record, in the order of ``lock_releasable``."""
+    updated_at = None if copy.updated_at is None else to_micros(copy.updated_at)
+    return [copy.document, to_micros(copy.received_at), updated_at, copy.principal, copy.agent]
