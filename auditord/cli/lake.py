@@ -49,14 +49,14 @@ def lake_command() -> None:
 @url_option
 @click.pass_context
 def run_command(context: click.Context, *, dry_run: bool, output: str, url: str | None) -> None:
-    """Sync what has changed now and release what is old; needs lake.enabled. Interrupted, it goes on the next time."""
+    """Sync changes and release old records now; needs lake.enabled. The next run continues an interrupted one."""
     context.invoke(trigger_command, instance=INSTANCE, dry_run=dry_run, output=output, url=url)
 
 
 @lake_command.command("status")
 @output_option
 def status_command(output: str) -> None:
-    """Show what is in the lake, and the daemons that sync their records there."""
+    """Show the contents of the lake, and the daemons that sync their records there."""
     run_async(_status, output)
 
 
@@ -106,7 +106,7 @@ def recall_command(month: str, *, site: str | None, output: str) -> None:
 
 @lake_command.command("forget")
 @click.argument("name")
-@click.option("--released", is_flag=True, help="Also if it has released records, of which there is no other copy.")
+@click.option("--released", is_flag=True, help="Also forget released records, which have no other copy.")
 @output_option
 def forget_command(name: str, *, released: bool, output: str) -> None:
     """Take all records of the daemon NAME out of the lake, whose record store is lost or has another name by now.

@@ -35,7 +35,7 @@ TABLE_PROPERTIES: Final = {
     # Each list of files costs every question some milliseconds.
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "10",
-    # Another process that commits meanwhile may have made this commit wrong: it may not be tried again as it is.
+    # Another process that commits meanwhile may have made this commit wrong: it may not be tried again unchanged.
     "commit.retry.num-retries": "0",
 }
 """Of a table, when it is made."""
@@ -79,7 +79,7 @@ class CatalogTable:
         """The catalog.
 
         Raises:
-            StoreUnavailable: it is closed; the thread of a question that nobody waits for any more may find that.
+            StoreUnavailable: it is closed; the thread of an abandoned question may find that.
         """
         with self._lock:
             if self._closed:
@@ -92,13 +92,13 @@ class CatalogTable:
             return self._catalog
 
     def _end_if_closed(self, _connection: Any, entry: ConnectionPoolEntry) -> None:  # Any: a driver's connection
-        """End the connection of a thread that goes on behind :meth:`close`; its pool would keep it."""
+        """End the connection of a thread that outlives :meth:`close`; its pool would keep it."""
         if self._closed:
             entry.invalidate()
 
     @contextmanager
     def loaded(self) -> Generator[Table, None, None]:
-        """The table as it is now; faults are raised as :meth:`faults` does.
+        """The current table; faults are raised as :meth:`faults` does.
 
         Raises:
             LakeOvertaken: another process commits meanwhile.
@@ -127,5 +127,5 @@ class CatalogTable:
 def _make_file(url: str) -> None:
     """Make the file of a catalog in SQLite, which would make it as the umask says."""
     if url.startswith("sqlite:") and (file := make_url(url).database):
-        with suppress(OSError):  # SQLite says better what is wrong
+        with suppress(OSError):  # SQLite has the better error message
             make_private(Path(file))

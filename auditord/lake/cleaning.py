@@ -1,4 +1,4 @@
-"""Snapshots of the lake that nobody reads any more, and files that no snapshot needs."""
+"""Remove snapshots of the lake that have expired, and files that no snapshot needs."""
 
 # pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false

@@ -35,7 +35,7 @@ _INSTANTS: Final[dict[TimeField, LiteralString]] = {TimeField.START: "started_at
 
 @dataclass(frozen=True, slots=True)
 class LakeDialect(Dialect):
-    """The statements that all engines understand, in words of which each has its own.
+    """The statements that all engines understand, with the words that differ between them.
 
     Args:
         daemon: whose records count; None: those of all.
@@ -60,7 +60,7 @@ class LakeDialect(Dialect):
     named: ClassVar[LiteralString]
     """The components of a name. A subquery over those of each record takes ten times as long as functions of lists."""
     any_component: ClassVar[LiteralString]
-    """The condition that a component is there of which what stands in the place of the braces is true."""
+    """The condition that a component exists for which the text in the place of the braces is true."""
     first: ClassVar[LiteralString]
     """The first one of a list, or NULL."""
     as_json: ClassVar[LiteralString]
@@ -186,7 +186,7 @@ class LakeDialect(Dialect):
         return ["count(*)", "min(stopped)", "max(stopped)", self.total.format("ran")], WHOLE
 
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Sums of amounts and of products: in two pieces, of which four billion fit 38 digits in any case."""
+        """Sums of amounts and of products: in two pieces; four billion of them fit 38 digits in any case."""
         del component
         high, low = self.wide.format(self.high.format(amount)), self.wide.format(self.low.format(amount))
         return [self.total.format(amount), f"sum({high} * ran)", f"sum({low} * ran)"], WHOLE, (31, 0)

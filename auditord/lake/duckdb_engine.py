@@ -58,7 +58,7 @@ class EngineLimits:
     Args:
         memory: in bytes; what needs more goes to the disk.
         threads: that compute.
-        spill: the folder for what goes to the disk.
+        spill: the folder of temporary files.
     """
 
     memory: int

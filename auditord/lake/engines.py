@@ -57,11 +57,11 @@ class Work:
         """Say how it is ended; an interrupt that comes before a statement has begun may be forgotten.
 
         Raises:
-            StoreUnavailable: nobody waits for the answer any more.
+            StoreUnavailable: the caller has left.
         """
         self._interrupt = interrupt
         if self._is_left:
-            raise StoreUnavailable("Nobody waits for the answer any more.")
+            raise StoreUnavailable("The caller no longer waits for the answer.")
 
     def interrupt(self) -> None:
         """End the work."""
@@ -78,7 +78,7 @@ class Engine(Protocol):
 
         Args:
             table: of the lake.
-            query: what is asked.
+            query: the question.
             chosen: the rows.
             work: is told how it is ended.
 

@@ -163,7 +163,7 @@ def _auditor_path(partition: Partition) -> str:
 
 
 class _Texts(msgspec.Struct):
-    """Two members of a record's wire text, as they are written there."""
+    """Two members of a record's wire text, unchanged."""
 
     meta: msgspec.Raw
     components: msgspec.Raw

@@ -19,7 +19,7 @@ IMPLEMENTATION: Final = "auditord.lake.files.DurableFileIO"
 
 
 class DurableFileIO(PyArrowFileIO):
-    """The file systems of pyarrow; what is written to a local one is synchronised before it is referred to."""
+    """The file systems of pyarrow; a file in a local one is synchronised before anything refers to it."""
 
     def new_output(self, location: str) -> PyArrowFile:
         """A file to be written."""

@@ -59,7 +59,7 @@ class ConfiguredLake:
         """Sums over the newest snapshot; see :meth:`auditord.lake.queries.LakeReader.aggregate`.
 
         Raises:
-            ConfigurationError: the extra ``lake`` is not installed, or nobody has said whose records count.
+            ConfigurationError: the extra ``lake`` is not installed, or no daemon is chosen.
         """
         reader = await asyncio.to_thread(self._reader)  # to import the libraries takes a second
         return await reader.aggregate(query)
@@ -137,7 +137,7 @@ class ConfiguredLake:
         return {name: value for name, value in properties.items() if value is not None}
 
     def close(self) -> None:
-        """Wait for what is asked, and release the catalog, as far as they were used."""
+        """Wait for open questions, and release the catalog."""
         if self._made is not None:
             self._made.close()
         if "table" in vars(self):

@@ -66,7 +66,7 @@ _BORDERS: Final = (MINYEAR, MAXYEAR)
 """Years in which pyiceberg looks for the microsecond before an instant, or behind it, outside the calendar."""
 _STOPPED: Final[BooleanExpression] = NotNull(term="stop_time")
 _MORE: Final = EqualTo(term="more", value=True)
-"""Rows of which roll-ups know nothing."""
+"""Rows that roll-ups do not count."""
 
 
 def rows_of_daemon(daemon: str, release: int | None = None) -> BooleanExpression:

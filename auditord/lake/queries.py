@@ -44,7 +44,7 @@ class LakeReader:
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="lake")
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Sums over the newest snapshot. Whoever does not wait for the answer ends the work on it.
+        """Sums over the newest snapshot. Cancelling the call ends the work.
 
         Raises:
             StoreUnavailable: the lake has nothing yet or cannot be read now, or the limits are too narrow.
@@ -110,7 +110,7 @@ class LakeReader:
             page = await self._done(work, pages.next)
 
     async def _done(self, work: Work, call: Callable[[], T]) -> T:
-        """Have a thread do something of the work on an answer; whoever does not wait for it ends the work."""
+        """Do a part of the work in a thread; cancelling the call ends the work."""
         loop = asyncio.get_running_loop()
         answer = loop.run_in_executor(self._threads, call)
 
@@ -119,7 +119,7 @@ class LakeReader:
                 work.interrupt()
                 loop.call_later(_BETWEEN_INTERRUPTS, leave)
             elif not answer.cancelled():
-                answer.exception()  # nobody asks for it any more
+                answer.exception()  # retrieved, so that asyncio does not warn of it
 
         try:
             return await asyncio.shield(answer)
@@ -127,7 +127,7 @@ class LakeReader:
             leave()
 
     def close(self) -> None:
-        """Wait for what is asked, and let go of all."""
+        """Wait for open questions, and release everything."""
         self._threads.shutdown()
         self._engine.close()
 
@@ -160,7 +160,7 @@ class LakeReader:
     def _released(self, table: Table, released: Released) -> Chosen:
         """The rows that are released records: of the snapshot that the store names, or of the newest if it is gone.
 
-        Other daemons expire snapshots, and leave the rows of this one as they are. So the newest snapshot has the same
+        Other daemons expire snapshots, and leave the rows of this one alone. So the newest snapshot has the same
         ones, unless a later state of the store has changed them: then some are missing.
 
         Raises:

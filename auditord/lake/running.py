@@ -43,7 +43,7 @@ class LakeMetrics(Collector):
         self.released = 0
 
     def collect(self) -> Iterator[Metric]:
-        """The families; what is not known has no sample."""
+        """The families; unknown figures have no sample."""
         if (facts := self.facts) is None or facts.committed_at is None or self.complete_at is None:
             return
         yield GaugeMetricFamily(
@@ -104,7 +104,7 @@ def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) ->
 
 
 async def warn_of_changes(store: RecordStore) -> None:
-    """Say that changes are noted for a lake that is not enabled: they become more until somebody ends that."""
+    """Warn that changes pile up for a lake that is not enabled."""
     with suppress(StoreUnavailable):
         if (await store.lake_state()).lake_id:
             waiting = counted(await store.lake_waiting(), "change waits", "changes wait")

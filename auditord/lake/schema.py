@@ -86,7 +86,7 @@ _RECORD: Final = ("record_id", "start_time", "stop_time", "meta", "components", 
 _PROVENANCE: Final = ("received_at", "updated_at", "principal", "agent", "release")
 
 RECORD_COLUMNS: Final = (*_RECORD, *_PROVENANCE)
-"""Those of which :func:`records_of` makes records."""
+"""The columns from which :func:`records_of` makes records."""
 
 
 def add_columns(table: Table) -> None:

@@ -1,6 +1,6 @@
 """The SQL of Spark over rows of the lake: the only place that knows a word of it.
 
-Spark sums whole numbers in 64 bits. So what may not fit is summed in pieces of 31 bits, of which two billion rows fit;
+Spark sums whole numbers in 64 bits. So what may not fit is summed in pieces of 31 bits, which fit for two billion rows;
 a product that is itself too large, in decimals of 38 digits, which take some twenty times as long. In ANSI mode, which
 the engine asks for, a sum that did not fit all the same would raise.
 """

@@ -1,4 +1,4 @@
-"""Spark on a cluster, asked by Spark Connect: no Java in this process, whatever manages the cluster.
+"""Spark on a cluster, asked by Spark Connect: no Java in this process, with any cluster manager.
 
 The table is read by the file of its metadata, which names one snapshot for ever: Spark needs no catalog, and all of a
 question is about the snapshot that this daemon knows. Spark has to reach the files under the same URLs.
@@ -58,7 +58,7 @@ class Spark:
         try:
             session = _sessions.SparkSession(self._url)
             try:
-                session.client.set_retry_policies([])  # it would try for ten minutes: whoever asks may ask again
+                session.client.set_retry_policies([])  # it would try for ten minutes; callers can ask again
                 session.conf.set("spark.sql.ansi.enabled", "true")
                 work.begin(lambda: _interrupt(session))
                 _reader(session, table, snapshot_id).load(table.metadata_location).createTempView("lake")

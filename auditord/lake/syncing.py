@@ -1,8 +1,8 @@
 """The records of a store on their way to the lake, and from the store once the lake has them.
 
-Killed at any moment, the next run goes on. Batches are written on top of each other, see
+The next run continues one that was killed at any moment. Batches are written on top of each other, see
 :mod:`auditord.store.lake_changes`. A release is a number that rows of the lake get; they are read back, and the store
-deletes those records that are exactly what was read. Numbers that were committed and not dealt with are dealt with
+deletes the records that still equal the rows. Numbers that were committed and not dealt with are dealt with
 first.
 """
 
@@ -19,7 +19,7 @@ from auditord.store import RecordStore
 from auditord.store.lake import LakeDiverged, LakeState
 
 BATCH_CHANGES: Final = 20_000
-"""Changes of one commit: what is kept in memory, some 60 MB."""
+"""Changes of one commit; they take about 60 MB of memory."""
 _RELEASES_AT_ONCE: Final = 50
 """Releases that are read back at a time."""
 

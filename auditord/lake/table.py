@@ -328,7 +328,7 @@ class LakeTable(CatalogTable):
         return ()
 
     def released_rows(self, daemon: str) -> int:
-        """Count the rows of a daemon that have releases: there may be no other copy of their records."""
+        """Count the rows of a daemon that have releases: the lake can be the only copy of their records."""
         with self.loaded() as table:
             return int(table.scan(And(rows_of_daemon(daemon), NotNull(term="release"))).count())
 
@@ -390,7 +390,7 @@ class LakeTable(CatalogTable):
             return LakeFacts(snapshot.snapshot_id, committed_at, records, files, size, positions_of(table))
 
     def unaccounted(self) -> Mapping[str, int]:
-        """Count the rows, by daemon, that came with no batch which the daemon has noted: somebody else wrote them.
+        """Count the rows, by daemon, that came with no batch which the daemon has noted: another writer added them.
 
         Only files that may hold such a row are read: none of a sound table, if names have at most 16 characters.
         """

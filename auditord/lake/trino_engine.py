@@ -48,7 +48,7 @@ class Trino:
             "auth": _authentication(unquote(at.username or ""), password, token),
             "source": "auditord",
             "timezone": "UTC",
-            "max_attempts": 1,  # whoever asks may ask again
+            "max_attempts": 1,  # callers can ask again
             "legacy_prepared_statements": False,
         }
 

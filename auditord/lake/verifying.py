@@ -23,7 +23,7 @@ class Verified:
     Args:
         records: rows that were read, count, and are known to the store.
         expected: how many the store knows.
-        findings: what is wrong, in words.
+        findings: a sentence for each fault.
     """
 
     records: int = 0

@@ -193,7 +193,7 @@ def joined(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
 
 
 def small_files(tasks: Iterable[FileScanTask], most: int, least: int) -> Sequence[Sequence[FileScanTask]]:
-    """The files that are better put together: at least so many of one partition, with so many rows at most."""
+    """The files worth merging: ``least`` or more of one partition, with at most ``most`` rows each."""
     small: defaultdict[Partition, list[FileScanTask]] = defaultdict(list)
     for task in tasks:
         if task.file.record_count <= most // 2:
@@ -228,7 +228,7 @@ def commit_files(
 
 
 def _groups(tasks: Iterable[FileScanTask], most: int) -> Iterator[Sequence[FileScanTask]]:
-    """Parts of the files with so many rows as a file has at most."""
+    """Parts of the files, each with the rows of one new file."""
     group, rows = list[FileScanTask](), 0
     for task in sorted(tasks, key=lambda each: each.file.record_count):
         if rows + task.file.record_count > most:
@@ -266,11 +266,11 @@ def _checked(table: Table, like: FileScanTask, rows: Any) -> Sequence[DataFile]:
     """Write rows to the partition of a file, and read them back.
 
     Raises:
-        OSError: they are not what was written.
+        OSError: they differ from the rows written.
     """
     files = list(write_rows(table, partition_of_file(like.file), rows))
     for file in files:
         file.spec_id = table.metadata.default_spec_id  # pyiceberg gives it when a file is read from a manifest
     if not _scan(table).to_table([FileScanTask(file) for file in files]).equals(rows):
-        raise OSError(f"{files[0].file_path} does not hold what was written to it")
+        raise OSError(f"{files[0].file_path} does not hold the rows that were written to it")
     return files

@@ -86,5 +86,5 @@ class Outbox:
 
     @property
     def has_more(self) -> bool:
-        """Return True if there is anything behind what has been forwarded, be it only what is not forwarded."""
+        """Return True if the feed has more behind ``after``, including changes that are not forwarded."""
         return self.position > self.after

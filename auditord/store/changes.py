@@ -1,8 +1,8 @@
-"""Transactions that change records: rows are read, a plan is made (:class:`ChangePlan`), and what it says is written.
+"""Change records in a transaction: read their rows, make a plan (:class:`ChangePlan`), and write the planned rows.
 
-Nearly all records are new: the driver of each database first tries to add them at once, without a look at what is
-there, and asks for a plan where that does not do. Where several daemons may write, what a plan rests on is locked and
-compared before anything is written; if another transaction was faster, all begins anew
+Nearly all records are new: the driver of each database first tries to add them at once, without reading
+stored ones, and asks for a plan if that fails. Where several daemons may write, the rows that the plan was made from
+are locked and compared before anything is written; if another transaction has changed them, all begins anew
 (:class:`auditord.store.work.Overtaken`).
 """
 
@@ -44,7 +44,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 
 class KeptVersion(msgspec.Struct, frozen=True, gc=False):
-    """The change before which a record is kept as it was."""
+    """A version of a record that is kept, and the change that replaced it."""
 
     record_id: str
     action: str
@@ -79,7 +79,7 @@ def add_bulk(bulk: Bulk) -> Work[Sequence[Outcome]]:
 
 
 def correct(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
-    """Make those corrections that still fit what is there, in one transaction, or none.
+    """Make those corrections that still fit the stored records, in one transaction, or none.
 
     Raises:
         IsReleased: a record has to come back from the lake first.
@@ -131,7 +131,7 @@ def _write(plan: ChangePlan) -> Work[None]:
     yield from records("note_differences", list(plan.differences.values()))
     if plan.removed:
         yield from ask("delete_records", ids=as_json(sorted(plan.removed)))
-    # Who stored a new record says whether senders forward it, unless somebody else changed it at once.
+    # The sender of a new record decides whether it is forwarded, unless another principal changed it at once.
     forwarded = [
         each.record_id for each in new if each.record_id in plan.forwarded and not is_forwarded(each.provenance)
     ]
@@ -173,10 +173,10 @@ def _are_released(new: Sequence[PendingRecord]) -> Work[bool]:
 
 
 def _lock(plan: ChangePlan) -> Work[None]:
-    """Keep what the plan rests on as it was.
+    """Lock the rows that the plan was made from.
 
     Raises:
-        Overtaken: it is not as it was.
+        Overtaken: another transaction has changed one.
     """
     ids = sorted(plan.touched)
     locked = stored_rows((yield from ask("lock_records", ids=as_json(ids))))

@@ -1,4 +1,4 @@
-"""The lake as a record store sees it: what is synced there, and the records that only the lake has.
+"""The lake as a record store sees it: the state of the sync, and the records that only the lake has.
 
 :mod:`auditord.store.lake_changes` reads the feed for the lake, :mod:`auditord.store.releasing` releases records and
 takes them back.
@@ -128,12 +128,12 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class LakeBatch:
-    """Records that the lake does not have as they are.
+    """Records whose stored version the lake does not have.
 
     Args:
         number: of the batch: the position in the feed at its end.
         known: the stop times (microseconds since 1970, None while open) with which the lake may have records, by id.
-        records: those that are there, as they are; the others are deleted.
+        records: the stored versions; ids of ``known`` without one are deleted.
         recalled: rows of releases that these records replace, or whose records are deleted.
     """
 
@@ -175,7 +175,7 @@ class ReleasedRecords(Protocol):
         ...
 
     async def sum_released(self, released: Released, query: AggregateQuery, days: Days | None) -> Aggregates:
-        """Sums over the released records, but for what the store's roll-ups answer of these days."""
+        """Sums over the released records, without the days that the store's roll-ups answer."""
         ...
 
     def stream_released(
@@ -217,19 +217,19 @@ class LakeSource(Protocol):
 
         Args:
             position: the number of the last batch that the lake has; what it had is forgotten.
-            limit: so many records at most, unless one transaction stored more.
+            limit: the most records, unless one transaction stored more.
 
         Raises:
-            LakeDiverged: the store has not given this number, or has forgotten what came behind it.
+            LakeDiverged: the store has not given this number, or has forgotten the batches behind it.
         """
         ...
 
     async def catch_up(self) -> None:
-        """Let the consumers in the database read all of the feed, as far as it is final."""
+        """Let the consumers in the database read the whole final part of the feed."""
         ...
 
     async def released(self) -> Released:
-        """The rows of the lake that are released records, while nobody releases."""
+        """The rows of the lake that are released records; releasing waits meanwhile."""
         ...
 
     async def find_released(self, record_ids: Collection[str]) -> Sequence[ReleasedRow]:

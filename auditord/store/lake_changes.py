@@ -78,10 +78,10 @@ def take_slice(position: int, limit: int) -> Work[TakenSlice]:
 
     Args:
         position: the number of the last batch that the lake has.
-        limit: so many records at most, unless one transaction stored more.
+        limit: the most records, unless one transaction stored more.
 
     Raises:
-        LakeDiverged: the store has not given this number, or has forgotten what came behind it.
+        LakeDiverged: the store has not given this number, or has forgotten the batches behind it.
     """
     yield from ask("see_one_moment")
     state = yield from read_lake("lock_lake")

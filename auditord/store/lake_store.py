@@ -84,7 +84,7 @@ class LakeStore(LakeSource, ABC):
     def _stream(
         self, query: RecordQuery
     ) -> AbstractAsyncContextManager[tuple[AsyncIterator[Sequence[bytes]], Released]]:
-        """The answer of the database; of a query for released records also what was released at that moment."""
+        """The answer of the database; a query for released records also gets the state of releases at that moment."""
 
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
@@ -189,9 +189,9 @@ class LakeStore(LakeSource, ABC):
     async def _with_released(
         self, query: AggregateQuery, stored: Aggregates, released: Released, scope: Scope | None
     ) -> Aggregates:
-        """Sums over the database, and over what was released at the same moment.
+        """Sums over the database, and over the records that were released at the same moment.
 
-        The lake is not opened for what stopped at other times, nor for what roll-ups have answered.
+        The lake is not opened if its records stopped at other times, or if roll-ups have answered for them.
         """
         state, days = released.state, None if scope is None else scope.days
         unanswered = [query] if scope is None or state.beside_rollups else scope.edges()
@@ -208,7 +208,7 @@ class LakeStore(LakeSource, ABC):
         return self._lake
 
     async def _pending_copy(self, copy: LakeRecord) -> Pair:
-        """The record as a row; its wire text stays as it is, byte for byte."""
+        """The record as a row; its wire text stays the same, byte for byte."""
         provenance = Provenance(copy.received_at, copy.principal or None, copy.agent or None)
         source, (score_set,) = await self._sources.numbers(provenance, [copy.record])
         pending = make_pending(copy.record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)

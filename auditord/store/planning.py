@@ -37,7 +37,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A record that counts whatever is there; under the alternate's id if the plain one is another run's."""
+    """A record that replaces the stored one; under the alternate's id if the plain one is another run's."""
 
     pending: PendingRecord
     alternate: PendingRecord | None
@@ -48,7 +48,7 @@ class Correction:
     """A change of a record on purpose.
 
     Args:
-        amendment: what is wanted.
+        amendment: the requested change.
         pending: the record that is to be there; None deletes it.
         provenance: who wants it.
         source: the number of the principal and the agent.
@@ -130,7 +130,7 @@ class StoredRow:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The change before which a record is kept as it was."""
+    """A change on purpose, before which the old version is kept."""
 
     action: Action
     reason: str
@@ -147,7 +147,7 @@ class Forward(NamedTuple):
 
 
 class ChangePlan:
-    """The outcomes of changes in order, and what has to be written at the end.
+    """The outcomes of changes in order, and the rows to be written at the end.
 
     Args:
         before: what the database has, by id.
@@ -167,7 +167,7 @@ class ChangePlan:
         """Ids of stored records that are to be deleted."""
         self._written: dict[str, PendingRecord] = {}  # the final state of every record that is new or changed
         self._now: dict[str, StoredRow] = dict(before)
-        self._moved: set[str] = set()  # of the stored ones, those of which nothing but the times changes
+        self._moved: set[str] = set()  # ids of stored records that change only their times
 
     @property
     def new(self) -> Sequence[PendingRecord]:
@@ -319,7 +319,7 @@ class ChangePlan:
         record_id = by.record_id
         record = msgspec.structs.replace(self._now[record_id].record, **times)
         written = self._written.get(record_id)
-        score_set = None if written is None else written.score_set  # of a stored record it stays as it is
+        score_set = None if written is None else written.score_set  # a stored record keeps its own
         moved = make_pending(record, by.provenance, Duplicates.SAME_RUN, source=by.source, score_set=score_set)
         only_moved = record_id in self.before and (written is None or record_id in self._moved)
         self._write(moved)

@@ -53,7 +53,7 @@ class Listed(Protocol):
 
 
 class Reads(Listed, Protocol):
-    """Records that can be read: of a record store, those that somebody may see, or a replica's."""
+    """Records that can be read: a store's, those visible to a principal, or a replica's."""
 
     async def get(self, record_id: str) -> bytes | None:
         """The wire text of one record."""
@@ -90,7 +90,7 @@ class RecordStore(Reads, LakeSource, Protocol):
         ...
 
     async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
-        """Insert or overwrite a record on purpose; ADDED, SAME or DIFFERENT says what was there, which is kept.
+        """Insert or overwrite a record on purpose; the verdict tells if it was there; the old version is kept.
 
         With an alternate id, a record of another start is another run and stays: the new one gets the alternate id.
         """
@@ -113,7 +113,7 @@ class RecordStore(Reads, LakeSource, Protocol):
     async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
         """Take meta keys out of records for good, in one transaction; returns how many had any of them.
 
-        Nothing is kept of what was there, neither in the history of these records nor among the differences, and
+        The old values are kept neither in the history of these records nor among the differences, and
         nothing is forwarded by senders. Times, amounts and ``updated_at`` stay, and so do all sums but those by one of
         the keys. Released records come back; the next run of the lake rewrites the files that had them.
         """
@@ -153,12 +153,12 @@ class RecordStore(Reads, LakeSource, Protocol):
     async def outbox(self, limit: int) -> Outbox:
         """The oldest changes that senders must forward; none unless the store was once opened with an outbox.
 
-        From then on, what :func:`is_forwarded` names is forwarded: an ``Insert`` of the record as it is now stored when
+        From then on, what :func:`is_forwarded` names is forwarded: an ``Insert`` of the record now stored when
         one was added, closed (by a full record or a stop time) or moved to an earlier start; a ``Close`` when a stop
-        time was overwritten; a ``Replace`` when a record was replaced. What changed nothing is not there.
+        time was overwritten; a ``Replace`` when a record was replaced. Changes without an effect are left out.
 
         Args:
-            limit: of about so many records of the feed.
+            limit: the number of records of the feed to look at, roughly.
         """
         ...
 
@@ -212,7 +212,7 @@ class RecordStore(Reads, LakeSource, Protocol):
         Args:
             spool_id: which spool.
             generation: the next one; it is noted only if the one before is this one or its predecessor.
-            adopt: note it whatever was known.
+            adopt: note it without that condition.
         """
         ...
 
@@ -221,5 +221,5 @@ class RecordStore(Reads, LakeSource, Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish what is under way and release everything."""
+        """Finish open work and release everything."""
         ...

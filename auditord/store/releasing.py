@@ -1,8 +1,8 @@
-"""Records that are released to the lake, and taken back: each is in the database or in the lake, at every moment.
+"""Release records to the lake, and take them back: at every moment, each is in the database or in the lake.
 
-The lake (:mod:`auditord.lake`) has every record, and cannot take part in a transaction of this database. So its rows
+The lake (:mod:`auditord.lake`) has every record, and cannot join a transaction of this database. So its rows
 of old records get numbers, some hundred rows the same one, and are read back; then one transaction deletes those
-records here that are exactly what was read, and notes the number: rows up to it are the only copies of their records.
+records here that still equal those rows, and notes the number: rows up to it are the only copies of their records.
 Rows whose record is another one by then, or has come back, are named in ``recalled`` and do not count.
 """
 
@@ -19,7 +19,7 @@ from auditord.store.rows import PendingRecord, make_row
 from auditord.store.work import Work, as_json, ask, for_each, records
 
 Pair: TypeAlias = tuple[LakeRecord, PendingRecord]
-"""A released record, and what is stored when it comes back."""
+"""A released record, and the row to be stored when it comes back."""
 
 
 class _ReleasedId(msgspec.Struct, frozen=True, gc=False):
@@ -112,7 +112,7 @@ def recalled_and_kept(position: int) -> Work[Sequence[ReleasedRow]]:
 
 
 def restore(copies: Sequence[Pair]) -> Work[int]:
-    """Put records back that are still released as they were read; returns how many."""
+    """Put records back whose release has not changed since they were read; returns how many."""
     yield from read_lake("lock_lake")
     rows = yield from ask("lock_released", ids=as_json(sorted(copy.record.record_id for copy, _ in copies)))
     there = {(record_id, number): position for record_id, number, position in rows}

@@ -1,4 +1,4 @@
-"""A record store in an SQL database, as far as it is the same in every one."""
+"""A record store in an SQL database: the part that all databases share."""
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -50,7 +50,7 @@ class Sums(NamedTuple):
 
     Args:
         answer: of the database.
-        released: what is released at the same moment.
+        released: the records that are released at the same moment.
         scope: what roll-ups have answered, also of released records.
     """
 

@@ -201,7 +201,7 @@ async def test_an_unfinished_copy_is_used_by_nobody_and_goes_on(large: tuple[str
     with pytest.raises(SchemaMismatch, match=r"holds only a part of .* database copy --resume"):
         async with open_store(target, counted_keys=()):
             pass
-    with pytest.raises(CopyRefused, match="--resume goes on"):
+    with pytest.raises(CopyRefused, match="add --resume"):
         await copy(source, target)
     other = f"sqlite://{tmp_path / 'other.db'}"
     async with open_store(other, counted_keys=()):

@@ -11,8 +11,8 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("auditord", "builtin_plugins", "hookspecs")
 
-MOST: Final = 124
-"""The number of riddles in the product. It may only fall; the goal is 50."""
+MOST: Final = 0
+"""The number of riddles in the product. It may only fall."""
 
 RIDDLES: Final = {
     r"of which": "split the sentence, and name the thing again",

@@ -1,4 +1,4 @@
-"""Copying a whole record store into another one, whatever databases they are in."""
+"""Copy a whole record store into another one, between the same or different databases."""
 
 from auditord.store.copying.contents import Contents, contents
 from auditord.store.copying.copying import Copied, copy_store

@@ -22,7 +22,7 @@ class ContentDigest:
         self._hash.update(msgspec.msgpack.encode(record))
 
     def text(self) -> str:
-        """The digest of what was taken in, in hexadecimal."""
+        """The digest of all rows so far, in hexadecimal."""
         return self._hash.hexdigest()
 
 

@@ -1,6 +1,6 @@
-"""The way of a copy: whatever is there already is compared and left, so that it can go on after anything.
+"""Copy a store: rows that the target already has are compared and left, so that any interrupted copy can be resumed.
 
-Both ends are passed in the order of ids, a page of each at a time. What differs is written; at the end they are passed
+Both ends are passed in the order of ids, a page of each at a time. Differences are written; at the end they are passed
 once more, and only if every record is equal the target may be used.
 """
 
@@ -40,7 +40,7 @@ async def copy_store(
     """Copy everything that a store keeps, except the cells of roll-ups, which the daemon fills from the records.
 
     Args:
-        source: is read as of one moment, whatever is written to it meanwhile; version 0.1.0 may have made it.
+        source: is read as of one moment, even while it is being written; version 0.1.0 may have made it.
         target: must be empty; in PostgreSQL the tables are made if there are none.
         resume: whether a copy of the same source may go on.
         now: for the note of when tables were made.
@@ -49,7 +49,7 @@ async def copy_store(
     Raises:
         CopyRefused: the target has records, or is not equal at the end.
         SchemaMismatch: a store is another program's, or of another version.
-        StoreUnavailable: a store cannot be used now; what has been copied stays, and the copy can be resumed.
+        StoreUnavailable: a store cannot be used now; copied rows stay, and the copy can be resumed.
     """
     async with AsyncExitStack() as stack:
         there = await stack.enter_async_context(_source(source))
@@ -79,7 +79,7 @@ async def _begin(source: End, target: End, *, resume: bool) -> None:
     elif unfinished != source.where:
         raise CopyRefused(f"{target.where} holds a part of {unfinished}: go on with that, or name an empty store")
     elif not resume:
-        raise CopyRefused(f"{target.where} holds a part of {unfinished} from an interrupted copy: --resume goes on")
+        raise CopyRefused(f"{target.where} holds a part of {unfinished} from an interrupted copy: add --resume")
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ _Page = Callable[[str], Awaitable[Sequence[CopiedRecord]]]
 async def _side_by_side(
     source: _Page, target: _Page
 ) -> AsyncGenerator[tuple[CopiedRecord | None, CopiedRecord | None], None]:
-    """Every id of either side once, with what each side has; what has been yielded may be changed."""
+    """Yield every id of either side once, with each side's row; callers may change yielded rows."""
     async with aclosing(_all(source)) as ours, aclosing(_all(target)) as theirs:
         wanted, there = await anext(ours, None), await anext(theirs, None)
         while wanted is not None or there is not None:

@@ -1,4 +1,4 @@
-"""The ends of a copy, as far as they are the same in every database."""
+"""The two ends of a copy: the part that all databases share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -71,8 +71,8 @@ class CopyRefused(AuditordError):
     """A copy that would mix records, or did not come out equal.
 
     Remedy:
-        do what the text says: choose an empty target, or go on with --resume; both stores are as they were, or hold
-        only copies.
+        do what the text says: choose an empty target, or add --resume; both stores are unchanged, or hold only
+        copies.
     """
 
 
@@ -89,7 +89,7 @@ class CopiedRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 async def numbered(sources: Sources, records: Sequence[CopiedRecord]) -> Sequence[PendingRecord]:
-    """Records as rows, their columns worked out from the wire text, which itself stays as it is, byte for byte."""
+    """Records as rows, their columns worked out from the wire text, which itself stays the same, byte for byte."""
     return [await _numbered(sources, kept) for kept in records]
 
 
@@ -130,7 +130,7 @@ class Progress(Protocol):
     """An observer of a copy."""
 
     def progressed(self, phase: str, done: int, total: int) -> None:
-        """So many records have been copied, or compared."""
+        """Called with the number of records copied or compared."""
         ...
 
 
@@ -252,7 +252,7 @@ class End(ABC):
         return bool(await self._one("is_empty"))
 
     async def begin(self, source: str) -> None:
-        """Let nobody use the store until :meth:`finish`."""
+        """Keep all programs from using the store until :meth:`finish`."""
         await self._ask("begin_copy", source=source)
 
     async def write(self, added: Sequence[CopiedRecord], removed: Sequence[str]) -> None:

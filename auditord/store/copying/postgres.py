@@ -35,7 +35,7 @@ SELECT
 
 @asynccontextmanager
 async def postgres_source(address: Address) -> AsyncGenerator["PostgresEnd", None]:
-    """A database as it is now, whatever is written to it meanwhile.
+    """A database at one moment, even while it is being written.
 
     Raises:
         CopyRefused: it is itself an unfinished copy.

@@ -32,7 +32,7 @@ _RECORD_TIMES: Final = (3, 4)
 
 @asynccontextmanager
 async def sqlite_source(path: Path) -> AsyncGenerator["SqliteEnd", None]:
-    """A file as it is now, whatever is written to it meanwhile.
+    """A file at one moment, even while it is being written.
 
     Raises:
         CopyRefused: it is itself an unfinished copy.
@@ -93,7 +93,7 @@ class SqliteEnd(End):
         self._connection.executemany(query, values)
 
     async def _write_records(self, added: Sequence[CopiedRecord]) -> None:
-        # What is looked up is of this transaction: it is remembered no longer.
+        # Numbers that were looked up belong to this transaction: they are forgotten with it.
         pending = await numbered(Sources(self._look_up), added)
         updated = [None if kept.updated_at is None else to_micros(kept.updated_at) for kept in added]
         rows = [(*values, at) for values, at in zip(record_values(pending), updated, strict=True)]

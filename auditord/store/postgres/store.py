@@ -240,7 +240,7 @@ async def _one_moment(connection: Connection) -> AsyncGenerator[None, None]:
 
 @asynccontextmanager
 async def _released(connection: Connection) -> AsyncGenerator[Released, None]:
-    """The released records, which are of the same moment as what is read inside."""
+    """The released records, as of the same moment as all reads inside."""
     async with _one_moment(connection):
         yield await run(connection, read_released())
 

@@ -11,7 +11,7 @@ A sum as of now is what the cells have, plus the versions behind the position of
 versions that were removed behind it: all read in one state of the database.
 
 Released records, which only the lake has, stay in the cells. So with a :class:`Scope`, the lake is only asked for
-what roll-ups do not answer: the queries of :meth:`Scope.edges`, and records with ``more``. If there is no scope, or
+the rest: the queries of :meth:`Scope.edges`, and records with ``more``. If there is no scope, or
 :class:`auditord.store.aggregates.NotRolledUp` is raised while the rows are put together, the whole query is answered
 from the records and from the lake.
 """

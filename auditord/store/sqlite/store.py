@@ -60,7 +60,7 @@ class SqliteRecordStore(SqlRecordStore):
         max_page_count: int | None = None,
         recognise: Recognise | None = None,
     ) -> "SqliteRecordStore":
-        """Open the file, or make it; migrates it, and counts what is stored if other keys were counted before.
+        """Open the file, or make it; migrates it, and counts its records anew if other keys were counted before.
 
         Args:
             path: the file; its folder must exist.
