@@ -30,7 +30,7 @@ class RetentionConfig(PluginConfig):
         ge=1, le=1200, description="Names are removed this many months after the month in which a job ended."
     )
     meta: tuple[str, ...] = Field(
-        default=("user_id", "user"), min_length=1, description="The meta keys that are taken out of the records."
+        default=("user_id", "user"), min_length=1, description="The meta keys to remove from records."
     )
 
 

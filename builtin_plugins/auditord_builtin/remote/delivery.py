@@ -277,17 +277,17 @@ _PATIENCE: Final = timedelta(seconds=10)
 class RemoteConfig(InstanceConfig):
     """Ships records to an auditord or an AUDITOR elsewhere."""
 
-    url: str = Field(description="Where it is: http://host:port or https://host:port.")
+    url: str = Field(description="The server's URL: http://host:port or https://host:port.")
     open_records: bool = Field(
         default=False,
-        description="Whether records without stop time go out as well; otherwise a record goes out when it ends.",
+        description="Also send open records, which have no stop time; otherwise a record is sent once it ends.",
     )
-    batch_size: int = Field(default=MAX_BATCH, ge=1, le=MAX_BATCH, description="How many records go into one request.")
+    batch_size: int = Field(default=MAX_BATCH, ge=1, le=MAX_BATCH, description="The number of records per request.")
     timeout: Duration = Field(
-        default=timedelta(seconds=30), gt=timedelta(0), description="How long the server may be silent."
+        default=timedelta(seconds=30), gt=timedelta(0), description="How long to wait for the server."
     )
     tls: TlsFiles = TlsFiles()
-    token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
+    token: Secret | None = Field(default=None, description="The bearer token, as a reference to a secret.")
 
     @field_validator("url")
     @classmethod
