@@ -179,7 +179,9 @@ def _instance_model(section: str, installed: Mapping[str, AnyKind], name: str) -
     return create_model(title, __base__=kind.config, __doc__=kind.config.__doc__, **added)
 
 
-_SAME_SOURCE = "The collector that reads the same jobs with the same record_prefix. Otherwise two such collectors are refused."
+_SAME_SOURCE = (
+    "The collector that reads the same jobs with the same record_prefix. Otherwise two such collectors are refused."
+)
 
 
 _FROM = (

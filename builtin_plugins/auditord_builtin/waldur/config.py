@@ -166,9 +166,7 @@ class WaldurConfig(PluginConfig):
     )
     user_meta: Words = Field(default=("user_id", "user"), min_length=1, description="The label with the user.")
     site_meta: Words = Field(default=("site_id", "site"), min_length=1, description="The label with the site.")
-    sites: tuple[str, ...] = Field(
-        default=(), description="The sites to count; each must be up to date. Empty: all."
-    )
+    sites: tuple[str, ...] = Field(default=(), description="The sites to count; each must be up to date. Empty: all.")
     account_prefixes: tuple[str, ...] = Field(
         default=(), description="Report only accounts with one of these prefixes; empty: all."
     )
