@@ -492,7 +492,8 @@ _SHOWN = ("core-hours", "jobs", "gpu-hours", "wall-hours", "cpu-efficiency")
 def top_command(form: str, label: str, limit: int, options: ReportOptions) -> None:
     """Show who used the most core hours this month, or in another period.
 
-    A record counts in the period in which it stopped. Reads the record store directly, with or without a running daemon, or asks the server at --url.
+    A record counts in the period in which it stopped. Reads the record store directly, with or without a running
+    daemon, or asks the server at --url.
     """
     measures = tuple(MEASURES[name] for name in _SHOWN)
     OUTPUTS[form](answered(options, measures, label.removesuffix("s"), None), limit)
