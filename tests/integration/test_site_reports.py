@@ -95,7 +95,7 @@ def test_what_is_not_at_the_hub_is_counted(
     assert 'auditord_hub_missing_records{task="report"} 1.0' in metrics
     assert 'auditord_site_report_missing_records{principal="",reporter="ce1.a"} 1.0' in hub.get("/metrics").decode()
     row = re.search(
-        r"Daemons of sites that forward here.*?<tbody>(.*?)</tbody>", hub.get("/operations").decode(), re.DOTALL
+        r"Site daemons that report here.*?<tbody>(.*?)</tbody>", hub.get("/operations").decode(), re.DOTALL
     )
     assert row is not None
     cells = [cell for cell in re.sub(r"<[^>]*>", "\n", row[1]).splitlines() if cell.strip()]
