@@ -37,7 +37,7 @@ def new_folder(place: Path, moment: datetime) -> Path:
             shutil.rmtree(folder)
         folder.mkdir(mode=0o700)
     except FileExistsError as error:
-        raise NoBackup(f"{folder} is there already: another backup of this second; try again") from error
+        raise NoBackup(f"{folder} already exists, from another backup in the same second; try again") from error
     except OSError as error:
         raise NoBackup(f"no backup can be made in {place}: {error.strerror}") from error
     return folder

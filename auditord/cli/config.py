@@ -159,7 +159,7 @@ async def _connect(configuration: Configuration) -> None:
     """Open the record store for reading. A missing SQLite file is fine: the daemon creates it."""
     url = configuration.store.url
     if not is_postgresql(url) and not sqlite_path(url).exists():
-        say(f"the record store {sqlite_path(url)} is not there yet: the daemon makes it")
+        say(f"the record store {sqlite_path(url)} does not exist yet: the daemon creates it")
         return
     async with open_store_for_reading(configuration.store) as store:
         say(f"the record store answers: {counted((await store.counts()).total, 'record')}")

@@ -180,7 +180,7 @@ def adopt_command(*, yes: bool, output: str) -> None:
     Use this if the daemon refuses to start because one of them was restored or replaced alone, and the matching file is
     lost. Afterwards collect missing periods again. The daemon must not run meanwhile.
     """
-    confirm("What one of the two has forgotten stays so until it is collected again. Go on?", yes=yes)
+    confirm("Jobs that one of the two lacks stay missing until you collect them again. Continue?", yes=yes)
     configuration = load_installation().configuration
     with own(configuration.state_dir):
         refuse_unfinished(configuration.state_dir)

@@ -73,7 +73,7 @@ def discard_command(
 ) -> None:
     """Delete entries for good."""
     _require_choice(numbers, every=every)
-    confirm("Discarded entries are gone for good. Go on?", yes=yes)
+    confirm("Discarded entries are deleted for good. Continue?", yes=yes)
     run_async(_discard, None if every else numbers, task, output, url)
 
 
@@ -107,7 +107,7 @@ async def _discard(numbers: Sequence[int] | None, task: str | None, output: str,
         discarded = await owner.discard(chosen)
     write_json({"discarded": discarded}) if output == "json" else say(f"{discarded} discarded")
     if discarded < len(chosen):
-        raise AuditordError(f"{len(chosen) - discarded} of the numbers are no entries: see auditord quarantine list")
+        raise AuditordError(f"{len(chosen) - discarded} of the numbers do not exist: see auditord quarantine list")
 
 
 async def _chosen(numbers: Sequence[int] | None, task: str | None, url: str | None) -> Sequence[int]:

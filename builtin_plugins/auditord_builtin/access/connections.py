@@ -159,7 +159,7 @@ async def check_networks(config: NetworksConfig, context: Context) -> AsyncGener
         roles = ", ".join(rule.roles)
         if rule.network.prefixlen == 0:
             text = f"any client that reaches this daemon has the roles {roles}"
-            yield Finding(Severity.WARNING, str(rule.network), text, "name the networks of the hosts that are meant")
+            yield Finding(Severity.WARNING, str(rule.network), text, "list only the networks of hosts that need this")
         else:
             text = f"{counted(rule.network.num_addresses, 'address', 'addresses')} with the roles {roles}"
             yield Finding(Severity.OK, str(rule.network), text)
@@ -266,7 +266,7 @@ async def check_unix_users(config: UnixUsersConfig, context: Context) -> AsyncGe
                 else _number(rule.group or "", lambda name: grp.getgrnam(name).gr_gid, "group")
             )
         except ValueError as error:
-            remedy = "the daemon will not start: make it, or change the rule; getent shows what this host knows"
+            remedy = "the daemon will not start: create it, or change the rule; getent lists users and groups"
             yield Finding(Severity.FAILURE, subject, str(error), remedy)
         else:
             yield Finding(Severity.OK, subject, f"number {number}")

@@ -103,7 +103,7 @@ class JwtConfig(InstanceConfig):
     @classmethod
     def _no_file(cls, issuer: str) -> str:
         if issuer.startswith("file:"):
-            raise ValueError("the issuer is a URL, as it stands in its tokens")
+            raise ValueError("the issuer must be the URL in its tokens")
         return issuer
 
 
@@ -116,4 +116,4 @@ def checked_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):
         return url
-    raise ValueError("write https://…: keys that can be changed on their way open everything")
+    raise ValueError("write https://…: over plain http, the keys could be replaced on the way")

@@ -166,7 +166,7 @@ async def opened(config: KubernetesConfig) -> AsyncGenerator[Cluster]:
         settings.connection_pool_maxsize = 0  # no limit, since all namespaces are watched at the same time
         client = library.client.ApiClient(configuration=settings)
     except (library.config.ConfigException, OSError) as error:
-        raise AuditordError(f"no way to reach a cluster: {error}; set kubeconfig?") from error
+        raise AuditordError(f"cannot reach a cluster: {error}; set kubeconfig") from error
     async with client:
         yield Cluster(library.client.CoreV1Api(client), config)
 

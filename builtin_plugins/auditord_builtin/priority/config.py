@@ -90,5 +90,5 @@ class PriorityConfig(PluginConfig):
     @model_validator(mode="after")
     def _in_order(self) -> "PriorityConfig":
         if self.min_priority > self.max_priority:
-            raise ValueError("min_priority is above max_priority: who has least would get most")
+            raise ValueError("min_priority is above max_priority: the smallest usage would get the highest priority")
         return self

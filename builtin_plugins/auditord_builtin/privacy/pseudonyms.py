@@ -44,7 +44,9 @@ class PseudonymsConfig(InstanceConfig):
     @classmethod
     def _long_enough(cls, key: SecretStr) -> SecretStr:
         if len(key) < _LEAST_KEY:
-            raise ValueError(f"a key that is guessed gives away the names: take at least {_LEAST_KEY} characters")
+            raise ValueError(
+                f"a short key can be guessed, which reveals the names: use at least {_LEAST_KEY} characters"
+            )
         return key
 
 

@@ -49,7 +49,7 @@ async def forget(config: RetentionConfig, context: PluginContext) -> None:
     left = await redactor.redact_leftovers(before, config.meta)
     if changed or left:
         names = ", ".join(config.meta)
-        context.log.info("took %s out of %s and %s", names, counted(changed, "record"), counted(left, "leftover"))
+        context.log.info("removed %s from %s and %s", names, counted(changed, "record"), counted(left, "leftover"))
 
 
 def cutoff(now: datetime, months: int) -> datetime:

@@ -319,7 +319,7 @@ async def check(config: RemoteConfig, context: Context) -> AsyncGenerator[Findin
         async with context.http(options) as http:
             answer = await http.request("GET", f"{config.url}/health_check")
     except AuditordError as error:
-        remedy = "is the server running, and are url and tls right? records wait in the spool until it answers"
+        remedy = "check the server, url and tls; records wait in the spool until it answers"
         yield Finding(Severity.FAILURE, config.url, str(error), remedy)
         return
     if answer.status == HTTPStatus.OK:
