@@ -142,7 +142,7 @@ class Watchdog:
                 "work belongs in a thread (anyio.to_thread)", self._blocked_by, silent,
             )  # fmt: skip
         elif silent <= self._patience and self._blocked_by is not None:
-            _log.warning("the event loop turns again; it was blocked by %s", self._blocked_by)
+            _log.warning("the event loop runs again; it was blocked by %s", self._blocked_by)
             self._blocked_by = None
 
     def look_at_threads(self) -> None:

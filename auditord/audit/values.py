@@ -53,41 +53,42 @@ class AuditRequest:
 class DayCounts(msgspec.Struct, frozen=True):
     """The runs that ended on one day at one site, counted by state."""
 
-    day: Annotated[str, Meta(description="of UTC, on which the runs ended; empty if that is not known.")]
-    site: Annotated[str, Meta(description="the first ``site_id`` of their records; empty if they have none.")]
-    counts: Annotated[dict[str, int], Meta(description="how many there are, by state.")]
+    day: Annotated[str, Meta(description="the day (UTC) on which the runs ended; empty if unknown.")]
+    site: Annotated[str, Meta(description="the first ``site_id`` of the records; empty without one.")]
+    counts: Annotated[dict[str, int], Meta(description="the number of runs, by state.")]
 
 
 class Discrepancy(msgspec.Struct, frozen=True):
     """One run that is not as it should be."""
 
     state: Annotated[str, Meta(description="``missing``, ``unclosed``, ``different`` or ``extra``.")]
-    record_id: Annotated[str, Meta(description="its id; of a job that makes no record, that at its source.")]
-    day: Annotated[str, Meta(description="of UTC, on which it ended; empty if that is not known.")]
-    site: Annotated[str, Meta(description="its site.")]
-    detail: Annotated[str, Meta(description="the difference, the obstacle, or the action taken.")] = ""
+    record_id: Annotated[str, Meta(description="the record's id; for a job without a record, its id in the source.")]
+    day: Annotated[str, Meta(description="the day (UTC) on which the run ended; empty if unknown.")]
+    site: Annotated[str, Meta(description="the record's site.")]
+    detail: Annotated[str, Meta(description="the difference, the obstacle, or the repair.")] = ""
 
 
 class AuditReport(msgspec.Struct, frozen=True):
     """The result of an audit."""
 
-    task: Annotated[str, Meta(description="the collector.")]
-    start: Annotated[str, Meta(description="of the period.")]
-    stop: Annotated[str, Meta(description="of the period, exclusive.")]
-    days: Annotated[list[DayCounts], Meta(description="the counts, in the order of days and sites.")]
+    task: Annotated[str, Meta(description="the collector's name.")]
+    start: Annotated[str, Meta(description="the start of the period.")]
+    stop: Annotated[str, Meta(description="the end of the period, exclusive.")]
+    days: Annotated[list[DayCounts], Meta(description="the counts, ordered by day and site.")]
     skipped: Annotated[dict[str, int], Meta(description="jobs of the source that make no record, by reason.")]
-    discrepancies: Annotated[
-        list[Discrepancy], Meta(description="the first thousand runs that are not as they should be.")
-    ]
-    unlisted: Annotated[int, Meta(description="how many more there are.")] = 0
-    horizon: Annotated[str | None, Meta(description="what ended before, the source has forgotten.")] = None
-    beginning: Annotated[str | None, Meta(description="what ended before, the collector is not to read.")] = None
+    discrepancies: Annotated[list[Discrepancy], Meta(description="the first thousand runs with a discrepancy.")]
+    unlisted: Annotated[int, Meta(description="the number of further discrepancies.")] = 0
+    horizon: Annotated[str | None, Meta(description="the source no longer knows jobs that ended before this.")] = None
+    beginning: Annotated[str | None, Meta(description="the collector does not read jobs that ended before this.")] = (
+        None
+    )
     extras_sought: Annotated[
-        bool, Meta(description="false where record ids do not tell whose they are, so that nothing can be extra.")
+        bool,
+        Meta(description="false where record ids do not show the collector, so that extra records cannot be found."),
     ] = True
-    repaired: Annotated[int, Meta(description="how many runs were collected.")] = 0
-    replaced: Annotated[int, Meta(description="how many records were replaced.")] = 0
-    error: Annotated[str | None, Meta(description="why the inventory is not whole, if it is not.")] = None
+    repaired: Annotated[int, Meta(description="the number of runs that were collected.")] = 0
+    replaced: Annotated[int, Meta(description="the number of records that were replaced.")] = 0
+    error: Annotated[str | None, Meta(description="why the inventory is incomplete; null if it is complete.")] = None
 
     def total(self, *states: str) -> int:
         """The number of runs in any of the states."""

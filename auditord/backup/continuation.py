@@ -59,7 +59,7 @@ async def continue_from(restoration: Restoration, configuration: Configuration) 
     refuse_unfinished(restoration.state_dir)
     has_store, has_spool = await restoration.store.is_present(), await restoration.spool.is_present()
     if not has_spool and not has_store:
-        raise RestoreRefused("neither record store nor spool.db is there: leave out --continue, and both are restored")
+        raise RestoreRefused("record store and spool.db are both missing: leave out --continue to restore both")
     if lost_store := not has_store or await _is_blank(restoration):
         restoration.refuse_without_store()
         await restoration.store.put_aside(restoration.aside())

@@ -83,7 +83,9 @@ async def make_backup(
         CommandFailed: pg_dump failed.
     """
     if not (state_dir / SPOOL).exists():
-        raise BackupFailed(f"there is no {state_dir / SPOOL}: no daemon has run here, so there is nothing to back up")
+        raise BackupFailed(
+            f"there is no {state_dir / SPOOL}: no daemon has used this folder, so there is nothing to back up"
+        )
     make_private_folder(options.place, 0o700)
     async with file_turn(options.place / "auditord", "backup", lambda: progress.progressed("waiting", 0, 1)):
         made_at = now()

@@ -1,4 +1,8 @@
-"""Folders of backups: each backup is a folder of its own, named by its moment; the oldest ones give way."""
+"""Find, create and delete the folders of backups; used by ``creation`` and ``restoring``.
+
+Each backup is a folder ``auditord-20261122T020000Z`` (its time in UTC) in a folder of backups. It is complete once it
+has a manifest, which is written last.
+"""
 
 import re
 import shutil
@@ -15,20 +19,21 @@ _NAME: Final = re.compile(r"auditord-\d{8}T\d{6}Z")
 
 
 class NoBackup(AuditordError):
-    """No complete backup is where one was looked for.
+    """A folder contains no complete backup.
 
     Remedy:
-        name the folder that the backups are in; without any, `auditord restore --continue --without-backup`.
+        name the folder with the backups; without any backup, run
+            `auditord restore --continue --without-backup`.
     """
 
 
 def new_folder(place: Path, moment: datetime) -> Path:
-    """Make the folder of a backup, instead of one of the same second that was never finished; it is private.
+    """Create the private folder of a new backup; replaces an unfinished one of the same second.
 
-    The caller holds the lock of the place, so no other backup is made there.
+    The caller must hold the lock of ``place``, so that no other backup is created there.
 
     Raises:
-        NoBackup: it cannot be made, or another backup of the same second is there.
+        NoBackup: the folder cannot be created, or a complete backup of the same second exists.
     """
     folder = place / f"auditord-{moment:%Y%m%dT%H%M%SZ}"
     try:
@@ -37,27 +42,27 @@ def new_folder(place: Path, moment: datetime) -> Path:
             shutil.rmtree(folder)
         folder.mkdir(mode=0o700)
     except FileExistsError as error:
-        raise NoBackup(f"{folder} is there already: another backup of this second; try again") from error
+        raise NoBackup(f"{folder} already exists, from another backup in the same second; try again") from error
     except OSError as error:
         raise NoBackup(f"no backup can be made in {place}: {error.strerror}") from error
     return folder
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether a folder is a whole backup."""
+    """Return whether a folder is a complete backup, which has a manifest."""
     return (folder / FILE).is_file()
 
 
 def backups(place: Path) -> Sequence[Path]:
-    """The complete backups in a folder, the newest first."""
+    """Return the complete backups in a folder, the newest first."""
     return [folder for folder in _folders(place) if is_complete(folder)]
 
 
 def found_backup(place: Path) -> Path:
-    """The backup that a folder is, or the newest complete one in it.
+    """Return ``place`` if it is a complete backup, else the newest complete backup in it.
 
     Raises:
-        NoBackup: it is none and has none.
+        NoBackup: there is none.
     """
     if is_complete(place):
         return place
@@ -69,9 +74,9 @@ def found_backup(place: Path) -> Path:
 
 
 def discard_old(place: Path, keep: int, newest: Path) -> Sequence[Path]:
-    """Remove all but the newest complete backups, and older unfinished ones; return the removed folders.
+    """Delete all but the ``keep`` newest complete backups, and unfinished ones older than ``newest``.
 
-    The manifest goes first: a folder that is half gone is no backup.
+    The manifest is deleted first, so that a partly deleted folder never counts as a backup. Returns deleted folders.
     """
     kept = {newest, *backups(place)[:keep]}
     gone = [folder for folder in _folders(place) if folder not in kept and folder.name < newest.name]
@@ -83,7 +88,7 @@ def discard_old(place: Path, keep: int, newest: Path) -> Sequence[Path]:
 
 
 def _folders(place: Path) -> Sequence[Path]:
-    """Everything that a backup may have made here, the newest first."""
+    """Return all folders with a backup's name, complete or not, the newest first."""
     if not place.is_dir():
         return ()
     return sorted((each for each in place.iterdir() if _NAME.fullmatch(each.name) and each.is_dir()), reverse=True)

@@ -99,7 +99,7 @@ class Restoration:
         self.refuse_without_store()
         targets, note = (self.store, self.spool), unfinished(self.state_dir)
         if note is not None and note.backup != str(self.backup):
-            raise RestoreRefused(f"the restore of {note.backup} was interrupted: end that one first")
+            raise RestoreRefused(f"the restore of {note.backup} was interrupted: complete that one first")
         present = note.present if note else (await targets[0].is_present(), await targets[1].is_present())
         if note is None and not force:
             _refuse_present(*present)

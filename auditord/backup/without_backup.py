@@ -53,7 +53,7 @@ async def start_over(configuration: Configuration, kinds: InstalledKinds, now: C
     refuse_unfinished(folder)
     has_spool, has_store = await _has_spool(folder, now), await _has_store(configuration)
     if not has_spool and not has_store:
-        raise RestoreRefused("neither record store nor spool.db is there: start the daemon, which makes both")
+        raise RestoreRefused("record store and spool.db are both missing: start the daemon, which creates both")
     async with _spool_to_look_into(folder if has_spool else None, now) as spool:
         behind = await _behind(configuration, spool) if has_spool and has_store else None
         sources = await look_at_sources(configuration, kinds, spool, now)

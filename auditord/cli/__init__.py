@@ -20,25 +20,25 @@ COMMANDS = (
     Registered("backup", "auditord.cli.backup", "Copy record store and spool while the daemon runs."),
     Registered("collect", "auditord.cli.collect", "Run a collector once, or collect a period again."),
     Registered("config", "auditord.cli.config", "Check, show, import, compare and reload the configuration."),
-    Registered("database", "auditord.cli.database", "Make or update the record store's tables, or copy it."),
-    Registered("demo", "auditord.cli.demo", "Watch it work: recorded jobs, collected and served."),
-    Registered("doctor", "auditord.cli.doctor", "Look at all that the configuration refers to."),
+    Registered("database", "auditord.cli.database", "Migrate or check the record store's tables, or copy it."),
+    Registered("demo", "auditord.cli.demo", "Watch auditord work: recorded jobs, collected and served."),
+    Registered("doctor", "auditord.cli.doctor", "Check what the configuration refers to."),
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
-    Registered("import", "auditord.cli.importing", "Take over records from another accounting system."),
+    Registered("import", "auditord.cli.importing", "Import records from another accounting system."),
     Registered("init", "auditord.cli.init", "Write a first configuration that fits this host."),
     Registered("lake", "auditord.cli.lake", "Sync records to an Iceberg table, release old ones, and look at it."),
     Registered("manual", "auditord.cli.manual", "Read the manual, or search in it."),
-    Registered("new-plugin", "auditord.cli.new_plugin", "Make a distribution with a hook module of your own."),
-    Registered("quarantine", "auditord.cli.quarantine", "List, show, retry or discard what could not be handled."),
+    Registered("new-plugin", "auditord.cli.new_plugin", "Create a distribution with a hook module of your own."),
+    Registered("quarantine", "auditord.cli.quarantine", "List, show, retry or discard what could not be processed."),
     Registered("records", "auditord.cli.records", "Show, export, correct, close or delete records."),
     Registered(
         "report", "auditord.cli.report", "Report usage and efficiency, by group and over time.", extensible=True
     ),
     Registered("restore", "auditord.cli.restore", "Restore a backup, or recreate a lost store or spool.db."),
     Registered("run", "auditord.cli.run", "Run the daemon in the foreground."),
-    Registered("status", "auditord.cli.status", "Say how the daemon fares."),
+    Registered("status", "auditord.cli.status", "Show the state of the daemon."),
     Registered("top", "auditord.cli.report", "Show who used the most this month."),
-    Registered("trigger", "auditord.cli.collect", "Run a collector or a plugin now, or show what it would do."),
+    Registered("trigger", "auditord.cli.collect", "Run a collector or a plugin now, or show its effects."),
 )
 
 _ALLOCATIONS: Final = 100_000

@@ -41,19 +41,19 @@ def _common(command: F) -> F:
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (  # Any: commands
     url_option,
     output_option,
-    click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing."),
+    click.option("--dry-run", is_flag=True, help="Show the changes without making them."),
     yes_option,
-    click.option("--by", help="The name that is kept as yours; your user name if not given."),
-    click.option("--reason", required=True, help="Why; it is kept with the old version."),
+    click.option("--by", help="Your name in the history; default: your user name."),
+    click.option("--reason", required=True, help="The reason, kept with the old version."),
 )
 
 
 @click.command("correct")
 @click.argument("record_id", metavar="ID")
-@click.option("--start-time", type=INSTANT, help="It started then.")
-@click.option("--stop-time", type=INSTANT, help="It stopped then.")
-@click.option("--meta", multiple=True, metavar="KEY=VALUE", help="This instead; KEY= takes it away.")
-@click.option("--component", "components", multiple=True, metavar="NAME=AMOUNT", help="This amount; scores stay.")
+@click.option("--start-time", type=INSTANT, help="The new start time.")
+@click.option("--stop-time", type=INSTANT, help="The new stop time.")
+@click.option("--meta", multiple=True, metavar="KEY=VALUE", help="A new value; KEY= removes the key.")
+@click.option("--component", "components", multiple=True, metavar="NAME=AMOUNT", help="A new amount; scores stay.")
 @click.option("--from-file", type=click.File(encoding="utf-8"), help="The whole record as JSON; - is standard input.")
 @_common
 def correct_command(  # Any: click's values
@@ -66,7 +66,7 @@ def correct_command(  # Any: click's values
     output: str,
     **chosen: Any,
 ) -> None:
-    """Correct the record ID; what it was is kept, see `auditord records history`."""
+    """Correct the record ID; the old version stays in `auditord records history`."""
     yes, dry_run = chosen.pop("yes"), chosen.pop("dry_run")
     edits = Edits(**chosen)
     if bool(edits) == (from_file is not None):
@@ -91,10 +91,10 @@ def correct_command(  # Any: click's values
 def delete_command(
     *, ids: Sequence[str], reason: str, by: str | None, yes: bool, dry_run: bool, url: str | None, output: str
 ) -> None:
-    """Delete records; what they were is kept, see `auditord records history`.
+    """Delete records; the old versions stay in `auditord records history`.
 
-    Senders forward no deletion, since no protocol has a request for it: a copy elsewhere has to be deleted
-    there. A collector that is made to read the period again brings the record again.
+    Senders do not forward deletions, since no protocol has a request for it: delete copies elsewhere there. Collecting
+    the period again stores the record again.
     """
     before = [run_async(_named, record_id, url) for record_id in ids]
     for record in before:
@@ -111,8 +111,8 @@ def delete_command(
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--older-than", type=SPAN, help="Instead of ids: all open records that started at least this long ago.")
 @click.option("--meta", multiple=True, metavar="KEY=VALUE", help="… and only records with this value under this key.")
-@click.option("--stop-time", type=INSTANT, help="They stopped then.")
-@click.option("--runtime", type=SPAN, help="Time from their start to their stop.")
+@click.option("--stop-time", type=INSTANT, help="The stop time.")
+@click.option("--runtime", type=SPAN, help="The runtime, instead of a stop time.")
 @_common
 def close_command(
     *,
@@ -128,9 +128,9 @@ def close_command(
     url: str | None,
     output: str,
 ) -> None:
-    """Close open records whose end was never reported; what they were is kept, see `auditord records history`.
+    """Close open records whose end was never reported; the old versions stay in `auditord records history`.
 
-    Lists them and asks. A stop time that comes later from their source still counts.
+    Lists the records and asks. If their source reports a stop time later, that one counts.
     """
     stop = _only(stop_time, runtime)
     if bool(ids) == (older_than is not None) or (ids and meta):
@@ -150,7 +150,7 @@ def close_command(
 @output_option
 @url_option
 def history_command(*, record_id: str, output: str, url: str | None) -> None:
-    """Show what the record ID was before each correction, closing or deletion: who, when and why."""
+    """Show former versions of the record ID: what changed, when, by whom and why."""
     versions = run_async(_history, record_id, url)
     if output == "json":
         write_json(versions)

@@ -27,14 +27,22 @@ _SHOWN: Final = 20
 @click.command("audit")
 @click.argument("instance", required=False, shell_complete=complete_instances("collectors"))
 @click.option(
-    "--from", "start", type=PERIOD_INSTANT, help="Runs that ended then or later; seven days before --to by default."
+    "--from",
+    "start",
+    type=PERIOD_INSTANT,
+    help="Compare runs that ended at or after this time; default: seven days before --to.",
 )
 @click.option(
-    "--to", "stop", type=PERIOD_INSTANT, help="… and earlier than this; the beginning of today (UTC) by default."
+    "--to",
+    "stop",
+    type=PERIOD_INSTANT,
+    help="Compare runs that ended before this time; default: the beginning of today (UTC).",
 )
 @click.option("--repair", is_flag=True, help="Collect missing records, and missing ends of open records.")
-@click.option("--replace", metavar="REASON", help="Replace records that differ; the reason is kept with the old ones.")
-@click.option("--by", help="The name that is kept with the reason; your user name if not given.")
+@click.option(
+    "--replace", metavar="REASON", help="Replace records that differ; the reason stays with the old versions."
+)
+@click.option("--by", help="Your name in the history; default: your user name.")
 @output_option
 @url_option
 def audit_command(
@@ -48,11 +56,11 @@ def audit_command(
     output: str,
     url: str | None,
 ) -> None:
-    """Compare what the source of the collector INSTANCE knows of a period with the record store.
+    """Compare the source of the collector INSTANCE with the record store for a period.
 
-    Without INSTANCE, all enabled collectors are audited whose kind has an inventory. Changes nothing without --repair
-    or --replace. Exit code 0: complete (now); 1: an audit failed or is not whole; 3: something is missing, without its
-    end, different or extra.
+    Without INSTANCE, audits all enabled collectors whose kind supports it. Changes nothing without --repair or
+    --replace. Exit code 0: no discrepancies remain; 1: an audit failed or is incomplete; 3: records are missing, lack
+    their end, differ or are extra.
     """
     log_to_terminal()
     window = _window(start, stop)

@@ -28,15 +28,15 @@ def _size(_context: click.Context, _parameter: click.Parameter, value: str | Non
 
 @click.command("backup")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--keep", type=click.IntRange(min=1), help="Remove all but the newest N backups in FOLDER afterwards.")
-@click.option("--rate", metavar="SIZE", callback=_size, help="Read at most this much per second, such as 50MB.")
-@click.option("--dump", is_flag=True, help="Have pg_dump write the record store in PostgreSQL into the backup, too.")
+@click.option("--keep", type=click.IntRange(min=1), help="Afterwards remove all backups in FOLDER except the newest N.")
+@click.option("--rate", metavar="SIZE", callback=_size, help="The maximum to read per second, such as 50MB.")
+@click.option("--dump", is_flag=True, help="Also dump a record store in PostgreSQL with pg_dump.")
 @output_option
 def backup_command(*, folder: Path, keep: int | None, rate: int | None, dump: bool, output: str) -> None:
-    """Make a backup in a new folder below FOLDER, as of one moment, while the daemon runs.
+    """Make a consistent backup in a new folder below FOLDER while the daemon runs.
 
-    The backup copies all pages of SQLite files, and reads the copy through. It holds a record store in PostgreSQL only
-    with --dump. A folder without manifest.json is no backup: it was never finished.
+    Copies all pages of SQLite files and verifies the copy. Includes a record store in PostgreSQL only with --dump. A
+    folder without manifest.json is an unfinished backup.
     """
     options = BackupOptions(folder.absolute(), keep, rate, dump)
     configuration, bar = load_installation().configuration, StepBar()

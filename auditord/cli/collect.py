@@ -21,17 +21,15 @@ from auditord_hookspecs.wording import counted
 
 @click.command("collect")
 @click.argument("instance", shell_complete=complete_instances("collectors"))
+@click.option("--once", is_flag=True, help="Continue from the checkpoint, once; this is the default.")
+@click.option("--from", "start", type=PERIOD_INSTANT, help="Collect jobs that ended at or after this time.")
+@click.option("--to", "stop", type=PERIOD_INSTANT, help="Collect jobs that ended before this time; default: now.")
+@click.option("--job-id", help="Collect one job again, such as 42 or 42.0; not every kind supports it.")
+@click.option("--schedd", help="The schedd of --job-id (HTCondor); default: all.")
 @click.option(
-    "--once", is_flag=True, help="Go on from the checkpoint, once; this is what happens without options, too."
+    "--replace", is_flag=True, help="Overwrite the stored records of these jobs; the old versions stay in the history."
 )
-@click.option("--from", "start", type=PERIOD_INSTANT, help="Collect the jobs that ended then or later.")
-@click.option("--to", "stop", type=PERIOD_INSTANT, help="… and earlier than this; now, if not given.")
-@click.option("--job-id", help="Collect one job again, such as 42 or 42.0; not every kind knows single jobs.")
-@click.option("--schedd", help="Where the job of --job-id ran (HTCondor); all are asked, if not given.")
-@click.option(
-    "--replace", is_flag=True, help="Overwrite the stored records of these jobs; the old ones stay in the history."
-)
-@click.option("--dry-run", is_flag=True, help="Print the records as NDJSON instead of keeping them.")
+@click.option("--dry-run", is_flag=True, help="Print the records as NDJSON and store nothing.")
 @output_option
 @url_option
 def collect_command(
@@ -49,9 +47,8 @@ def collect_command(
 ) -> None:
     """Run the collector INSTANCE once.
 
-    A period that was collected before can be collected again: stored records are left unchanged (but a run that was
-    requeued ends at its later end), and the checkpoint does not move. Asks the running daemon, or works on the files
-    where none runs.
+    A period can be collected again: stored records do not change (except that a requeued run gets its later end), nor
+    does the checkpoint. Asks the running daemon, or works on its files if none runs.
     """
     _check_output(output, dry_run=dry_run)
     _check_choice(once=once, start=start, stop=stop, job_id=job_id, schedd=schedd, replace=replace)
@@ -67,13 +64,13 @@ def collect_command(
 
 @click.command("trigger")
 @click.argument("instance", shell_complete=complete_instances("collectors", "plugins"))
-@click.option("--dry-run", is_flag=True, help="Print what it would do (a collector: its records), and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the effects (of a collector: the records) without having them.")
 @output_option
 @url_option
 def trigger_command(*, instance: str, dry_run: bool, output: str, url: str | None) -> None:
     """Run the collector or plugin INSTANCE once, now.
 
-    Asks the running daemon, which waits for a current run to end, or works on the files where none runs.
+    Asks the running daemon, which first waits for a current run to end; works on the files if no daemon runs.
     """
     log_to_terminal()
     _check_output(output, dry_run=dry_run)

@@ -36,11 +36,11 @@ def config_command() -> None:
 
 
 @config_command.command("check")
-@click.option("--connect", is_flag=True, help="Also connect to the record store, and report faults.")
-@click.option("--deep", is_flag=True, help="Also look at all that it refers to, as auditord doctor does.")
+@click.option("--connect", is_flag=True, help="Also connect to the record store.")
+@click.option("--deep", is_flag=True, help="Also run the checks of auditord doctor.")
 @output_option
 def check(*, connect: bool, deep: bool, output: str) -> None:
-    """Load the configuration as the daemon would, and report its faults."""
+    """Load the configuration as the daemon would, and report errors."""
     if output == "json":
         if connect or deep:
             raise click.UsageError(
@@ -95,9 +95,9 @@ def show_command(output: str) -> None:
 @config_command.command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def import_command(files: Sequence[Path]) -> None:
-    """Print what configuration FILES of AUDITOR's parts, an APEL client or a Waldur site agent are in auditord's words.
+    """Translate configuration FILES of AUDITOR, an APEL client or a Waldur site agent, and print the result.
 
-    A remark names every value that means something else here, and all that has no counterpart.
+    Remarks point out values with a different meaning, and options without a counterpart.
     """
     hooks = load_installed_hooks()
     text = import_files(files, hooks.kinds)
@@ -108,7 +108,7 @@ def import_command(files: Sequence[Path]) -> None:
 @config_command.command("diff")
 @output_option
 def diff_command(output: str) -> None:
-    """Compare the files with what the running daemon uses. Exit code: 0 nothing differs, 1 something does."""
+    """Compare the files with the running daemon's configuration. Exit code: 0 no difference, 1 differences."""
     found = run_async(partial(_ask_to_reload, dry_run=True))
     _print_changes(found, output)
     raise SystemExit(1 if found.differences else 0)
@@ -117,10 +117,10 @@ def diff_command(output: str) -> None:
 @config_command.command("reload")
 @output_option
 def reload_command(output: str) -> None:
-    """Have the running daemon reload collectors, plugins, and options of senders from the files.
+    """Make the running daemon reload collectors, plugins, and options of senders from the files.
 
-    All of it or nothing: where anything else differs, the daemon names the options that take a restart. Current runs
-    have shutdown.grace to end; then collectors are cancelled, and resume from their checkpoints.
+    If any other option differs, nothing is reloaded, and the daemon names the options that need a restart. Current
+    runs have shutdown.grace to end; after that collectors are cancelled, and resume from their checkpoints.
     """
     found = run_async(partial(_ask_to_reload, dry_run=False))
     _print_changes(found, output)
@@ -159,7 +159,7 @@ async def _connect(configuration: Configuration) -> None:
     """Open the record store for reading. A missing SQLite file is fine: the daemon creates it."""
     url = configuration.store.url
     if not is_postgresql(url) and not sqlite_path(url).exists():
-        say(f"the record store {sqlite_path(url)} is not there yet: the daemon makes it")
+        say(f"the record store {sqlite_path(url)} does not exist yet: the daemon creates it")
         return
     async with open_store_for_reading(configuration.store) as store:
         say(f"the record store answers: {counted((await store.counts()).total, 'record')}")

@@ -125,7 +125,7 @@ class DaemonClient:
             async for line in lines:
                 if line.report is not None:
                     return line.report
-        raise DaemonError("the daemon ended in the middle of the run; the records collected until then are kept")
+        raise DaemonError("the daemon ended during the run; the records collected until then are stored")
 
     async def audit(self, request: AuditRequest, observer: Observer | None) -> AuditReport:
         """Audit a collector and report the progress to an observer."""
@@ -135,7 +135,7 @@ class DaemonClient:
             async for line in lines:
                 if line.audit is not None:
                     return line.audit
-        raise DaemonError("the daemon ended in the middle of the audit; the records collected until then are kept")
+        raise DaemonError("the daemon ended during the audit; the records collected until then are stored")
 
     async def _events(
         self, instance: str, path: str, body: object, observer: Observer | None

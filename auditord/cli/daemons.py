@@ -28,9 +28,7 @@ _SILENCE: Final = timedelta(seconds=60)
 _LOCAL: Final = "http://auditord"
 _UNIX: Final = "unix:"
 
-url_option: Final = click.option(
-    "--url", metavar="URL", help="Ask the daemon at http://host:port or unix:/path, wherever it runs."
-)
+url_option: Final = click.option("--url", metavar="URL", help="Ask the daemon at http://host:port or unix:/path.")
 
 
 @asynccontextmanager

@@ -46,25 +46,27 @@ quarantine, are lost with it."""
 
 @click.group("database")
 def database_command() -> None:
-    """Make or update the tables of the record store in PostgreSQL, and look at them; copy a store into another one.
+    """Migrate and check the record store's database; copy one store into another.
 
-    A record store in SQLite migrates itself.
+    The daemon migrates a record store in SQLite by itself.
     """
 
 
 @database_command.command("migrate")
-@click.option("--sql", "only_sql", is_flag=True, help="Change nothing; print what psql would have to run.")
-@click.option("--end-sessions", is_flag=True, help="End the sessions of daemons that still run, instead of refusing.")
+@click.option("--sql", "only_sql", is_flag=True, help="Print the SQL for psql and change nothing.")
+@click.option(
+    "--end-sessions", is_flag=True, help="End the database sessions of running daemons instead of refusing to migrate."
+)
 @output_option
 def migrate_command(*, only_sql: bool, end_sessions: bool, output: str) -> None:
-    """Bring the tables up to the version of this auditord: all steps in one transaction, or none.
+    """Migrate the tables to the version of this auditord, in one transaction.
 
-    Make a backup first, and stop the daemons: while one of them is connected, nothing is changed. With --end-sessions
-    they lose their connections; an older one is refused when it connects again, and ends. To interrupt a migration is
-    safe: then nothing has changed.
+    Make a backup first, and stop the daemons: while one is connected, nothing changes. With --end-sessions they lose
+    their connections; an older daemon is refused when it reconnects, and exits. An interrupted migration changes
+    nothing.
 
-    The user of store.url must be allowed to create a schema in the database (its owner is). If
-    another one runs the daemon, that one needs: USAGE on schema auditord; SELECT, INSERT, UPDATE and DELETE on all its
+    The user of store.url must be allowed to create a schema in the database, as its owner is. If the daemon runs as
+    another database user, that user needs: USAGE on schema auditord; SELECT, INSERT, UPDATE and DELETE on all its
     tables.
     """
     if only_sql and output == "json":
@@ -107,7 +109,7 @@ async def _migrated(address: Address, *, end_sessions: bool) -> Sequence[Script]
 @database_command.command("status")
 @output_option
 def status_command(output: str) -> None:
-    """Say which version the tables have and what they occupy; the exit code is 3 if a migration is due."""
+    """Show the tables' version and size; the exit code is 3 if a migration is due."""
     status = run_async(database_status, _address())
     if output == "json":
         write_json(_as_json(status))
@@ -120,9 +122,9 @@ def status_command(output: str) -> None:
 @database_command.command("check")
 @output_option
 def check_command(output: str) -> None:
-    """Read every page of the daemon's SQLite files, beside it; the exit code is 1 if one is damaged.
+    """Check every page of the daemon's SQLite files while it runs; the exit code is 1 if one is damaged.
 
-    Of a record store in PostgreSQL only the tables' version is looked at: pg_amcheck, on the server, reads its pages.
+    For a record store in PostgreSQL it checks only the tables' version: run pg_amcheck on the server for its pages.
     """
     configuration = load_installation().configuration
     files = {configuration.state_dir / SPOOL_FILE: _SPOOL}
@@ -141,18 +143,18 @@ def check_command(output: str) -> None:
 
 
 @database_command.command("copy")
-@click.option("--from", "source", metavar="URL", help="Copy this store into the one that the configuration names.")
-@click.option("--to", "target", metavar="URL", help="Copy the store that the configuration names into this one.")
-@click.option("--resume", is_flag=True, help="Go on with a copy that was interrupted.")
+@click.option("--from", "source", metavar="URL", help="Copy this store into the configured one.")
+@click.option("--to", "target", metavar="URL", help="Copy the configured store into this one.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted copy.")
 @output_option
 def copy_command(*, source: str | None, target: str | None, resume: bool, output: str) -> None:
     """Copy a record store into an empty one, from SQLite to PostgreSQL or back.
 
-    Everything is copied: records with their senders and times, differences, former versions, the queues of senders, and
-    the state of plugins. At the end both stores are compared, record by record. The daemon must not run meanwhile.
+    Copies everything: records with their senders and times, differences, former versions, the queues of senders, and
+    the state of plugins. Then compares both stores record by record. The daemon must not run meanwhile.
 
-    URL is sqlite:///path/to/file or postgresql://user@host/database, whose password is best kept in ~/.pgpass; the
-    store of the configuration has its options there.
+    URL is sqlite:///path/to/file or postgresql://user@host/database; keep the password in ~/.pgpass. The configured
+    store uses its own options.
     """
     if (source is None) == (target is None):
         raise click.UsageError("say either --from or --to; the other end is the configuration's store")
@@ -175,10 +177,10 @@ def copy_command(*, source: str | None, target: str | None, resume: bool, output
 def adopt_command(*, yes: bool, output: str) -> None:
     """Accept the record store and the state folder's spool.db as a pair, without changing either.
 
-    For when the start was refused because one of them is an older copy or another one, and the one that matches is
-    lost. Collect again afterwards what the store lacks. The daemon must not run meanwhile.
+    Use this if the daemon refuses to start because one of them was restored or replaced alone, and the matching file is
+    lost. Afterwards collect missing periods again. The daemon must not run meanwhile.
     """
-    confirm("What one of the two has forgotten stays so until it is collected again. Go on?", yes=yes)
+    confirm("Jobs that one of the two lacks stay missing until you collect them again. Continue?", yes=yes)
     configuration = load_installation().configuration
     with own(configuration.state_dir):
         refuse_unfinished(configuration.state_dir)

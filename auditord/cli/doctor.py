@@ -35,12 +35,12 @@ _WORDS: Final = {"ok": "OK", "warning": "WARNING", "failure": "CRITICAL"}
 
 @click.command("doctor")
 @output_option
-@click.option("--all", "show_all", is_flag=True, help="Also list checks that found no fault.")
+@click.option("--all", "show_all", is_flag=True, help="Also list checks that passed.")
 def doctor_command(*, output: str, show_all: bool) -> None:
-    """Look at everything outside the configuration's files: programs, columns, certificates, database, disks, clocks.
+    """Check what the configuration refers to: programs, columns, certificates, database, disks, clocks.
 
-    Changes nothing, works beside a running daemon and without one. Exit code, as monitoring plug-ins have it: 0 all is
-    well, 1 there are warnings, 2 there are failures.
+    Changes nothing; works with and without a running daemon. The exit code suits monitoring plug-ins: 0 OK, 1 warnings,
+    2 failures.
     """
     exit_with(examined(load_installation()), output, show_all=show_all)
 

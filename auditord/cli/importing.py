@@ -62,7 +62,7 @@ class _ImporterGroup(GuessingGroup):
 
 @click.group("import", cls=_ImporterGroup)
 def import_command() -> None:
-    """Take over records from another accounting system."""
+    """Import records from another accounting system."""
 
 
 def _importers(ctx: click.Context) -> Mapping[str, ImporterKind[Any]]:
@@ -79,14 +79,16 @@ def _importers(ctx: click.Context) -> Mapping[str, ImporterKind[Any]]:
 
 def _command_of(kind: ImporterKind[Any]) -> click.Command:
     @click.command(kind.name, help=_HELP.format(title=kind.title, help=kind.help))
-    @click.option("--dry-run", is_flag=True, help="Read everything and say what would be imported; change nothing.")
+    @click.option("--dry-run", is_flag=True, help="Read everything and report what an import would do; change nothing.")
     @click.option(
         "--replace",
         is_flag=True,
         help="Correct stored records of the same runs with other content, which stays in their history, and restore"
         " records that were deleted here.",
     )
-    @click.option("--restart", is_flag=True, help="Forget how far an earlier attempt came; read from the beginning.")
+    @click.option(
+        "--restart", is_flag=True, help="Read from the beginning, not from the position of an earlier attempt."
+    )
     @click.option(
         "--problems",
         type=click.Path(dir_okay=False, writable=True, path_type=Path),

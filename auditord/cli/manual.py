@@ -19,7 +19,7 @@ from auditord_hookspecs.terminal import say, write
 
 @click.command("manual")
 @click.argument("words", nargs=-1, metavar="[TOPIC | WORD…]")
-@click.option("--search", is_flag=True, help="Search, also if a topic has that name.")
+@click.option("--search", is_flag=True, help="Search even if a topic has that name.")
 @click.option(
     "--man-pages",
     "folder",
@@ -28,9 +28,9 @@ from auditord_hookspecs.terminal import say, write
     help="Write man pages into a folder: one per command, auditord-epilog(1) and auditord.yml(5).",
 )
 def manual_command(words: Sequence[str], folder: Path | None, *, search: bool) -> None:
-    """Read a topic of the manual, or list the sections that have all WORDs.
+    """Read a topic of the manual, or list the sections that contain all WORDs.
 
-    Without either, the topics are listed. In a pipe a topic is plain Markdown.
+    Without arguments, lists the topics. Prints plain Markdown into a pipe.
     """
     topic = words[0].removesuffix(".md") if len(words) == 1 else None
     if folder is not None:

@@ -100,12 +100,12 @@ SHAPES: Final[Mapping[str, Shape]] = {
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
     metavar="FOLDER",
-    help="The new folder is made in this one, instead of the one you are in.",
+    help="Create the new folder in this one; default: the current folder.",
 )
 def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
-    """Make the folder auditord-NAME with a distribution: a typed module that works, its entry point, tests that pass.
+    """Create the folder auditord-NAME with a distribution: a working typed module, its entry point, passing tests.
 
-    NAME is that of the kind in the configuration, such as pbs. Nothing that is there is changed.
+    NAME is the kind's name in the configuration, such as pbs. Existing files are not changed.
     """
     if not _NAME.fullmatch(name):
         raise click.BadParameter(

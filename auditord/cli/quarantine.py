@@ -20,15 +20,15 @@ _PAGE = 1_000
 
 @click.group("quarantine")
 def quarantine_command() -> None:
-    """List, show, retry or discard what could not be handled.
+    """List, show, retry or discard jobs and records that could not be processed.
 
-    A job that could not be converted, a record that a destination refused and a body that was answered 400 are kept
-    here with their raw input until they are retried or discarded.
+    Quarantine keeps jobs that could not be converted, records that a destination refused, and request bodies that were
+    answered with 400, each with its raw input.
     """
 
 
 @quarantine_command.command("list")
-@click.option("--task", help="Only what this collector or sender left; 'api' for bodies that clients posted.")
+@click.option("--task", help="Only entries of this collector or sender; 'api' for bodies that clients posted.")
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @url_option
 def list_command(task: str | None, output: str, url: str | None) -> None:
@@ -73,7 +73,7 @@ def discard_command(
 ) -> None:
     """Delete entries for good."""
     _require_choice(numbers, every=every)
-    confirm("Discarded entries are gone for good. Go on?", yes=yes)
+    confirm("Discarded entries are deleted for good. Continue?", yes=yes)
     run_async(_discard, None if every else numbers, task, output, url)
 
 
@@ -107,7 +107,7 @@ async def _discard(numbers: Sequence[int] | None, task: str | None, output: str,
         discarded = await owner.discard(chosen)
     write_json({"discarded": discarded}) if output == "json" else say(f"{discarded} discarded")
     if discarded < len(chosen):
-        raise AuditordError(f"{len(chosen) - discarded} of the numbers are no entries: see auditord quarantine list")
+        raise AuditordError(f"{len(chosen) - discarded} of the numbers do not exist: see auditord quarantine list")
 
 
 async def _chosen(numbers: Sequence[int] | None, task: str | None, url: str | None) -> Sequence[int]:

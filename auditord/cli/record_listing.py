@@ -242,13 +242,19 @@ _SORT: Final = {field.value: field for field in SortField}
 _OPTIONS: Final = (
     click.option("--id", "record_id", metavar="ID", help="Only the record with this id."),
     click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Only records with this value under this key."),
-    click.option("--started-since", type=INSTANT, help="Only records that started then or later."),
-    click.option("--started-before", type=INSTANT, help="Only records that started earlier."),
+    click.option("--started-since", type=INSTANT, help="Only records that started at or after this time."),
+    click.option("--started-before", type=INSTANT, help="Only records that started before this time."),
     click.option(
-        "--stopped-since", "--from", "stopped_since", type=INSTANT, help="Only those that stopped then or later."
+        "--stopped-since",
+        "--from",
+        "stopped_since",
+        type=INSTANT,
+        help="Only records that stopped at or after this time.",
     ),
-    click.option("--stopped-before", "--to", "stopped_before", type=INSTANT, help="Only those that stopped earlier."),
-    click.option("--open", "only_open", is_flag=True, help="Only records that have no stop time yet."),
+    click.option(
+        "--stopped-before", "--to", "stopped_before", type=INSTANT, help="Only records that stopped before this time."
+    ),
+    click.option("--open", "only_open", is_flag=True, help="Only open records, which have no stop time."),
     click.option(
         "--implausible", is_flag=True, help="Only records with a CPU time of more than 1.5 times runtime and cores."
     ),
@@ -265,7 +271,7 @@ _OPTIONS: Final = (
         "--escape-formulas/--no-escape-formulas",
         default=True,
         show_default=True,
-        help="CSV: put ' before text that a spreadsheet would take for a formula.",
+        help="CSV: prepend ' to text that a spreadsheet would evaluate as a formula.",
     ),
 )
 

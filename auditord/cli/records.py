@@ -45,7 +45,7 @@ from auditord_hookspecs.terminal import say, write
     help="The records of the store, or those of the lake as of its last commit.",
 )
 @url_option
-@click.option("--differences", is_flag=True, help="Instead: records that came again with other content.")
+@click.option("--differences", is_flag=True, help="Show records that arrived again with different content instead.")
 @click.pass_context
 def records_command(  # Any: click's values
     ctx: click.Context,
@@ -59,8 +59,8 @@ def records_command(  # Any: click's values
 ) -> None:
     """Show records, or export them as JSON, NDJSON or CSV.
 
-    Times are in UTC. Reads the record store itself, beside a running daemon or without one; with --url, a daemon
-    anywhere. The commands below change single records and show what they were before.
+    Times are in UTC. Reads the record store directly, with or without a running daemon, or asks the daemon at --url.
+    The commands below change single records and show their former versions.
     """
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx)

@@ -135,8 +135,13 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
             metavar="PERIOD",
             help=f"{', '.join(PERIODS)}.",
         ),
-        click.option("--from", "since", type=LOCAL_PERIOD_INSTANT, help="Instead: records that stopped then or later."),
-        click.option("--to", "until", type=LOCAL_PERIOD_INSTANT, help="Only records that stopped earlier."),
+        click.option(
+            "--from",
+            "since",
+            type=LOCAL_PERIOD_INSTANT,
+            help="Only records that stopped at or after this time, instead of a period.",
+        ),
+        click.option("--to", "until", type=LOCAL_PERIOD_INSTANT, help="Only records that stopped before this time."),
         click.option(
             "--timezone",
             "zone",
@@ -156,7 +161,7 @@ def _options(default_period: str) -> Sequence[Callable[[Any], Any]]:  # Any: cli
             "--co2-per-kwh",
             type=click.FloatRange(min=0),
             metavar="KG",
-            help="The CO2 of a kWh, for the measure co2; by default ui.co2_per_kwh.",
+            help="kg of CO2 per kWh, for the measure co2; default: ui.co2_per_kwh.",
         ),
         click.option("--url", metavar="URL", help="Ask the server at http://host:port or https://host."),
         click.option(
@@ -455,7 +460,7 @@ def report_command() -> None:
 def usage_command(form: str, by: str, measures: tuple[str, ...], unit: str, options: ReportOptions) -> None:
     """Report usage over time.
 
-    Reads the record store itself, beside a running daemon or without one; with --url, a server anywhere.
+    Reads the record store directly, with or without a running daemon, or asks the server at --url.
     """
     chosen = tuple(MEASURES[name] for name in measures)
     calendar_unit = None if unit == "none" else CalendarUnit(unit)
@@ -468,9 +473,9 @@ def usage_command(form: str, by: str, measures: tuple[str, ...], unit: str, opti
 @report_options(default_period="30-days")
 @_output()
 def efficiency_command(form: str, by: str, worst: int, options: ReportOptions) -> None:
-    """Report who left how many core hours unused; the largest number first.
+    """Report unused core hours, the largest number first.
 
-    Records without a CPU time are left out of the efficiency and of the idle core hours.
+    The efficiency and the idle core hours leave out records without a CPU time.
     """
     chosen = tuple(MEASURES[name] for name in ("idle-core-hours", "cpu-efficiency", "core-hours", "jobs"))
     OUTPUTS[form](answered(options, chosen, None if by == "none" else by, None), worst)
@@ -487,8 +492,8 @@ _SHOWN = ("core-hours", "jobs", "gpu-hours", "wall-hours", "cpu-efficiency")
 def top_command(form: str, label: str, limit: int, options: ReportOptions) -> None:
     """Show who used the most core hours this month, or in another period.
 
-    A record counts in the period in which it stopped. Reads the record store itself, beside a running daemon or without
-    one; with --url, a server anywhere.
+    A record counts in the period in which it stopped. Reads the record store directly, with or without a running
+    daemon, or asks the server at --url.
     """
     measures = tuple(MEASURES[name] for name in _SHOWN)
     OUTPUTS[form](answered(options, measures, label.removesuffix("s"), None), limit)

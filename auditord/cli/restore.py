@@ -42,24 +42,26 @@ _COUNTS = "{queued} that had not been sent then, and {quarantined} in quarantine
     "--continue",
     "continues",
     is_flag=True,
-    help="Keep the store or spool.db that is there, and restore the missing one.",
+    help="Keep the existing one of store and spool.db, and restore the missing one.",
 )
 @click.option(
-    "--force", is_flag=True, help="Put the present store and spool.db aside (nothing is deleted), and restore both."
+    "--force", is_flag=True, help="Rename the current store and spool.db (nothing is deleted), and restore both."
 )
-@click.option("--without-backup", is_flag=True, help="With --continue: create the missing one, and collect all again.")
+@click.option(
+    "--without-backup", is_flag=True, help="With --continue: create the missing one, and collect everything again."
+)
 @output_option
 def restore_command(*, folder: Path | None, continues: bool, force: bool, without_backup: bool, output: str) -> None:
     """Restore the record store and spool.db from the backup FOLDER, or from the newest complete one in it.
 
-    Without FOLDER, it is the last backup that is noted in the state folder.
+    Without FOLDER, restores the last backup of this state folder.
 
-    Checksums, versions and the digest of all records are verified first. The daemon must not run meanwhile, and starts
-    no more until a restore that was interrupted has been ended by the same command.
+    First verifies checksums, versions and the digest of all records. The daemon must not run meanwhile. After an
+    interrupted restore it refuses to start until the same command has completed.
 
-    With --continue, collectors are set back to the backup's checkpoints where the record store is older than spool.db,
-    so that they collect again what the store has forgotten. With --without-backup they read their sources again from
-    the beginning; what clients posted is lost then, and what sources have forgotten, which is named.
+    With --continue, if the record store is older than spool.db, collectors return to the backup's checkpoints and
+    collect the missing jobs again. With --without-backup they read their sources from the beginning: records that
+    clients posted, and jobs that a source no longer knows, are lost; the command names these.
     """
     if continues and force:
         raise click.UsageError("--continue keeps the present files, --force puts them aside: leave one out")

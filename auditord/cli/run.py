@@ -37,9 +37,9 @@ _ECHO: Final = 0.5
 def run_command() -> None:
     """Run the daemon in the foreground until SIGTERM or Ctrl-C.
 
-    The first signal ends it in order: running collectors are cancelled (they continue from their checkpoints), requests
-    are answered, the queue is drained within shutdown.grace. A second signal ends it at once; nothing is lost either
-    way.
+    The first signal cancels running collectors (they continue from their checkpoints at the next start), completes
+    requests, and drains the queue within shutdown.grace. A second signal ends the daemon at once. Nothing is lost
+    either way.
     """
     installation = load_installation(lambda _: False)
     settings = installation.configuration.logging

@@ -39,8 +39,8 @@ _BETWEEN_LOOKS = 2.0
 
 @click.command("status")
 @output_option
-@click.option("--all", "everywhere", is_flag=True, help="List every daemon of the database of this configuration.")
-@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+@click.option("--all", "everywhere", is_flag=True, help="List all daemons of the configured database.")
+@click.option("--watch", is_flag=True, help="Repeat every two seconds, until Ctrl-C.")
 @url_option
 def status_command(*, output: str, everywhere: bool, watch: bool, url: str | None) -> None:
     """Show the state of the daemon: instances, queues, quarantine, records.

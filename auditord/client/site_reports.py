@@ -31,36 +31,36 @@ class DaySums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sums over the records of a site that ended on one day."""
 
     site: Annotated[Site, Meta(description="the first ``site_id`` (or ``site``) of the records; empty without one.")]
-    day: Annotated[date, Meta(description="of UTC.")]
-    records: Annotated[_Sum, Meta(description="how many there are.")] = 0
-    runtime: Annotated[_Sum, Meta(description="the sum of their runtimes in seconds.")] = 0
+    day: Annotated[date, Meta(description="the day, in UTC.")]
+    records: Annotated[_Sum, Meta(description="the number of records.")] = 0
+    runtime: Annotated[_Sum, Meta(description="the sum of the runtimes, in seconds.")] = 0
     core_seconds: Annotated[_Sum, Meta(description="the sum of ``Cores`` times runtime in seconds.")] = 0
 
 
 class SiteReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The sums over all that a daemon has stored."""
 
-    sent_at: Annotated[datetime, Meta(tz=True, description="by the clock of the daemon that reports.")]
-    first_day: Annotated[date, Meta(description="what ended before is not reported.")]
-    days: Annotated[
-        list[DaySums], Meta(max_length=MOST_DAYS, description="the days since then that have records, of each site.")
-    ]
+    sent_at: Annotated[datetime, Meta(tz=True, description="the time of the report, by the reporting daemon's clock.")]
+    first_day: Annotated[date, Meta(description="the first reported day; jobs that ended earlier are not reported.")]
+    days: Annotated[list[DaySums], Meta(max_length=MOST_DAYS, description="the days with records since then, by site.")]
 
 
 class DayComparison(msgspec.Struct, frozen=True):
     """A day of a site that has other sums there than here."""
 
-    reported: Annotated[DaySums, Meta(description="the sums of the daemons that report the site.")]
+    reported: Annotated[DaySums, Meta(description="the sums from the daemons that report the site.")]
     stored: Annotated[DaySums, Meta(description="the sums at the hub.")]
 
 
 class ReportAnswer(msgspec.Struct, frozen=True):
     """A report against what the hub has stored."""
 
-    records: Annotated[int, Meta(description="how many records of these sites are reported.")]
-    missing: Annotated[int, Meta(description="how many of them the hub has not stored, over the days that lack some.")]
-    extra: Annotated[int, Meta(description="how many more it has stored, over the days that have more.")]
-    differing: Annotated[list[DayComparison], Meta(description="the days that differ, in the order of sites and days.")]
+    records: Annotated[int, Meta(description="the number of reported records of these sites.")]
+    missing: Annotated[
+        int, Meta(description="how many of them are missing at the hub, summed over the days with fewer records.")
+    ]
+    extra: Annotated[int, Meta(description="how many more the hub has, summed over the days with more records.")]
+    differing: Annotated[list[DayComparison], Meta(description="the days that differ, ordered by site and day.")]
 
 
 def sums_query(first_day: date, sites: Collection[str] | None = None) -> AggregateQuery:

@@ -179,12 +179,14 @@ def _instance_model(section: str, installed: Mapping[str, AnyKind], name: str) -
     return create_model(title, __base__=kind.config, __doc__=kind.config.__doc__, **added)
 
 
-_SAME_SOURCE = "The collector that reads the same jobs with the same record prefix; without it two of them are refused."
+_SAME_SOURCE = (
+    "The collector that reads the same jobs with the same record_prefix. Otherwise two such collectors are refused."
+)
 
 
 _FROM = (
-    "Which records it sends: those of this daemon's collectors, those that clients wrote over the API (which keeps "
-    "them in the record store itself), or all."
+    "The records to send: those of this daemon's collectors, those that clients wrote through the API (which stores "
+    "them itself), or all."
 )
 
 

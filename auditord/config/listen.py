@@ -18,15 +18,20 @@ _FORMS = "write host:port, [IPv6 address]:port or unix:/path"
 class ListenTls(Section):
     """TLS at one address. The files are read again when they change, so a renewed certificate needs no restart."""
 
-    certificate: Path = Field(description="PEM file of the server's certificate, with what stands between it and a CA.")
-    key: Path | None = Field(default=None, description="PEM file of its key, unless it is in the same file.")
+    certificate: Path = Field(
+        description="PEM file of the server's certificate, with the intermediate certificates up to a CA."
+    )
+    key: Path | None = Field(
+        default=None, description="PEM file of the certificate's key, unless it is in the same file."
+    )
     client_ca: Path | None = Field(
-        default=None, description="PEM file of the authorities that vouch for clients; without it none is asked."
+        default=None,
+        description="PEM file of the CAs of client certificates. Without it, no client certificate is requested.",
     )
     client_certificate: Literal["required", "optional"] = Field(
-        default="required", description="With client_ca: whether a client must show a certificate, or may."
+        default="required", description="Whether a client certificate is required or optional, with client_ca."
     )
-    minimum: Literal["1.2", "1.3"] = Field(default="1.2", description="The oldest version of TLS that is spoken.")
+    minimum: Literal["1.2", "1.3"] = Field(default="1.2", description="The oldest accepted version of TLS.")
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -78,9 +83,9 @@ class ListenSection(Section):
     """An address with options."""
 
     address: str = Field(description="host:port, [IPv6 address]:port or unix:/path.")
-    tls: ListenTls | None = Field(default=None, description="Serve TLS there.")
+    tls: ListenTls | None = Field(default=None, description="Serve this address with TLS.")
     mode: str | None = Field(
-        default=None, pattern="^0?[0-7]{3}$", description='Who may use a unix socket; in quotes, by default "0660".'
+        default=None, pattern="^0?[0-7]{3}$", description='Access mode of a unix socket, in quotes; default "0660".'
     )
 
     @model_validator(mode="after")

@@ -64,73 +64,73 @@ def _checked_proxy(text: str) -> str:
 class ApiSection(Section):
     """The REST interface."""
 
-    enabled: bool = Field(default=True, description="Whether the daemon serves HTTP at all.")
+    enabled: bool = Field(default=True, description="Serve HTTP.")
     listen: Annotated[tuple[Listen, ...], BeforeValidator(listed)] = Field(
         default=DEFAULT_LISTEN,
         json_schema_extra={"default": [str(address) for address in DEFAULT_LISTEN]},
-        description="Addresses: host:port, [IPv6 address]:port or unix:/path, or a section with address, tls and mode; "
-        "or a port of this host alone. A host without IPv6 may go without the default list's second address; every "
-        "address of a written list must work.",
+        description="Addresses: host:port, [IPv6 address]:port or unix:/path, or a section with address, tls and "
+        "mode; or a port of this host alone. The default skips [::1] on a host without IPv6; every "
+        "address of a list that you write must work.",
     )
     allow_insecure: bool = Field(
         default=False,
         description="Allow addresses beyond this host without TLS or without an authenticator, and plain addresses "
-        "beside those with TLS; otherwise they are refused.",
+        "beside those with TLS. By default they are refused.",
     )
     hosts: tuple[str, ...] = Field(
         default=(),
-        description="Names under which clients ask for this host without TLS, besides its own name, names without a "
-        "dot and addresses; * for every name, which lets a page in a user's browser pretend to be this server.",
+        description="Names with a dot, besides this host's own, that clients may use in requests without TLS. * "
+        "allows all names, which lets a page in a user's browser pretend to be this server.",
     )
     proxies: tuple[Annotated[str, AfterValidator(_checked_proxy)], ...] = Field(
         default=(),
-        description="Reverse proxies whose headers are trusted for the client's address, the host, and HTTP or HTTPS: "
-        "addresses, networks, and unix for every client of a unix socket.",
+        description="Trusted reverse proxies: addresses, networks, and unix for all clients of a unix socket. Their "
+        "headers tell the client's address, the host, and HTTP or HTTPS.",
     )
     proxy_headers: ProxyHeaders = Field(
         default="x-forwarded",
-        description="The headers by which they say it: x-forwarded (X-Forwarded-For, -Proto and -Host), or forwarded "
-        "(RFC 7239). The other ones are not read.",
+        description="The headers to read from proxies: x-forwarded (X-Forwarded-For, -Proto and -Host), or forwarded "
+        "(RFC 7239).",
     )
     duplicates: Duplicates = Field(
         default=Duplicates.SAME_RUN,
-        description="A record whose id is known: same-run (success if the start time is equal), refuse (AUDITOR's "
-        "rule) or ignore.",
+        description="The answer to a record whose id is stored: same-run (success if the start time is the same), "
+        "refuse (AUDITOR's rule) or ignore (success).",
     )
     updates_while_away: Literal["queue", "refuse"] = Field(
         default="queue",
-        description="An update (PUT /record) of a record that does not wait in the spool, while the record store is "
-        "away: queue answers 200 and keeps it; if there is no such record once the store is back, it goes to "
-        "quarantine. refuse answers 500.",
+        description="An update (PUT /record) while the record store is unavailable and the record is not in the "
+        "spool. queue answers 200 and keeps the update; if the record turns out not to exist, the update "
+        "goes to quarantine. refuse answers 500.",
     )
     max_body: Size = Field(
-        default=64 << 20, gt=0, description="How large the body of a request may be; the clients never split one."
+        default=64 << 20, gt=0, description="The largest request body; clients never split a bulk of records."
     )
     max_uploads: Size = Field(
         default=256 << 20,
         ge=1 << 20,
-        description="How much memory the bodies of requests may take together, and each principal half of it; others "
-        "wait.",
+        description="Memory for all in-flight request bodies; each principal gets at most half. Others wait.",
     )
     max_long_reads: int = Field(
         default=8,
         ge=2,
-        description="How many answers may read the store at a time (records, sums), and each principal half of them; "
-        "others wait. With PostgreSQL at most two less than store.pool_size.",
+        description="How many long answers (records, sums) may read the store at once; each principal gets at most "
+        "half. Others wait. With PostgreSQL at most store.pool_size minus two.",
     )
     max_unread: Size = Field(
         default=1 << 30,
-        description="Bytes of answers that may wait in state_dir because their clients do not read, half of them for "
-        "each principal, so that no other request waits for such clients.",
+        description="Disk space in state_dir for answers to slow clients; each principal gets at most half. Buffering "
+        "there keeps slow clients from blocking other requests.",
     )
     max_connections: int = Field(
         default=1_000,
         ge=16,
-        description="How many connections clients may keep, and each address half of them, but for proxies; for more, "
-        "those that idle longest are closed. The process's limit of open files, less some hundreds, holds as well.",
+        description="The maximum of open client connections; an address other than a proxy's gets at most half. Above "
+        "it, the connections that have been idle longest are closed. The process's limit of open files, "
+        "minus some hundreds, applies as well.",
     )
     requests_per_second: float | None = Field(
-        default=None, gt=0, description="How many requests of each principal are let through, in the mean; more wait."
+        default=None, gt=0, description="The mean rate of requests of each principal; further requests wait."
     )
 
     @field_validator("listen")
@@ -154,30 +154,32 @@ class StoreSection(Section):
     )
     sslmode: SslMode | None = Field(
         default=None,
-        description="How much TLS must prove, as libpq has it; verify-full for a server on another host. By default "
-        "prefer, which proves nothing.",
+        description="libpq's TLS mode; set verify-full for a server on another host. The default, prefer, verifies "
+        "nothing.",
     )
     sslrootcert: Path | None = Field(
-        default=None, description="Certificates of those who may sign the server's certificate; or system."
+        default=None, description="Certificates of the CAs that may sign the server's certificate; or system."
     )
-    sslcert: Path | None = Field(default=None, description="The certificate to log in with.")
-    sslkey: Path | None = Field(default=None, description="Its key; no other user may read the file.")
+    sslcert: Path | None = Field(default=None, description="The client certificate for the login.")
+    sslkey: Path | None = Field(
+        default=None, description="The client certificate's key; no other user may be able to read the file."
+    )
     pool_size: int = Field(
         default=10,
         ge=2,
         le=1_000,
-        description="Connections for short statements, and as many again for long answers, each as far as needed.",
+        description="The maximum of connections for short statements, and of those for long answers.",
     )
     replica: str | None = Field(
         default=None,
         pattern=r"^postgres(ql)?://",
         description="A streaming replica of the database, postgresql://user@host:port/database, for lists, sums and "
-        "the page; the other options are also its own. Senders, plugins and single records go to url.",
+        "the page; the other options apply to it, too. Senders, plugins and single records use url.",
     )
     replica_max_lag: Duration = Field(
         default=timedelta(seconds=30),
         gt=timedelta(seconds=2),
-        description="The lag with which the replica is still asked; beyond it url answers.",
+        description="The largest lag of the replica; beyond it url answers.",
     )
 
     @model_validator(mode="before")
@@ -222,7 +224,7 @@ class HooksSection(Section):
     """The installed hook modules, and those that are not loaded."""
 
     disabled: tuple[str, ...] = Field(
-        default=(), description="Entry-point names or modules that are not loaded; the way out when one is broken."
+        default=(), description="Entry points or modules not to load, for example a broken one."
     )
 
 
@@ -230,11 +232,11 @@ class LoggingSection(Section):
     """The log on standard error or in the journal."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least level written, in small or capital letters."
+        default="info", description="The lowest level to log; case does not matter."
     )
     format: Literal["text", "json", "journal"] = Field(
         default="text",
-        description="text for people, json for collectors of logs, journal for systemd (with priorities).",
+        description="text, json (for log collectors) or journal (for systemd, with priorities).",
     )
 
     @field_validator("level", mode="before")
@@ -249,7 +251,7 @@ class ShutdownSection(Section):
     grace: Duration = Field(
         default=timedelta(seconds=30),
         ge=timedelta(0),
-        description="How long senders may drain the queue after SIGTERM.",
+        description="How long senders may continue to empty the queue after SIGTERM.",
     )
 
 
@@ -257,7 +259,7 @@ class Configuration(Section):
     """The whole configuration, after every source has been merged."""
 
     state_dir: AbsolutePath = Field(
-        description="Where the daemon keeps its files: $STATE_DIRECTORY, else /var/lib/auditord for root, else "
+        description="The daemon's folder: $STATE_DIRECTORY, else /var/lib/auditord for root, else "
         "$XDG_STATE_HOME/auditord or ~/.local/state/auditord."
     )
     api: ApiSection = Field(default_factory=ApiSection)
@@ -267,19 +269,19 @@ class Configuration(Section):
     lake: LakeSection = Field(default_factory=LakeSection)
     metrics: MetricsSection = Field(default_factory=MetricsSection)
     audit: AuditSection = Field(default_factory=AuditSection)
-    pledges: tuple[PledgeSection, ...] = Field(default=(), description="Promised capacity, for reports and the page.")
+    pledges: tuple[PledgeSection, ...] = Field(default=(), description="Pledged capacity, for reports and the page.")
     hooks: HooksSection = Field(default_factory=HooksSection)
     logging: LoggingSection = Field(default_factory=LoggingSection)
     shutdown: ShutdownSection = Field(default_factory=ShutdownSection)
     collectors: Mapping[InstanceName, InstanceConfig] = Field(default={}, description="Sources of records, by name.")
     plugins: Mapping[InstanceName, InstanceConfig] = Field(default={}, description="Consumers of records, by name.")
-    senders: Mapping[InstanceName, InstanceConfig] = Field(default={}, description="Destinations, by name.")
+    senders: Mapping[InstanceName, InstanceConfig] = Field(default={}, description="Destinations of records, by name.")
     authenticators: Mapping[InstanceName, InstanceConfig] = Field(
         default={},
-        description="How callers of the API prove who they are; without any, all may read and write.",
+        description="Authentication of API callers; without any, every caller may read and write.",
     )
     transforms: Mapping[InstanceName, InstanceConfig] = Field(
-        default={}, description="What every record meets before it is kept, in this order."
+        default={}, description="Changes to every record before it is stored, applied in this order."
     )
 
     @property

@@ -44,10 +44,10 @@ class RoleSection(Section):
         "every key. self is the caller's own user name.",
     )
     sites: tuple[Value, ...] | None = Field(
-        default=None, min_length=1, description="The sites (site_id, site) whose records are written and updated."
+        default=None, min_length=1, description="The sites (site_id, site) whose records may be written and updated."
     )
     prefixes: tuple[Value, ...] | None = Field(
-        default=None, min_length=1, description="What the ids of records that are written and updated begin with."
+        default=None, min_length=1, description="The prefixes of the record ids that may be written and updated."
     )
 
     @model_validator(mode="after")
@@ -69,12 +69,12 @@ class AccessSection(Section):
 
     roles: Mapping[RoleName, RoleSection] = Field(
         default={},
-        description="Roles by name, beside reader, writer, monitor, operator and administrator.",
+        description="Roles by name, besides reader, writer, monitor, operator and administrator.",
     )
     session_length: Duration = Field(
         default=timedelta(hours=12),
         gt=timedelta(0),
-        description="How long people stay logged in to the page; a revoked token ends their session before.",
+        description="How long a login to the page lasts. Revoking a token ends its session at once.",
     )
 
     def known_roles(self) -> Mapping[str, Role]:
@@ -91,16 +91,16 @@ def _positive(amount: Decimal) -> Decimal:
 class PledgeSection(Section):
     """A capacity that is promised to a site or a group for a time."""
 
-    site: str | None = Field(default=None, min_length=1, description="Whose; without it, of all sites together.")
-    group: str | None = Field(default=None, min_length=1, description="For whom; without it, for all groups together.")
+    site: str | None = Field(default=None, min_length=1, description="The site; without it, all sites together.")
+    group: str | None = Field(default=None, min_length=1, description="The group; without it, all groups together.")
     score: str | None = Field(
         default=None, min_length=1, description="The benchmark in whose unit the amount is; without it, cores."
     )
     amount: Annotated[Decimal, AfterValidator(_positive)] = Field(
-        description="The power that is there all the time: cores, or cores times score (such as HEPscore23)."
+        description="Constant power: cores, or cores times score (such as HEPscore23)."
     )
     first: date = Field(alias="from", description="The first day.")
-    end: date = Field(alias="to", description="The day behind the last one.")
+    end: date = Field(alias="to", description="The day after the last one.")
 
     @model_validator(mode="after")
     def _in_order(self) -> "PledgeSection":
@@ -153,44 +153,43 @@ def _checked_zone(name: str) -> str:
 class LinkSection(Section):
     """A link at the foot of every page."""
 
-    title: str = Field(min_length=1, description="Its text.")
-    url: Annotated[str, AfterValidator(_checked_url)] = Field(description="Where it leads.")
+    title: str = Field(min_length=1, description="The link's text.")
+    url: Annotated[str, AfterValidator(_checked_url)] = Field(description="The link's target.")
 
 
 class UiSection(Section):
     """The page that the daemon serves to browsers."""
 
-    enabled: bool = Field(default=True, description="Whether there is a page; without it, none of its routes is there.")
+    enabled: bool = Field(default=True, description="Serve the page; false removes all its routes.")
     title: str = Field(default="auditord", min_length=1, description="The name of the site, on every page.")
     logo: Annotated[Path | None, AfterValidator(_checked_logo)] = Field(
-        default=None, description="A picture beside the title; read at the start."
+        default=None, description="An image file beside the title; read at start-up."
     )
     labels: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
-        description="Other meta keys that Usage offers to group by, such as partition. Roll-ups are kept by each of "
-        "them, so that sums by it are as fast as those by group: name keys with few values. Daemons that share a "
-        "database name the same ones.",
+        description="Further meta keys that the Usage page offers for grouping, such as partition. Roll-ups are kept "
+        "for these keys, so that sums by them are as fast as by group. Choose keys with few values, and "
+        "the same ones in all daemons of one database.",
     )
-    links: tuple[LinkSection, ...] = Field(default=(), description="At the foot of every page: help, imprint.")
+    links: tuple[LinkSection, ...] = Field(default=(), description="Links in the footer of every page: help, imprint.")
     frame_ancestors: tuple[Annotated[str, AfterValidator(_checked_source)], ...] = Field(
-        default=(), description="Servers whose pages may show this one in a frame, such as https://portal.example.org."
+        default=(), description="Web sites that may embed this page in a frame, such as https://portal.example.org."
     )
     timezone: Annotated[str, AfterValidator(_checked_zone)] = Field(
         default=UTC_NAME,
-        description="The time zone of the page, and of reports of the command line on this host, such as "
-        "Europe/Berlin. Roll-ups of all users together are kept by its days as well, so that sums by these are "
-        "fast. "
-        "Daemons that share a database name the same one.",
+        description="The time zone of the page and of the command line's reports on this host, such as Europe/Berlin. "
+        "Roll-ups over all users are also kept by days of this zone, so that such sums are fast. Use the "
+        "same zone in all daemons of one database.",
     )
     co2_per_kwh: Decimal | None = Field(
         default=None,
         ge=0,
         allow_inf_nan=False,
-        description="The CO2 that the grid emits for a kWh of measured energy, in kg, for the measure co2 of the "
-        "page and of reports; times what the building draws per what computers draw.",
+        description="The grid's CO2 intensity in kg per kWh of measured energy, for the measure co2 of the page and "
+        "of reports. Multiply it by the PUE (the building's power divided by the computers' power).",
     )
     root_path: Annotated[str, AfterValidator(_checked_root)] = Field(
-        default="", description="The path below which a proxy shows the page, such as /accounting."
+        default="", description="The path prefix under which a reverse proxy serves the page, such as /accounting."
     )
 
 
@@ -214,18 +213,18 @@ class DatabaseMetricsSection(Section):
     interval: Duration = Field(default=timedelta(seconds=30), description="How often the gauges are refreshed.")
     metrics: tuple[DatabaseMetric, ...] = Field(
         default=DATABASE_METRICS,
-        description="Which gauges there are. RecordCountPerUser names users, so it is only shown where callers of the "
-        "API prove who they are (authenticators).",
+        description="The gauges. RecordCountPerUser names users, so it is shown only where API callers are "
+        "authenticated.",
     )
-    site_key: str = Field(default="site_id", min_length=1, description="The meta key that names the site.")
-    group_key: str = Field(default="group_id", min_length=1, description="The meta key that names the group.")
+    site_key: str = Field(default="site_id", min_length=1, description="The meta key with the site.")
+    group_key: str = Field(default="group_id", min_length=1, description="The meta key with the group.")
     most_values: int = Field(
         default=200,
         ge=1,
-        description="How many values of a key are told apart, those with the most records; the rest "
-        "count under the value other.",
+        description="For each key, how many values (those with the most records) get a gauge of their own; the rest "
+        "is counted as other.",
     )
-    user_key: str = Field(default="user_id", min_length=1, description="The meta key that names the user.")
+    user_key: str = Field(default="user_id", min_length=1, description="The meta key with the user.")
 
     @field_validator("interval")
     @classmethod
@@ -264,6 +263,6 @@ class MetricsSection(Section):
 class AuditSection(Section):
     """The nightly audit of every collector that can list its source; ``auditord audit`` needs none of it."""
 
-    enabled: bool = Field(default=True, description="False: only auditord audit compares.")
-    schedule: Schedule = Field(default="23 3 * * *", description="When: five fields as in cron, in UTC.")
-    days: int = Field(default=3, ge=1, le=366, description="How many whole days of UTC before the present one.")
+    enabled: bool = Field(default=True, description="Audit every night; with false only auditord audit compares.")
+    schedule: Schedule = Field(default="23 3 * * *", description="Start times: five cron fields in UTC.")
+    days: int = Field(default=3, ge=1, le=366, description="How many whole days (UTC) before today to compare.")

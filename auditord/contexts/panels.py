@@ -109,7 +109,7 @@ class HostPanelContext:
 
     def _whole(self) -> PanelInstance:
         if self.of is None or not self.panel.whole:
-            raise AuditordError("what an instance has saved is for panels with whole=True that belong to a kind")
+            raise AuditordError("only panels with whole=True and a kind can read an instance's saved data")
         return self.of
 
 

@@ -44,7 +44,7 @@ async def check_runs(
         age = timedelta(0) if queue.oldest is None else now() - queue.oldest
         text = f"{counted(queue.entries, 'entry waits', 'entries wait')} for {sender}, the oldest for {span(age)}"
         late = Severity.WARNING if age > OLD_QUEUE else Severity.OK
-        yield Finding(late, "queue", text, "see auditord status for its error" if age > OLD_QUEUE else "")
+        yield Finding(late, "queue", text, "auditord status shows the error" if age > OLD_QUEUE else "")
     if count := sum(statistics.quarantined.values()):
         text = f"{counted(count, 'job, record or body waits', 'jobs, records or bodies wait')} for a decision"
         yield Finding(Severity.WARNING, "quarantine", text, "auditord quarantine list")
@@ -66,12 +66,14 @@ def _due(times: timedelta | str, now: datetime) -> datetime:
 
 def _last(name: str, last: LastRun | None, due: datetime, now: datetime) -> Finding:
     if last is None:
-        return Finding(Severity.WARNING, name, "it has never run", "is the daemon running? see its log")
+        return Finding(Severity.WARNING, name, "it has never run", "check whether the daemon runs, and its log")
     if last.error is not None:
         severity = Severity.FAILURE if last.failures >= OVERDUE else Severity.WARNING
         return Finding(severity, name, f"{counted(last.failures, 'failure')} in a row: {last.error}", "see the message")
     ended = last.started + last.duration
     if ended < due:
         text = f"its last run ended {span(now - ended)} ago, and one should have ended since {due:%Y-%m-%d %H:%M} UTC"
-        return Finding(Severity.WARNING, name, text, "is the daemon running? does a run hang? see auditord status")
+        return Finding(
+            Severity.WARNING, name, text, "check with auditord status whether the daemon runs, or a run hangs"
+        )
     return Finding(Severity.OK, name, f"its last run, {span(now - ended)} ago, went well")

@@ -110,13 +110,13 @@ async def check_addresses(configuration: Configuration, now: Callable[[], dateti
             continue
         if not listen.optional and (fault := await to_thread.run_sync(_absence, listen.host)) is not None:
             text = f"this host has no such address: {fault}"
-            yield Finding(Severity.FAILURE, str(listen), text, "the daemon will not start: mend api.listen")
+            yield Finding(Severity.FAILURE, str(listen), text, "the daemon will not start: correct api.listen")
         if listen.tls is None:
             continue
         try:
             server_context(listen.tls)
         except ConfigurationError as error:
-            yield Finding(Severity.FAILURE, str(listen), str(error), "the daemon will not start: mend the files")
+            yield Finding(Severity.FAILURE, str(listen), str(error), "the daemon will not start: repair the files")
         for file in {listen.tls.certificate, *filter(None, [listen.tls.client_ca])}:
             yield check_certificate(file, now())
 

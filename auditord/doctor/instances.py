@@ -62,5 +62,5 @@ def _match(certificate: Path, key: Path) -> Finding:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key, password=lambda: b"")
     except (ssl.SSLError, OSError, ValueError) as error:
         text = f"{key} is not the key of {certificate}: {error}"
-        return Finding(Severity.FAILURE, "key", text, "put the certificate and the key together that belong together")
+        return Finding(Severity.FAILURE, "key", text, "use the key that belongs to the certificate")
     return Finding(Severity.OK, "key", f"{key} is the key of {certificate}")

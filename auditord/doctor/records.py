@@ -60,7 +60,7 @@ async def check_records(configuration: Configuration, now: Callable[[], datetime
 
 async def _lagging(section: StoreSection, consumer: str, lag: float) -> Finding:
     """Return why a consumer of the feed has not read old entries."""
-    remedy = "auditord status says what it does; figures are right meanwhile, and sums take longer"
+    remedy = "auditord status shows its state; figures are correct meanwhile, but sums take longer"
     writer = await oldest_writer(address_of(section)) if is_postgresql(section.url) else None
     if writer is not None:
         remedy = f"it waits for {writer}: end that transaction"
@@ -78,7 +78,7 @@ async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> A
         yield Finding(Severity.FAILURE, "schema", str(error), "install the newer version of auditord again")
         return
     except StoreUnavailable as error:
-        remedy = "is the server running, and store.url right? posts meanwhile go to the spool"
+        remedy = "check the server and store.url; posts go to the spool meanwhile"
         yield Finding(Severity.FAILURE, "database", str(error), remedy)
         return
     yield Finding(Severity.OK, "server", f"PostgreSQL {status.server_version} at {status.where}")
@@ -101,9 +101,7 @@ async def _check_content(store: RecordStore, now: datetime) -> AsyncGenerator[Fi
     ahead = await _count(store, TimeCompares(TimeField.STOP, Comparison.GT, now + AHEAD))
     if ahead:
         text = f"{counted(ahead, 'record')} stopped in the future"
-        yield Finding(
-            Severity.WARNING, "clocks", text, "is this host's clock right, and are those of the batch system?"
-        )
+        yield Finding(Severity.WARNING, "clocks", text, "check the clocks of this host and of the batch system")
     for each in await site_activity(store, now):
         subject = f"site {each.site}" if each.site else "records without site_id"
         silent = now - each.last
@@ -113,7 +111,7 @@ async def _check_content(store: RecordStore, now: datetime) -> AsyncGenerator[Fi
         if each.is_gap(now):
             usual = (each.usual or timedelta(0)) / timedelta(days=1)
             text += f", more than {TIMES} times its usual interval of {usual:.1f} days"
-            yield Finding(Severity.WARNING, subject, text, "does its collector run? auditord status, auditord audit")
+            yield Finding(Severity.WARNING, subject, text, "check its collector: auditord status, auditord audit")
         else:
             yield Finding(Severity.OK, subject, text)
 

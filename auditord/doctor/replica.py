@@ -23,14 +23,19 @@ async def check_replica(section: StoreSection) -> AsyncGenerator[Finding, None]:
     """See that it answers, follows the database, and how far it is behind."""
     if section.replica is None:
         return
-    subject, remedy = "replica", "mend its replication (pg_stat_replication over there); store.url answers meanwhile"
+    subject, remedy = (
+        "replica",
+        "repair its replication (pg_stat_replication on that server); store.url answers meanwhile",
+    )
     try:
         async with open_store_for_reading(section) as primary, open_replica(section, primary) as replica:
             lag = await _lag(replica, min(section.replica_max_lag, _LONGEST))
     except SchemaMismatch as error:
-        yield Finding(Severity.FAILURE, subject, str(error), "name a standby of store.url's server, or leave it out")
+        yield Finding(
+            Severity.FAILURE, subject, str(error), "set a standby of store.url's server, or remove store.replica"
+        )
     except StoreUnavailable as error:
-        text = "are both servers running, and store.replica right? store.url answers long reads meanwhile"
+        text = "check both servers and store.replica; store.url answers long reads meanwhile"
         yield Finding(Severity.WARNING, subject, str(error), text)
     else:
         if lag is None:

@@ -1,4 +1,4 @@
-"""Bearer tokens that sections hold and that say themselves when they end (JSON Web Tokens, RFC 7519)."""
+"""Check the expiry of JSON Web Tokens (RFC 7519) in configuration sections, for ``auditord doctor``."""
 
 import base64
 import binascii
@@ -21,14 +21,14 @@ _PARTS: Final = 3
 
 
 class _Claims(msgspec.Struct, frozen=True):
-    """The claims of a token, in seconds since 1970."""
+    """The times in a token: expiry and issue, in seconds since 1970."""
 
     exp: float
     iat: float | None = None
 
 
 def check_tokens(section: Section, now: datetime) -> Iterator[Finding]:
-    """Look at the end of each token in a section; secrets that are no such token are passed over."""
+    """Yield a finding for each secret of a section that is a JSON Web Token; other secrets are ignored."""
     for path, secret in secrets_in(section):
         if (claims := _claims(latest(secret))) is not None:
             yield _finding(path, claims, now)
@@ -50,11 +50,11 @@ def _finding(path: OptionPath, claims: _Claims, now: datetime) -> Finding:
     try:
         end = datetime.fromtimestamp(claims.exp, UTC)
     except (OverflowError, ValueError, OSError):
-        return Finding(Severity.OK, subject, "its end is outside of the calendar")
+        return Finding(Severity.OK, subject, "its expiry time is not a valid date")
     text = f"valid until {end:%Y-%m-%d %H:%M} UTC"
     if end <= now:
         return Finding(Severity.FAILURE, subject, f"expired: it was {text}", "put a new token there")
     is_short_lived = claims.iat is not None and claims.exp - claims.iat <= _ENDS_SOON.total_seconds()
-    if end - now < _ENDS_SOON and not is_short_lived:  # a program renews those that are
+    if end - now < _ENDS_SOON and not is_short_lived:  # a program renews short-lived tokens
         return Finding(Severity.WARNING, subject, f"{text}, for {counted((end - now).days, 'day')}", "renew it")
     return Finding(Severity.OK, subject, text)

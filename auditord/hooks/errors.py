@@ -19,18 +19,18 @@ pages of [exit codes](exit-codes.md) and of [symptoms](troubleshooting.md).
 
 """
 STATUSES: Final[Mapping[int, tuple[str, str]]] = {
-    400: ("the request cannot be understood", "mend what the text names; a body that was posted is in quarantine"),
+    400: ("the request cannot be understood", "correct what the text names; a posted body is in quarantine"),
     401: ("the caller is unknown", "send a token or a certificate, or log in: `auditord manual access`"),
-    403: ("who asks may not do this", "have a role that may: `auditord manual access`; the audit log has the reason"),
-    404: ("there is no such path, record, instance or entry", "see the id and the path, `/openapi.json` has all"),
+    403: ("the caller may not do this", "get a role that allows it: `auditord manual access`; see the audit log"),
+    404: ("there is no such path, record, instance or entry", "check id and path; `/openapi.json` lists all paths"),
     405: ("the path does not take this method", "use one of those in the header `Allow`"),
-    409: ("it has changed meanwhile, or cannot be done in this state", "look again, then decide"),
-    413: ("the body is larger than is taken", "send it in pieces, or raise `api.max_body`"),
-    415: ("the body is of a type that is not taken", "send `application/json`, or what the text names"),
+    409: ("it has changed meanwhile, or is impossible in this state", "look again, then decide"),
+    413: ("the body is too large", "split it, or raise `api.max_body`"),
+    415: ("the body has an unsupported type", "send `application/json`, or what the text names"),
     421: ("the request is for another host's name", "add the name to `api.hosts`"),
-    422: ("it is understood, and cannot be done", "mend what the text names"),
-    500: ("AUDITOR's answer to a taken id (`RECORD_EXISTS`), or the store is away", "post one by one, or later"),
-    503: ("the store, or the requested part, is unavailable now", "ask later; `auditord status` has the reason"),
+    422: ("it is valid, but cannot be done", "correct what the text names"),
+    500: ("the id is taken (`RECORD_EXISTS`, as in AUDITOR), or the store is unavailable", "post one by one, or later"),
+    503: ("the store, or the requested part, is unavailable now", "try again later; `auditord status` has the reason"),
 }  # fmt: skip
 """Causes and remedies of the statuses with which requests are refused."""
 

@@ -27,7 +27,7 @@ CHAPTERS: Final[Mapping[str, tuple[str, ...]]] = {
     "What a sender gets": ("entries",),
     "Questions and answers": ("query", "aggregates"),
     "Panels of the page": ("panels",),
-    "Requests to servers elsewhere": ("http",),
+    "Requests to other servers": ("http",),
     "Options": ("config", "sources"),
     "Errors": ("errors",),
     "Other": ("roles", "contract", "hookspec"),

@@ -45,9 +45,9 @@ class Audits:
         """
         kind, config = self._instances.collectors[request.instance]
         if kind.inventory is None:
-            raise UnsuitableRequest(f"{request.instance}: kind {kind.name} has no inventory of its source")
+            raise UnsuitableRequest(f"{request.instance}: kind {kind.name} cannot list its source")
         if not self._storage.local_senders:
-            text = "what it collects goes elsewhere, so there is no record store here to compare its source with"
+            text = "its records go to another destination, so there is no record store here to compare with its source"
             raise UnsuitableRequest(f"{request.instance}: {text}")
         run = RunRequest(request.instance, request.window, dry_run=True)
         with self._instances.noting_collected(request.instance) as collected:
@@ -126,7 +126,7 @@ class AuditMetrics(Collector):
             labels=("task", "day"),
         )
         finished = GaugeMetricFamily(
-            "auditord_audit_last_success_timestamp_seconds", "When a nightly audit was last finished.", labels=["task"]
+            "auditord_audit_last_success_timestamp_seconds", "When the last nightly audit finished.", labels=["task"]
         )
         for task, result in self.results.items():
             finished.add_metric((task,), parse_time(result.finished).timestamp())

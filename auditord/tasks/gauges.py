@@ -101,11 +101,13 @@ class SpoolMetrics(Collector):
             (((task,), self._age(saved_at)) for task, saved_at in statistics.checkpoints.items()),
         )
         yield CounterMetricFamily(
-            "auditord_refused_bodies", "Bodies answered 400 and kept.", value=self._statistics.refused_bodies
+            "auditord_refused_bodies",
+            "Bodies that were answered with 400 and kept.",
+            value=self._statistics.refused_bodies,
         )
         yield CounterMetricFamily(
             "auditord_dropped_bodies",
-            "Kept bodies that had to make room for newer ones.",
+            "Kept bodies that were deleted to make room for newer ones.",
             value=self._statistics.dropped_bodies,
         )
 

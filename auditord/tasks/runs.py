@@ -241,7 +241,7 @@ def describe(task: str, kind: str, error: Exception | SystemExit) -> str:
         log.debug("the error in full", exc_info=error)
     else:
         log.error(
-            "unexpected error, please report it to those who make the kind %s (auditord hooks)", kind, exc_info=error
+            "unexpected error, please report it to the authors of the kind %s (auditord hooks)", kind, exc_info=error
         )
     return f"{type(error).__name__}: {error}"
 

@@ -166,7 +166,7 @@ class HttpMetrics(Collector):
         )
 
     def _in_flight(self, name: str, labels: tuple[str, ...]) -> Metric:
-        family = PlainGauge(name, "HTTP requests that are being worked on.", labels=labels)
+        family = PlainGauge(name, "HTTP requests in flight.", labels=labels)
         for metrics in self._routes.values():
             family.add_metric(metrics.labels, metrics.in_flight)
         return family

@@ -13,16 +13,18 @@ from auditord_hookspecs.config import AbsolutePath
 class BackupConfig(PluginConfig):
     """Backs up the record store and the spool while the daemon is running."""
 
-    folder: AbsolutePath = Field(description="Each backup is a folder in it; on another disk, best on another host.")
+    folder: AbsolutePath = Field(
+        description="Where backups are written, each as a folder; use another disk, better another host."
+    )
     keep: int = Field(
-        default=14, ge=1, description="After a new backup is complete, only this many of the newest are kept."
+        default=14, ge=1, description="How many backups to keep; older ones are deleted once a new one is complete."
     )
     rate: int | None = Field(
-        default=None, ge=1, description="Bytes per second that are read of SQLite files at most; by default any number."
+        default=None, ge=1, description="The maximum of bytes per second read from SQLite files; default: no limit."
     )
     dump: bool = Field(
         default=True,
-        description="Whether pg_dump writes a record store in PostgreSQL into it; one daemon of a database is enough.",
+        description="Dump a record store in PostgreSQL with pg_dump; enough in one daemon of a database.",
     )
 
 

@@ -52,7 +52,7 @@ class OpenRecordsConfig(PluginConfig):
     """Lists records that are open for too long, as a gauge and in the log."""
 
     older_than: Duration = Field(
-        default=timedelta(days=7), gt=timedelta(0), description="How long a record may be open."
+        default=timedelta(days=7), gt=timedelta(0), description="The age from which an open record is reported."
     )
 
 

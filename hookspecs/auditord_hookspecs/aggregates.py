@@ -1,10 +1,10 @@
-"""Sums over records, made where the records are: what may be asked, and the answer.
+"""Queries for sums over records, and their answers. The store computes the sums; see ``PluginContext.records``.
 
 Which records count: those with a stop time that is not before their start, and, if the query has an ``as_of`` instant,
-open records that had started by then, as if they had stopped at it. With a window, those that overlap it (a job without
-length is in the window that holds its instant), so that windows which follow each other count each microsecond once.
+open records that had started by then, as if they had stopped at it. With a window, only records that overlap it count
+(a job without length is in the window that contains its instant), so consecutive windows count each microsecond once.
 
-All sums are integers of any size; products with scores are exact decimals. Rounding is left to the reports.
+All sums are integers of any size; products with scores are exact decimals. Callers round them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from auditord_hookspecs.query import AllOf, Condition, TimeField, Window
 from auditord_hookspecs.records import Record
 from auditord_hookspecs.zones import UTC_NAME, clock_changes
 
-# Between the largest and the smallest score lie 632 decimal digits: every sum of products with integers is exact.
+# The largest and the smallest score are 632 decimal digits apart, so every sum of products with integers is exact.
 _EXACT: Final = Context(prec=1_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 
 
 class CalendarUnit(Enum):
-    """Days, weeks (ISO 8601: from Monday on), months, quarters and years."""
+    """Calendar periods; weeks begin on Monday (ISO 8601)."""
 
     DAY = "day"
     WEEK = "week"
@@ -35,7 +35,7 @@ class CalendarUnit(Enum):
     YEAR = "year"
 
     def first_day(self, day: date) -> date:
-        """Return the first day of the period that a day is in."""
+        """Return the first day of the period that contains a day."""
         match self:
             case CalendarUnit.DAY:
                 return day
@@ -51,12 +51,12 @@ class CalendarUnit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MetaValue:
-    """The first value under the first of these keys that a record has; None if there is none.
+    """Groups by the first value of the first of these keys that a record has; None without one.
 
-    Site, group, user, submit host and all the like: ``MetaValue("site_id", "site")`` for a key and its older name.
+    Use it for site, group, user or any other label: ``MetaValue("site_id", "site")`` for a key and its older name.
 
     Args:
-        keys: of labels, one at least.
+        keys: meta keys, at least one.
     """
 
     keys: tuple[str, ...]
@@ -69,7 +69,7 @@ class MetaValue:
 
 @dataclass(frozen=True, slots=True)
 class ComponentAmount:
-    """The amount of a component, summed if a record has several of this name; None if it has none.
+    """Groups by the amount of a component, summed if a record has several of this name; None without one.
 
     Args:
         component: its name.
@@ -80,9 +80,9 @@ class ComponentAmount:
 
 @dataclass(frozen=True, slots=True)
 class ComponentPresent:
-    """True for records that have a component of this name, else False.
+    """Groups by whether a record has a component of this name.
 
-    It separates, for example, the cores of jobs with a known CPU time from those of the others.
+    This separates, for example, the cores of jobs with a known CPU time from those of other jobs.
 
     Args:
         component: its name.
@@ -93,12 +93,12 @@ class ComponentPresent:
 
 @dataclass(frozen=True, slots=True)
 class ExceedsRuntime:
-    """True for records with more of a component than is plausible for their runtime and one second more, else False.
+    """Groups by whether a record has more of a component than is plausible for its runtime plus one second.
 
     Args:
         component: the name of a component in seconds, such as TotalCPU.
-        factor: the most that is plausible for each second, from 0 to below 10^9 with at most nine decimals.
-        per: the name of a component whose amount multiplies the factor, such as Cores; None: nothing does.
+        factor: the largest plausible amount per second, from 0 to below 10^9 with at most nine decimals.
+        per: the name of a component whose amount multiplies the factor, such as Cores; None: none.
     """
 
     component: str
@@ -110,7 +110,7 @@ class ExceedsRuntime:
             raise ValueError(f"a factor is below 10^9, with at most nine decimals, and not {self.factor}")
 
     def holds(self, amount: int | None, runtime: int | None, per: int | None) -> bool:
-        """Return whether it is true for a record with these amounts and this runtime in seconds."""
+        """Return the value for a record with these amounts and this runtime in seconds."""
         times = 1 if self.per is None else per
         if amount is None or runtime is None or times is None:
             return False
@@ -119,7 +119,7 @@ class ExceedsRuntime:
 
 @dataclass(frozen=True, slots=True)
 class ScoreValue:
-    """The value of a score of the record's first component of this name; None if it has none.
+    """Groups by the value of a score of the record's first component of this name; None without one.
 
     Args:
         component: its name.
@@ -132,18 +132,18 @@ class ScoreValue:
 
 @dataclass(frozen=True, slots=True)
 class CalendarPeriod:
-    """The day, week, month, quarter or year in which records started or stopped, as its first day.
+    """Groups by the day, week, month, quarter or year in which records started or stopped; the key is its first day.
 
     An open record counts as if it had stopped at the query's ``as_of``.
 
     Args:
         unit: day, week, month, quarter or year.
         field: the start or the stop time.
-        zone: the time zone whose calendar counts, such as Europe/Berlin. Roll-ups only know the days of UTC: sums by
-            days of other zones read the records, and so do those by longer periods for the days on their borders.
+        zone: the time zone of the calendar, such as Europe/Berlin. Sums by zones without roll-ups (other than UTC and
+            ``ui.timezone``) read records: all of them for days, those on the border days for longer periods.
 
     Raises:
-        ValueError: this host knows no such zone.
+        ValueError: this host does not have the zone.
     """
 
     unit: CalendarUnit
@@ -160,10 +160,10 @@ KeyValue: TypeAlias = str | int | bool | Decimal | date | None
 
 @dataclass(frozen=True, slots=True)
 class ComponentUsage:
-    """Sums over the components of one name, each of them, also split by the values of the named scores.
+    """Requests sums over the components of one name, optionally split by the values of scores.
 
     Args:
-        component: their name.
+        component: the components' name.
         scores: names of scores.
     """
 
@@ -173,15 +173,15 @@ class ComponentUsage:
 
 @dataclass(frozen=True, slots=True)
 class AggregateQuery:
-    """A question for sums over records.
+    """A query for sums over records.
 
     Args:
-        where: which records, besides the rules of the module.
-        by: what they are grouped by; nothing makes one group of all.
-        usage: components to be summed up.
-        window: only the overlap of each record with it counts as its runtime.
+        where: a condition on the records, in addition to the rules of this module.
+        by: the dimensions to group by; without any, all records are one group.
+        usage: the components to sum up.
+        window: limits the runtime of each record to its overlap with this window.
         as_of: an aware instant at which open records count as stopped; without it they are left out.
-        most_groups: the store raises :class:`TooManyGroups` instead of an answer with more; None for no limit.
+        most_groups: the store raises :class:`TooManyGroups` if there are more groups; None: no limit.
 
     Example::
 
@@ -205,7 +205,7 @@ class AggregateQuery:
 
     @property
     def ticks_per_second(self) -> int:
-        """The unit of runtimes in the answer: whole seconds, but microseconds of overlap with a window."""
+        """Ticks of runtimes in the answer: whole seconds, or microseconds of overlap with a window."""
         return 1 if self.window is None else 1_000_000
 
 
@@ -213,8 +213,8 @@ class AmountSums(msgspec.Struct, frozen=True, gc=False):
     """Sums over components.
 
     Args:
-        amount: of their amounts.
-        amount_runtime: of amount times runtime, in the answer's ticks.
+        amount: the sum of amounts.
+        amount_runtime: the sum of amount times runtime, in the answer's ticks.
     """
 
     amount: int = 0
@@ -228,19 +228,19 @@ class ScoreSums(msgspec.Struct, frozen=True, gc=False):
     """The sums over components, split by the value of a score.
 
     Args:
-        by_value: for each value; None stands for the components without this score.
+        by_value: the sums for each value of the score; None is for components without it.
     """
 
     by_value: Mapping[Decimal | None, AmountSums]
 
     @property
     def amount(self) -> Decimal:
-        """The sum of amount times score, exactly; components without the score are left out."""
+        """The exact sum of amount times score; components without the score are left out."""
         return _product({value: sums.amount for value, sums in self.by_value.items()})
 
     @property
     def amount_runtime(self) -> Decimal:
-        """The sum of amount times score times runtime in the answer's ticks, exactly; the same."""
+        """The exact sum of amount times score times runtime in ticks; components without the score are left out."""
         return _product({value: sums.amount_runtime for value, sums in self.by_value.items()})
 
     @property
@@ -253,8 +253,8 @@ class UsageSums(msgspec.Struct, frozen=True, gc=False):
     """The sums of the components of one name.
 
     Args:
-        sums: over all of them.
-        scores: the same by the values of each score that was asked for.
+        sums: the sums over all of them.
+        scores: for each requested score, the sums split by its values.
     """
 
     sums: AmountSums
@@ -265,12 +265,12 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     """The sums over one group of records.
 
     Args:
-        key: one value for each dimension.
-        records: how many there are, at least one.
+        key: one value for each dimension of the query's ``by``.
+        records: the number of records, at least one.
         runtime: the sum of their runtimes in the answer's ticks.
-        first_stop: the earliest stop time among them.
-        last_stop: the latest.
-        usage: one for each that was asked for.
+        first_stop: the earliest stop time.
+        last_stop: the latest stop time.
+        usage: the sums for each element of the query's ``usage``.
     """
 
     key: tuple[KeyValue, ...]
@@ -283,12 +283,12 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class LakeSnapshot:
-    """A state of the lake, which no commit changes.
+    """The immutable state of the lake after a commit.
 
     Args:
-        number: of the Iceberg snapshot, by which other engines ask for the same state.
-        committed_at: when it was made; what record stores have heard since is not in it.
-        is_complete: false while the records that a store had before are still being brought there: sums are too low.
+        number: the number of the Iceberg snapshot, for queries of other engines.
+        committed_at: the time of the commit; later changes are not included.
+        is_complete: false during the first sync of a record store: sums are too low.
     """
 
     number: int
@@ -301,9 +301,9 @@ class Aggregates:
     """The answer to an :class:`AggregateQuery`.
 
     Args:
-        groups: in the order of their keys, None before all others; none if no record counts.
-        ticks_per_second: what one second is in the sums of runtimes: 1, or 1,000,000 for a query with a window.
-        snapshot: the lake's snapshot, if the lake was asked; None if the record store was.
+        groups: the groups, ordered by key with None first; empty if no record counts.
+        ticks_per_second: the ticks of one second of runtime: 1, or 1,000,000 for a query with a window.
+        snapshot: the lake's snapshot for a query of the lake; None for one of the record store.
 
     Example::
 
@@ -319,12 +319,12 @@ class Aggregates:
 
 
 def in_order(key: tuple[KeyValue, ...]) -> list[tuple[bool, KeyValue]]:
-    """Make the keys of groups comparable: None comes before all other values."""
+    """Return a sort key for the keys of groups: None comes before all other values."""
     return [(value is not None, value) for value in key]
 
 
 def meta_value(record: Record, keys: Sequence[str]) -> str | None:
-    """Return the value of :class:`MetaValue` of a record."""
+    """Compute :class:`MetaValue` for a record."""
     for key in keys:
         if (values := (record.meta or {}).get(key)) is not None:
             return values[0] if values else None
@@ -332,13 +332,13 @@ def meta_value(record: Record, keys: Sequence[str]) -> str | None:
 
 
 def amount_of(record: Record, component: str) -> int | None:
-    """Return the value of :class:`ComponentAmount` of a record."""
+    """Compute :class:`ComponentAmount` for a record."""
     amounts = [each.amount for each in record.components if each.name == component]
     return sum(amounts) if amounts else None
 
 
 def exact_score(value: float) -> Decimal:
-    """Return a score as a decimal: the shortest one that is read as this number."""
+    """Convert a score to the shortest decimal that parses as the same float."""
     return Decimal(repr(value))
 
 

@@ -118,7 +118,7 @@ class Section(BaseModel):
 class InstanceConfig(Section):
     """The options of every instance of every kind; the host adds ``kind``."""
 
-    enabled: bool = Field(default=True, description="False keeps the section and runs nothing.")
+    enabled: bool = Field(default=True, description="False keeps the section but never runs it.")
 
 
 class RunConfig(InstanceConfig):
@@ -128,15 +128,17 @@ class RunConfig(InstanceConfig):
     other; with neither, the kind's own interval counts.
     """
 
-    interval: Duration | None = Field(default=None, description="How often it runs.")
-    schedule: Schedule | None = Field(default=None, description="When it runs: five fields as in cron, in UTC.")
+    interval: Duration | None = Field(default=None, description="Time between runs.")
+    schedule: Schedule | None = Field(default=None, description="Start times: five cron fields in UTC.")
     jitter: NonNegativeDuration = Field(
-        default=timedelta(0), description="Each start is late by up to this; spreads many hosts."
+        default=timedelta(0),
+        description="A random delay of up to this before each run, which spreads the load of many hosts.",
     )
-    timeout: Duration | None = Field(default=None, description="A run that takes longer is cancelled.")
+    timeout: Duration | None = Field(default=None, description="A longer run is cancelled.")
     environment: Mapping[VariableName, VariableValue] = Field(
         default_factory=dict[str, str],
-        description="Variables for the programs that it runs, such as {CONDOR_CONFIG: /etc/condor-ce/condor_config}.",
+        description="Environment variables for the programs that it runs, such as {CONDOR_CONFIG: "
+        "/etc/condor-ce/condor_config}.",
     )
 
     @field_validator("interval", "timeout")

@@ -1,4 +1,7 @@
-"""The contexts of running instances: all that hook modules see of the host."""
+"""The contexts that the host passes to running instances: everything that a hook module can use of the host.
+
+``auditord.contexts`` implements these protocols; ``auditord.testing`` has fakes.
+"""
 
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -20,8 +23,8 @@ class CommandResult:
     """The output of a child process that ended with exit code 0.
 
     Args:
-        stdout: all that it printed.
-        stderr: its last words.
+        stdout: the complete standard output.
+        stderr: the end of standard error.
     """
 
     stdout: bytes
@@ -29,15 +32,15 @@ class CommandResult:
 
 
 class CommandOutput(Protocol):
-    """The output of a child process, while it prints; iterating raises CommandFailed where it ended badly."""
+    """The output of a running child process. Iteration raises CommandFailed if the process fails."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield pieces of standard output, some megabytes at most. The child waits while no piece is requested."""
+        """Yield chunks of standard output, some megabytes at most. The child waits until a chunk is requested."""
         ...
 
     @property
     def stderr(self) -> bytes:
-        """The last words of the program on standard error so far."""
+        """The end of standard error so far."""
         ...
 
 
@@ -46,8 +49,8 @@ class JobChoice:
     """One job to collect again.
 
     Args:
-        job_id: what its batch system calls it.
-        source: where it ran, if the collector reads several places (a schedd); None: anywhere.
+        job_id: the batch system's id of the job.
+        source: the schedd or other source of the job, if the collector reads several; None: any.
     """
 
     job_id: str
@@ -55,7 +58,7 @@ class JobChoice:
 
 
 class Context(Protocol):
-    """The part of the context that every kind of instance gets."""
+    """The part of the context that all kinds of instances have."""
 
     @property
     def instance(self) -> str:
@@ -68,7 +71,7 @@ class Context(Protocol):
         ...
 
     def now(self) -> datetime:
-        """Return the present instant, aware and in UTC; tests stop it."""
+        """Return the current time, aware and in UTC; tests set it."""
         ...
 
     async def run_command(
@@ -80,20 +83,22 @@ class Context(Protocol):
         through: Sequence[str] = (),
         max_output: int = 256 * 1024 * 1024,
     ) -> CommandResult:
-        """Run a child process without a shell and return what it printed.
+        """Run a child process without a shell and return its output.
 
         Args:
             argv: the program and its arguments.
-            timeout: after this long it is killed, with its process group.
-            environment: added to what every child gets: ``environment`` of the instance's section, and of the daemon's
-                own variables those that say where things are (``PATH``, ``HOME``, ``LANG``, ``CONDOR_CONFIG``,
-                ``SLURM_CONF``, ``KUBECONFIG`` and the like); of one name in several of them, this one counts.
-            through: a program that runs a command line elsewhere, such as ``["ssh", "head1"]``: it gets one argument,
-                ``env NAME=value … argv`` quoted for a shell, since ssh forwards no environment.
-            max_output: bytes of standard output above which it is killed.
+            timeout: the process and its process group are killed after this long.
+            environment: additional variables; they override the option ``environment`` of the instance's section, which
+                overrides the inherited variables (``PATH``, ``HOME``, ``LANG``, ``CONDOR_CONFIG``, ``SLURM_CONF``,
+                ``KUBECONFIG`` and similar ones; no others are inherited).
+            through: a program that runs a command line on another host, such as ``["ssh", "head1"]``. It gets one
+                argument,
+                ``env NAME=value … argv`` quoted for a shell, since ssh does not forward the environment.
+            max_output: the process is killed if it prints more bytes to standard output.
 
         Raises:
-            CommandFailed: it could not start, exited non-zero, was killed, or printed too much; with its last words.
+            CommandFailed: the process could not start, exited non-zero, was killed, or printed too much. The error
+                has the end of standard error.
 
         Example::
 
@@ -111,24 +116,24 @@ class Context(Protocol):
         through: Sequence[str] = (),
         max_output: int | None = None,
     ) -> AbstractAsyncContextManager[CommandOutput]:
-        """Run a child process whose output may be larger than memory; it is killed when the block is left.
+        """Run a child process whose output may be larger than memory. It is killed when the block is left.
 
         Args:
-            argv: as for :meth:`run_command`, likewise ``environment`` and ``through``.
-            timeout: it is killed if it neither prints nor ends for this long while a piece is awaited.
-            environment: added to that of the daemon.
-            through: how to run it elsewhere.
-            max_output: bytes of standard output above which it is killed; None: any number.
+            argv: the program and its arguments.
+            timeout: the process is killed if it neither prints nor ends for this long while a chunk is awaited.
+            environment: as for :meth:`run_command`.
+            through: as for :meth:`run_command`.
+            max_output: the process is killed if it prints more bytes to standard output; None: no limit.
 
         Raises:
-            CommandFailed: it could not start. Later errors are raised by the iteration.
+            CommandFailed: the process could not start. Later errors are raised by the iteration.
         """
         ...
 
     def http(self, options: HttpOptions | None = None) -> AbstractAsyncContextManager[HttpClient]:
-        """Open a client for requests to servers elsewhere: ``async with context.http(HttpOptions(…)) as client``.
+        """Open an HTTP client: ``async with context.http(HttpOptions(…)) as client``.
 
-        Proxy, TLS, time limits, bounds of answers and retries are the same for all hook modules.
+        Proxy, TLS, time limits, sizes of answers and retries work the same for all hook modules.
 
         Raises:
             AuditordError: the TLS files cannot be used.
@@ -153,32 +158,30 @@ class CollectorContext(Context, Protocol):
 
     @property
     def window(self) -> Window | None:
-        """Set when a period is collected again: read exactly this, leave the checkpoint alone."""
+        """Set if an operator collects a period again: read exactly this period, and do not change the checkpoint."""
         ...
 
     @property
     def job(self) -> JobChoice | None:
-        """Set when one job is collected again (kinds with ``one_job``): read it alone, leave the checkpoint alone."""
+        """Set if an operator collects one job again (kinds with ``one_job``): read only it; keep the checkpoint."""
         ...
 
     @property
     def dry_run(self) -> bool:
-        """True: the batches are only shown, so nothing at the source may be moved or removed."""
+        """Whether the batches are only shown: do not move or remove anything at the source."""
         ...
 
     @property
     def instance_dir(self) -> Path:
-        """A folder below ``state_dir`` for files of this instance alone, which no other user can reach (mode 0700).
-
-        It is made when it is asked for.
+        """A private folder below ``state_dir`` for files of this instance (mode 0700). Reading the property creates it.
 
         Raises:
-            AuditordError: it cannot be made, or is not the daemon's own.
+            AuditordError: the folder cannot be created, or does not belong to the daemon.
         """
         ...
 
     async def seen(self, keys: Collection[str]) -> frozenset[str]:
-        """The keys among these that an earlier batch of this instance asked to remember, and that have not expired.
+        """Return those of the keys that earlier batches have remembered (``Batch.seen``), unless expired.
 
         Example::
 
@@ -198,19 +201,19 @@ class CollectorContext(Context, Protocol):
         ...
 
     def report_progress(self, fraction: float) -> None:
-        """Say how much of this run is done, 0 to 1; shown by ``auditord collect``."""
+        """Report the done fraction of this run, 0 to 1; ``auditord collect`` shows it."""
         ...
 
 
 class Records(Protocol):
-    """The records, wherever they are kept."""
+    """Read access to records: those of this daemon, or of the server in the option ``source``."""
 
     def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Record]]:
-        """The matching records in the query's order, with bounded memory; a fault raises, it never ends early."""
+        """Stream the matching records in the query's order, with bounded memory. A truncated answer raises."""
         ...
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Sums over the matching records, made by the store: nothing but the answer is transferred."""
+        """Return sums over the matching records, computed by the store."""
         ...
 
 
@@ -224,23 +227,23 @@ class PluginContext(Context, Protocol):
 
     @property
     def dry_run(self) -> bool:
-        """True: :meth:`show` what would be done and do nothing."""
+        """Whether to :meth:`show` the effects only, without having them."""
         ...
 
     def show(self, text: str) -> None:
-        """Show a text where this run was asked for: a command's standard output, the answer to a dry run over the API.
+        """Show a text to the caller of this run: on a command's standard output, or in the API's answer to a dry run.
 
         In a scheduled run, the text goes to the log.
         """
         ...
 
     def report_progress(self, fraction: float) -> None:
-        """Say how much of this run is done, 0 to 1; shown by ``auditord trigger``."""
+        """Report the done fraction of this run, 0 to 1; ``auditord trigger`` shows it."""
         ...
 
     @property
     def redactor(self) -> "Redactor":
-        """Takes personal data out of the records.
+        """Removes personal data from records.
 
         Raises:
             AuditordError: the records are not this daemon's own.
@@ -254,31 +257,31 @@ class PluginContext(Context, Protocol):
 
     @property
     def state(self) -> Any:  # Any: the JSON that the plugin itself saved
-        """The JSON that the last ``save_state`` kept, or None."""
+        """The JSON from the last ``save_state``, or None."""
         ...
 
     async def save_state(self, state: Any) -> None:
-        """Keep JSON for the next run, durably; call it right after each effect that must not repeat."""
+        """Save JSON durably for the next run. Call this right after each effect that must not be repeated."""
         ...
 
 
 class Redactor(Protocol):
-    """Takes meta out of this daemon's records, for good; sums stay, but for those by the keys that are gone.
+    """Removes meta from this daemon's records, for good. Only sums by the removed keys change.
 
-    A dry run is the caller's to honour.
+    The caller must handle dry runs.
     """
 
     async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
-        """Take the keys out of some hundred records, and out of what they were before; returns how many had any.
+        """Remove the keys from some hundred records and their former versions; return how many records had any.
 
-        One transaction, safe to repeat. Senders forward nothing of it.
+        Runs in one transaction, and is safe to repeat. Senders do not forward the change.
         """
         ...
 
     async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
-        """Take the keys out of former versions, and forget records that came again with other content.
+        """Remove the keys from the other data about records that ended before an instant; return how many there were.
 
-        Returns how many there were of records that ended before the instant.
+        Former versions lose the keys; records that arrived again with different content are deleted.
         """
         ...
 
@@ -287,16 +290,16 @@ class Backups(Protocol):
     """Makes backups of this daemon's record store and spool, as ``auditord backup`` does."""
 
     async def make(self, folder: Path, *, keep: int, rate: int | None, dump: bool) -> Path:
-        """Make a backup in a new folder, which is returned.
+        """Make a backup and return its folder.
 
         Args:
-            folder: gets a folder for each backup.
-            keep: how many of them stay.
-            rate: bytes per second that are read of SQLite files at most; None: any number.
-            dump: whether pg_dump writes a record store in PostgreSQL into it.
+            folder: the folder of all backups.
+            keep: how many backups to keep.
+            rate: the maximum of bytes per second read from SQLite files; None: no limit.
+            dump: whether to dump a record store in PostgreSQL with pg_dump.
 
         Raises:
-            AuditordError: it could not be made; nothing is left of it, and the older ones stay.
+            AuditordError: the backup failed; it leaves nothing behind, and older backups stay.
         """
         ...
 
@@ -306,7 +309,7 @@ class SenderContext(Context, Protocol):
 
     @property
     def store(self) -> "RecordSink":
-        """The local record store, for the sender that writes to it."""
+        """The local record store; the sender ``local`` writes to it."""
         ...
 
 
@@ -314,7 +317,7 @@ class RecordSink(Protocol):
     """The local record store as a destination."""
 
     async def deliver(self, entries: Sequence[Entry]) -> Mapping[int, str]:
-        """Apply the entries in order, durably; returns why entries were refused for good, by position."""
+        """Apply the entries in order, durably; return the reasons of permanently refused entries, by position."""
         ...
 
 
@@ -328,5 +331,5 @@ class Daemon(Protocol):
 
     @property
     def records(self) -> Records:
-        """The records that this daemon keeps."""
+        """The records of this daemon."""
         ...

@@ -1,4 +1,4 @@
-"""Permissions, and the roles that give them, for all records or for some."""
+"""Permissions of API callers, and roles, which grant them for all records or for some."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,31 +9,31 @@ from auditord_hookspecs.query import AllOf, AnyOf, Condition, MetaContainsAny
 from auditord_hookspecs.records import Record
 
 SITE_KEYS: Final = ("site_id", "site")
-"""The meta keys that name a record's site; what may be written is classified by all of them that a record has."""
+"""The meta keys of a record's site. ``Role.may_write`` requires that the values of all of them are allowed."""
 
 SELF: Final = "self"
-"""Stands for the caller's user name in the values of a role's rows."""
+"""A placeholder for the caller's user name in the values of a role's rows."""
 
 
 class Permission(Enum):
-    """The permission that a request needs; each route names one, only ``/health_check`` needs none."""
+    """The permission that a route needs; only ``/health_check`` needs none."""
 
     READ = "read"
-    """Records and sums of them."""
+    """Read records and sums."""
     WRITE = "write"
-    """Adding records."""
+    """Add records."""
     UPDATE = "update"
-    """Setting the stop time of a record that is there (``PUT /record``)."""
+    """Set the stop time of a stored record (``PUT /record``)."""
     METRICS = "metrics"
-    """``/metrics`` and the daemon's health in detail."""
+    """Read ``/metrics`` and the daemon's detailed health."""
     OPERATE = "operate"
-    """The state of instances, running them, the quarantine with its raw input."""
+    """See and run instances; read, retry and discard quarantined entries with their raw input."""
     ADMINISTER = "administer"
-    """Correcting, closing and deleting records, and what they were before."""
+    """Correct, close and delete records; read their former versions."""
 
 
 OF_RECORDS: Final = frozenset({Permission.READ, Permission.WRITE, Permission.UPDATE})
-"""The permissions that can be limited to some records; the others are about the whole daemon."""
+"""The permissions that a role can limit to some records; the others concern the whole daemon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Role:
         prefixes: the prefixes of ids of those records. None: every id.
 
     Raises:
-        ValueError: it is limited to some records, but has a permission for the whole daemon.
+        ValueError: the role is limited to some records, but has a permission for the whole daemon.
     """
 
     permissions: frozenset[Permission]
@@ -60,21 +60,21 @@ class Role:
         beyond = sorted(each.value for each in self.permissions - OF_RECORDS)
         if beyond and self.is_limited:
             raise ValueError(
-                f"{', '.join(beyond)}: this is about the whole daemon, and rows, sites and prefixes cannot limit it"
+                f"{', '.join(beyond)}: a permission for the whole daemon, which rows, sites and prefixes cannot limit"
             )
 
     @property
     def is_limited(self) -> bool:
-        """True if it is for some records only."""
+        """Whether the role is limited to some records."""
         return not (self.rows is None and self.sites is None and self.prefixes is None)
 
     @property
     def is_personal(self) -> bool:
-        """True if it shows each caller other records."""
+        """Whether the visible records depend on the caller's user name."""
         return any(SELF in values for values in (self.rows or {}).values())
 
     def of_user(self, user: str | None) -> "Role":
-        """Return the role of one caller; ``self`` stands for no record where there is no user name."""
+        """Return the role with ``self`` replaced by a user name; without a name, it shows no records for that key."""
         if not self.is_personal:
             return self
         own = () if user is None else (user,)
@@ -88,37 +88,37 @@ class Role:
         )
 
     def visible(self) -> Condition:
-        """Return the condition on the records that it shows."""
+        """Return the condition that visible records fulfil; the host adds it to queries."""
         return AllOf(tuple(MetaContainsAny(key, values) for key, values in (self.rows or {}).items()))
 
     def shows(self, record: Record) -> bool:
-        """Tell if a role shows one record that is at hand."""
+        """Return whether a record is visible."""
         meta = record.meta or {}
         return all(not set(values).isdisjoint(meta.get(key, ())) for key, values in (self.rows or {}).items())
 
     def may_write(self, record: Record) -> bool:
-        """Tell if a record of this id and these sites may be written; one that names no site may not if sites count."""
+        """Return whether a record may be written. With ``sites``, a record without a site may not."""
         return self.may_write_id(record.record_id) and (self.sites is None or _sites(record) <= set(self.sites))
 
     def may_write_id(self, record_id: str) -> bool:
-        """Tell if a record of this id may be written, as far as the id tells."""
+        """Return whether ``prefixes`` allow writing a record with this id."""
         return self.prefixes is None or record_id.startswith(self.prefixes)
 
 
 def _sites(record: Record) -> set[str | None]:
-    """Return every site that a record names, under any key; None stands for no site."""
+    """Return the values of all site keys of a record; {None} if it has none."""
     named = {site for key in SITE_KEYS for site in (record.meta or {}).get(key, ())}
     return {*named} or {None}
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller who was recognised. Of several roles each counts for itself: what one of them allows is allowed.
+    """An authenticated caller. An action is allowed if at least one of the roles allows it.
 
     Args:
-        name: ``<authenticator>:<name>``; what provenance and the audit log say.
-        roles: what they may do.
-        user: their name in the records (meta ``user_id``), where the authenticator knows it.
+        name: ``<authenticator>:<name>``, as in provenance and the audit log.
+        roles: the caller's roles.
+        user: the caller's name in records (meta ``user_id``), if the authenticator knows it.
     """
 
     name: str
@@ -130,11 +130,11 @@ class Principal:
         return tuple(role for role in self.roles if permission in role.permissions)
 
     def may(self, permission: Permission) -> bool:
-        """Tell if any role has the permission."""
+        """Return whether any role has a permission."""
         return bool(self.having(permission))
 
     def visible(self) -> Condition | None:
-        """Return the condition on the records that may be read; None if all of them may."""
+        """Return the condition that readable records fulfil; None if the caller may read all records."""
         reading = self.having(Permission.READ)
         if any(role.rows is None for role in reading):
             return None

@@ -13,11 +13,13 @@ from auditord_hookspecs.config import Duration, RunConfig, Secret, Section
 class TlsFiles(Section):
     """The trust in an ``https`` server, and the certificate that it is shown."""
 
-    ca: Path | None = Field(
-        default=None, description="PEM file of the authorities that vouch for it; by default those of the system."
+    ca: Path | None = Field(default=None, description="PEM file with the server's CA; default: the system's CAs.")
+    certificate: Path | None = Field(
+        default=None, description="PEM file of our certificate, if the server requires one."
     )
-    certificate: Path | None = Field(default=None, description="PEM file of our certificate, if it wants to see one.")
-    key: Path | None = Field(default=None, description="PEM file of its private key, unless it is in the same file.")
+    key: Path | None = Field(
+        default=None, description="PEM file of the certificate's key, unless it is in the same file."
+    )
 
     @model_validator(mode="after")
     def _key_of_a_certificate(self) -> "TlsFiles":
@@ -42,11 +44,11 @@ ServerUrl = Annotated[str, AfterValidator(_server_url)]
 class RemoteSource(Section):
     """An auditord, which is asked for sums, or an AUDITOR, whose records are read and summed up here."""
 
-    url: ServerUrl = Field(description="Where it is: http://host:port or https://host:port.")
-    tls: TlsFiles = Field(default_factory=TlsFiles, description="For https.")
-    token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
+    url: ServerUrl = Field(description="The server's URL: http://host:port or https://host:port.")
+    tls: TlsFiles = Field(default_factory=TlsFiles, description="CA and client certificate for https.")
+    token: Secret | None = Field(default=None, description="The bearer token, as a reference to a secret.")
     timeout: Duration = Field(
-        default=timedelta(seconds=30), gt=timedelta(0), description="How long the server may be silent."
+        default=timedelta(seconds=30), gt=timedelta(0), description="How long to wait for the server."
     )
 
 
@@ -58,6 +60,6 @@ class PluginConfig(RunConfig):
 
     source: Literal["local"] | RemoteSource = Field(
         default="local",
-        description="Whose records it works on: local (this daemon's record store), or url, tls, token and timeout of "
-        "an auditord or an AUDITOR elsewhere. An answer that is cut fails the run.",
+        description="The records to work on: local (this daemon's record store), or url, tls, token and timeout of "
+        "another auditord or AUDITOR. A truncated answer fails the run.",
     )

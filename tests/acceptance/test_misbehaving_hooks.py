@@ -71,7 +71,7 @@ def test_it_is_named_for_each_of_its_deeds_and_the_daemon_goes_on(config: Path) 
         "keeps threads": r"\d\d+ threads are at work, most of them in code of auditord_thirdparty",
         "floods": "log lines of thirdparties are left out",
         "grows": "MiB; running: worst",
-        "goes on": "the event loop turns again",
+        "goes on": "the event loop runs again",
         "its run ends": "worst: 0 records",
     }
     url, log = "", ""

@@ -57,7 +57,7 @@ async def test_a_destination() -> None:
         assert (well.severity, well.text) == (Severity.OK, "it answers, and is healthy")
         auditor.refuse_with = 503
         assert "not healthy" in (await fault(remote.check, RemoteConfig(url=auditor.url))).text
-    assert "is the server running" in (await fault(remote.check, RemoteConfig(url=f"http://{NOWHERE}"))).remedy
+    assert "check the server" in (await fault(remote.check, RemoteConfig(url=f"http://{NOWHERE}"))).remedy
 
 
 # -- authenticators ---------------------------------------------------------------------------------------------------

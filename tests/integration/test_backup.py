@@ -264,5 +264,5 @@ def test_a_backup_that_was_killed_within_the_same_second_is_made_anew(tmp_path: 
     (left / "spool.db").write_bytes(b"half of it")
     assert (new_folder(tmp_path, NOW), list(left.iterdir())) == (left, [])
     (left / FILE).write_text("{}")
-    with pytest.raises(NoBackup, match="another backup of this second"):
+    with pytest.raises(NoBackup, match="another backup in the same second"):
         new_folder(tmp_path, NOW)

@@ -227,7 +227,7 @@ async def test_nothing_to_continue_with(files: Site) -> None:
     await filled(files)
     files.lose_store()
     files.lose_spool()
-    with pytest.raises(RestoreRefused, match=r"neither record store nor spool\.db"):
+    with pytest.raises(RestoreRefused, match=r"record store and spool\.db are both missing"):
         await files.continued()
 
 
@@ -343,14 +343,14 @@ async def test_an_interrupted_restore_keeps_everybody_out_until_it_is_ended(file
     [backup] = files.place.glob("auditord-*")
     begin(files.state, Unfinished(str(backup), "before-restore-x", (True, True)))
     with (
-        pytest.raises(StoreMismatch, match=r"was interrupted: end it with `auditord restore .*auditord-2026"),
+        pytest.raises(StoreMismatch, match=r"was interrupted: complete it with `auditord restore .*auditord-2026"),
         running_daemon(files.state.parent, {}),
     ):
         pass
     with pytest.raises(StoreMismatch, match="was interrupted"):
         await files.continued()
     await files.backup()
-    with pytest.raises(RestoreRefused, match="end that one first"):
+    with pytest.raises(RestoreRefused, match="complete that one first"):
         await files.restored()
 
 

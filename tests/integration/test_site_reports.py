@@ -94,9 +94,7 @@ def test_what_is_not_at_the_hub_is_counted(
     metrics = site.get("/metrics").decode()
     assert 'auditord_hub_missing_records{task="report"} 1.0' in metrics
     assert 'auditord_site_report_missing_records{principal="",reporter="ce1.a"} 1.0' in hub.get("/metrics").decode()
-    row = re.search(
-        r"Daemons of sites that forward here.*?<tbody>(.*?)</tbody>", hub.get("/operations").decode(), re.DOTALL
-    )
+    row = re.search(r"Site daemons that report here.*?<tbody>(.*?)</tbody>", hub.get("/operations").decode(), re.DOTALL)
     assert row is not None
     cells = [cell for cell in re.sub(r"<[^>]*>", "\n", row[1]).splitlines() if cell.strip()]
     assert [cells[0], cells[1], *cells[-4:-1]] == ["ce1.a", "A", "3", "1", "1"]

@@ -121,7 +121,7 @@ def test_a_pair_is_left_alone_and_so_is_nothing_at_all(tmp_path: Path) -> None:
     site = Site(tmp_path, None)
     site.collector["earliest_datetime"] = FIRST.isoformat()
     site.state.mkdir()
-    assert "neither record store nor spool.db" in str(site.start_over(code=1).exception)
+    assert "record store and spool.db are both missing" in str(site.start_over(code=1).exception)
     site.run()
     assert "belong together" in str(site.start_over(code=1).exception)
 

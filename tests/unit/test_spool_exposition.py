@@ -26,10 +26,10 @@ auditord_quarantine_entries{stage="job",task="slurm"} 2.0
 # HELP auditord_checkpoint_age_seconds Since a checkpoint was kept.
 # TYPE auditord_checkpoint_age_seconds gauge
 auditord_checkpoint_age_seconds{task="slurm"} 60.0
-# HELP auditord_refused_bodies_total Bodies answered 400 and kept.
+# HELP auditord_refused_bodies_total Bodies that were answered with 400 and kept.
 # TYPE auditord_refused_bodies_total counter
 auditord_refused_bodies_total 7.0
-# HELP auditord_dropped_bodies_total Kept bodies that had to make room for newer ones.
+# HELP auditord_dropped_bodies_total Kept bodies that were deleted to make room for newer ones.
 # TYPE auditord_dropped_bodies_total counter
 auditord_dropped_bodies_total 5.0
 """

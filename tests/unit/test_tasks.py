@@ -72,7 +72,7 @@ async def test_an_unforeseen_error_has_its_type_and_traceback(caplog: pytest.Log
     assert line.exc_info is not None
     assert vars(line)["task"] == "slurm"
     assert (
-        line.getMessage() == "unexpected error, please report it to those who make the kind slurm_kind (auditord hooks)"
+        line.getMessage() == "unexpected error, please report it to the authors of the kind slurm_kind (auditord hooks)"
     )
 
 

@@ -209,7 +209,9 @@ def open_sessions(state_dir: Path, length: timedelta, root: str, now: Callable[[
             kept = _Kept(urlsafe_b64encode(secrets.token_bytes(_KEY_BYTES)).decode())
             replace_private(path, msgspec.json.encode(kept))
     except (OSError, msgspec.DecodeError, ValueError) as error:
-        text = f"the key of sessions in {path} cannot be used: {error}: remove the file, and people log in again"
+        text = (
+            f"the key of sessions in {path} cannot be used: {error}: remove the file; people then have to log in again"
+        )
         raise ConfigurationError(text) from error
     return Sessions(path, kept, length, root, now)
 

@@ -26,7 +26,7 @@ It is no regular expression: in ``ce.example.org`` each dot would match other ho
 class Rule(Section):
     """The roles of callers who match. All matching rules count."""
 
-    roles: tuple[str, ...] = Field(min_length=1, description="Roles, as access.roles names them.")
+    roles: tuple[str, ...] = Field(min_length=1, description="Names of roles, as in access.roles.")
 
 
 def named_roles(rules: Iterable[Rule]) -> Iterable[str]:
@@ -57,7 +57,7 @@ class CertificateRule(Rule):
         default=None, description="The whole subject: CN=x,O=y as in RFC 4514, or /O=y/CN=x as grid tools write it."
     )
     alternative_name: Pattern | None = Field(
-        default=None, description="A DNS name, mail address or URI among the alternative names."
+        default=None, description="A DNS name, mail address or URI among the subject's alternative names."
     )
 
     @model_validator(mode="after")
@@ -78,10 +78,10 @@ class CertificateRule(Rule):
 class CertificatesConfig(InstanceConfig):
     """Client certificates, which a TLS listener must request."""
 
-    rules: tuple[CertificateRule, ...] = Field(min_length=1, description="Whose certificate gets which roles.")
+    rules: tuple[CertificateRule, ...] = Field(min_length=1, description="The roles of certificates.")
     user: Literal["common_name", "subject", "grid_subject"] | None = Field(
         default=None,
-        description="What the records have as the name of the certificate's user, for roles with rows of self: the "
+        description="The part of the certificate that is the user's name in records, for roles with rows of self: the "
         "only common_name, the subject as in RFC 4514, or the grid_subject.",
     )
 
@@ -126,13 +126,15 @@ CERTIFICATES = access.AuthenticatorKind(
 class NetworkRule(Rule):
     """All callers from some addresses."""
 
-    network: IPv4Network | IPv6Network = Field(description="Such as 127.0.0.0/8, ::1/128 or 192.0.2.7.")
+    network: IPv4Network | IPv6Network = Field(
+        description="An address or network, such as 127.0.0.0/8, ::1/128 or 192.0.2.7."
+    )
 
 
 class NetworksConfig(InstanceConfig):
     """Trusted addresses. Any user of such a host is accepted, and so is anybody who can use its address."""
 
-    rules: tuple[NetworkRule, ...] = Field(min_length=1, description="Which network gets which roles.")
+    rules: tuple[NetworkRule, ...] = Field(min_length=1, description="The roles of networks.")
 
 
 def open_networks(
@@ -157,7 +159,7 @@ async def check_networks(config: NetworksConfig, context: Context) -> AsyncGener
         roles = ", ".join(rule.roles)
         if rule.network.prefixlen == 0:
             text = f"any client that reaches this daemon has the roles {roles}"
-            yield Finding(Severity.WARNING, str(rule.network), text, "name the networks of the hosts that are meant")
+            yield Finding(Severity.WARNING, str(rule.network), text, "list only the networks of hosts that need this")
         else:
             text = f"{counted(rule.network.num_addresses, 'address', 'addresses')} with the roles {roles}"
             yield Finding(Severity.OK, str(rule.network), text)
@@ -188,7 +190,7 @@ class UnixRule(Rule):
 class UnixUsersConfig(InstanceConfig):
     """Local users, on listeners unix:/path."""
 
-    rules: tuple[UnixRule, ...] = Field(min_length=1, description="Which user or group gets which roles.")
+    rules: tuple[UnixRule, ...] = Field(min_length=1, description="The roles of users and groups.")
 
 
 def _is_meant(rule: UnixRule, peer: access.UnixPeer, users: dict[str, int], groups: dict[str, int]) -> bool:
@@ -264,7 +266,7 @@ async def check_unix_users(config: UnixUsersConfig, context: Context) -> AsyncGe
                 else _number(rule.group or "", lambda name: grp.getgrnam(name).gr_gid, "group")
             )
         except ValueError as error:
-            remedy = "the daemon will not start: make it, or change the rule; getent shows what this host knows"
+            remedy = "the daemon will not start: create it, or change the rule; getent lists users and groups"
             yield Finding(Severity.FAILURE, subject, str(error), remedy)
         else:
             yield Finding(Severity.OK, subject, f"number {number}")

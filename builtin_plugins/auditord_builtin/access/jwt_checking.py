@@ -79,10 +79,10 @@ class KeyRing:
         if self._is_old(self._refresh) or (key_id is not None and key_id not in self._keys):
             await self._renew()
         if self._is_old(KEPT):
-            raise AccessRefused("the keys of the issuer cannot be had")
+            raise AccessRefused("the keys of the issuer cannot be fetched")
         described = self._keys.get(key_id) if key_id is not None else self._only()
         if described is None or described.get("alg", algorithm) != algorithm:
-            raise AccessRefused("signed with a key that is none of the issuer's for this algorithm")
+            raise AccessRefused("signed with a key that the issuer does not have for this algorithm")
         return jwt.PyJWK(dict(described), algorithm)  # refuses a key that does not fit the algorithm
 
     def _only(self) -> Described | None:
@@ -103,7 +103,7 @@ class KeyRing:
                 self._keys, self._fetched = public_keys(await self._fetch()), self._now()
             except KeysUnavailable as error:
                 self._log.warning(
-                    "the keys of the issuer cannot be had, those that are known stay for a day: %s", error
+                    "the keys of the issuer cannot be fetched; known keys stay valid for a day: %s", error
                 )
 
 

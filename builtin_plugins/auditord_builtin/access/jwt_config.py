@@ -31,7 +31,7 @@ class JwtRule(Rule):
     """Tokens that match all given patterns; ``*`` stands for anything."""
 
     group: Pattern | None = Field(
-        default=None, description="A group, as it stands in the token: /cms, urn:mace:egi.eu:group:vo.example.org:*."
+        default=None, description="A group as in the token: /cms, urn:mace:egi.eu:group:vo.example.org:*."
     )
     subject: Pattern | None = Field(default=None, description="The user or client (sub).")
 
@@ -45,52 +45,52 @@ class JwtRule(Rule):
 class LoginSection(Section):
     """Login of people to the page by the issuer."""
 
-    client_id: str = Field(min_length=1, description="As which the issuer knows this server.")
+    client_id: str = Field(min_length=1, description="This server's client id at the issuer.")
     client_secret: Secret | None = Field(
         default=None,
-        description="The client's secret, best as a reference such as file:/path; none of a public client.",
+        description="The client's secret, best as a reference such as file:/path; a public client has none.",
     )
     scopes: tuple[str, ...] = Field(
-        default=("openid", "profile"), description="What the issuer is asked for; groups may need one of their own."
+        default=("openid", "profile"), description="The requested scopes; groups may need one of their own."
     )
     title: str | None = Field(
-        default=None, min_length=1, description="The issuer's name on the page; by default its host's."
+        default=None, min_length=1, description="The issuer's name on the page; default: its host name."
     )
 
 
 class JwtConfig(InstanceConfig):
     """Access tokens of one issuer. Needs auditord[jwt]."""
 
-    issuer: str = Field(min_length=1, description="The issuer (iss), to the letter.")
+    issuer: str = Field(min_length=1, description="The exact issuer (iss) of tokens.")
     audience: tuple[str, ...] = Field(
-        min_length=1, description="Whom a token must be for (aud), one of these: a name that is this server's alone."
+        min_length=1, description="Accepted audiences (aud) of tokens: names that only this server has."
     )
     jwks: str | None = Field(
         default=None,
-        description="Where the issuer's keys are: a URL or file:/path; by default where its discovery document says.",
+        description="The issuer's keys: a URL or file:/path; default: the URL in its discovery document.",
     )
-    ca: Path | None = Field(default=None, description="PEM file of the authorities that vouch for the issuer's server.")
+    ca: Path | None = Field(default=None, description="PEM file with the CA of the issuer's server.")
     algorithms: tuple[Algorithm, ...] = Field(
-        default=("RS256", "ES256"), min_length=1, description="Signatures that are accepted."
+        default=("RS256", "ES256"), min_length=1, description="Accepted signature algorithms."
     )
-    group_claims: tuple[str, ...] = Field(default=GROUP_CLAIMS, description="The claims that list groups.")
+    group_claims: tuple[str, ...] = Field(default=GROUP_CLAIMS, description="The claims with groups.")
     user_claim: str | None = Field(
         default=None,
         min_length=1,
-        description="The claim with the user's name in the records, such as preferred_username, for roles with rows of "
-        "self. Take one that users cannot change.",
+        description="The claim with the user's name in records, such as preferred_username, for roles with rows of "
+        "self. Choose a claim that users cannot change.",
     )
     leeway: NonNegativeDuration = Field(
-        default=timedelta(seconds=30), description="How far the issuer's clock may differ."
+        default=timedelta(seconds=30), description="The tolerated clock difference to the issuer."
     )
     refresh: Duration = Field(
-        default=timedelta(hours=1), gt=timedelta(0), description="How often the issuer's keys are fetched again."
+        default=timedelta(hours=1), gt=timedelta(0), description="How often to fetch the issuer's keys."
     )
     login: LoginSection | None = Field(
         default=None,
-        description="Have people log in to the page at this issuer; without it, its tokens are accepted alone.",
+        description="Let people log in to the page through this issuer. Default: only accept its tokens.",
     )
-    rules: tuple[JwtRule, ...] = Field(min_length=1, description="Which groups or subjects get which roles.")
+    rules: tuple[JwtRule, ...] = Field(min_length=1, description="The roles of groups and subjects.")
 
     @field_validator("issuer", "jwks")
     @classmethod
@@ -103,7 +103,7 @@ class JwtConfig(InstanceConfig):
     @classmethod
     def _no_file(cls, issuer: str) -> str:
         if issuer.startswith("file:"):
-            raise ValueError("the issuer is a URL, as it stands in its tokens")
+            raise ValueError("the issuer must be the URL in its tokens")
         return issuer
 
 
@@ -116,4 +116,4 @@ def checked_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):
         return url
-    raise ValueError("write https://…: keys that can be changed on their way open everything")
+    raise ValueError("write https://…: over plain http, the keys could be replaced on the way")

@@ -158,7 +158,7 @@ def open_tokens(
         token_id, secret = parts
         stored = file.tokens().get(token_id)
         if stored is None or not stored.opens_with(secret):
-            raise access.AccessRefused("a token that is none of ours, or was revoked")
+            raise access.AccessRefused("an unknown or revoked token")
         if stored.expires is not None and stored.expires <= context.now():
             raise access.AccessRefused(f"token {token_id} of {stored.name} has expired")
         return access.Identity(stored.name, stored.roles, stored.name)

@@ -36,7 +36,7 @@ class ComponentField(Section):
 
     type: Literal["ComponentField"] = "ComponentField"
     name: Name
-    divide_by: int = Field(default=1, gt=0, description="Amounts are divided by this, for milliseconds: 1000.")
+    divide_by: int = Field(default=1, gt=0, description="A divisor for amounts: 1000 for milliseconds.")
 
 
 class Function(Section):
@@ -215,23 +215,24 @@ class Benchmark(Section):
 
     type: BenchmarkType
     score: Name = Field(description="The name of the score.")
-    component: Name = Field(default="Cores", description="The component that has it; the score is per core.")
+    component: Name = Field(default="Cores", description="The component with the score; the score is per core.")
 
 
 class SiteConfig(Section):
     """The sites that are reported."""
 
     sites_to_report: Mapping[Name, Names] = Field(
-        min_length=1, description="For each name in GOCDB the site ids that records have."
+        min_length=1, description="For each site name in GOCDB, the site ids in records."
     )
     site_meta_field: Names = Field(
-        default=("site_id", "site"), description="Meta keys with the site id; the first that a record has counts."
+        default=("site_id", "site"), description="Meta keys with the site id; the first one that a record has is used."
     )
     publish_since: AwareDatetime | None = Field(
-        default=None, description="Nothing that stopped before is ever published; the first run asks for it."
+        default=None, description="Jobs that stopped earlier are never published. Required for the first run."
     )
     benchmark_type: BenchmarkType = Field(
-        default="HEPscore23", description="What a score that is named in summary_fields is; else see benchmarks."
+        default="HEPscore23",
+        description="The benchmark of the score that summary_fields names; without one there, see benchmarks.",
     )
     ce: Name | None = Field(
         default="UNKNOWN",
@@ -240,14 +241,15 @@ class SiteConfig(Section):
         "AUDITORD-CE-BATCHSYSTEM unless a field gives one. null leaves it out, for an APEL server before 2.5.0.",
     )
     batch_system: Name | None = Field(
-        default=None, max_length=40, description="The batch system; default: the one that records name."
+        default=None, max_length=40, description="The batch system; default: the value in records."
     )
     batch_system_meta_field: Names = Field(
-        default=("collector_type",), description="Meta keys with the batch system; the first that a record has counts."
+        default=("collector_type",),
+        description="Meta keys with the batch system; the first one that a record has is used.",
     )
     zero_length_jobs: bool = Field(
         default=True,
-        description="Whether jobs that ran for less than a second are reported; AUDITOR's plugin leaves them out.",
+        description="Report jobs that ran for less than a second; AUDITOR's plugin leaves them out.",
     )
 
     @field_validator("sites_to_report")
@@ -264,23 +266,31 @@ class SiteConfig(Section):
 class MessagingConfig(Section):
     """The broker, and the certificate that signs messages and identifies us."""
 
-    host: Name = Field(default="msg.argo.grnet.gr", description="The broker.")
-    port: int = Field(default=8443, ge=1, le=65_535, description="Where the broker changes certificates for tokens.")
-    auth_url: str | None = Field(default=None, description="The whole address for tokens, instead of host and port.")
-    ams_url: str | None = Field(default=None, description="The whole address that takes messages, instead of host.")
+    host: Name = Field(default="msg.argo.grnet.gr", description="The message broker's host.")
+    port: int = Field(
+        default=8443, ge=1, le=65_535, description="The port where the broker exchanges certificates for tokens."
+    )
+    auth_url: str | None = Field(default=None, description="The full URL for tokens, instead of host and port.")
+    ams_url: str | None = Field(default=None, description="The full URL for messages, instead of host.")
     project: Name = "accounting"
     topic: Name = "gLite-APEL"
-    client_cert: Path = Field(description="PEM; its subject is the Host DN of the site's gLite-APEL service in GOCDB.")
-    client_key: Path = Field(description="PEM, not encrypted.")
-    ca_path: Path | None = Field(default=None, description="Who vouches for the broker: a file or a folder, PEM.")
-    verify_ca: bool = Field(default=True, description="False trusts any broker.")
-    token: Secret | None = Field(default=None, description="A ready token, instead of asking for one.")
-    timeout: Duration = Field(
-        default=timedelta(seconds=30), gt=timedelta(0), description="How long one request may take."
+    client_cert: Path = Field(
+        description="Our certificate (PEM); its subject is the Host DN of the site's gLite-APEL service in GOCDB."
     )
-    retry: int = Field(default=3, ge=0, description="How often a request that failed in passing is made again.")
+    client_key: Path = Field(description="The certificate's key (PEM), not encrypted.")
+    ca_path: Path | None = Field(default=None, description="A file or folder (PEM) with the broker's CA.")
+    verify_ca: bool = Field(default=True, description="Verify the broker's certificate; false for tests only.")
+    token: Secret | None = Field(
+        default=None, description="An existing token, instead of one requested with the certificate."
+    )
+    timeout: Duration = Field(
+        default=timedelta(seconds=30), gt=timedelta(0), description="The time limit of a request."
+    )
+    retry: int = Field(default=3, ge=0, description="The number of retries after a temporary error.")
     max_message_size: int = Field(
-        default=900_000, ge=20_000, description="Bytes of a message once signed and encoded; the broker takes 1 MB."
+        default=900_000,
+        ge=20_000,
+        description="The largest message in bytes, signed and encoded; the broker accepts 1 MB.",
     )
 
 
@@ -316,7 +326,9 @@ class OptionalSummaryFields(Section):
     VOGroup: KeyField | None = None
     VORole: KeyField | None = None
     Infrastructure: KeyField | None = Field(default=None, description="grid or local.")
-    InfrastructureDescription: ConstantField | None = Field(default=None, description="Instead of what site.ce makes.")
+    InfrastructureDescription: ConstantField | None = Field(
+        default=None, description="Replaces the value from site.ce."
+    )
     NodeCount: KeyField = ConstantField(value=1)
 
 
@@ -344,11 +356,11 @@ class OptionalJobFields(Section):
     Queue: JobField | None = None
     LocalUserId: JobField | None = None
     GlobalUserName: JobField | None = None
-    FQAN: JobField | None = Field(default=None, description="APEL takes VO, VOGroup and VORole from it.")
+    FQAN: JobField | None = Field(default=None, description="APEL derives VO, VOGroup and VORole from it.")
     VO: JobField | None = None
     VOGroup: JobField | None = None
     VORole: JobField | None = None
-    InfrastructureDescription: JobField | None = Field(default=None, description="Instead of what site.ce makes.")
+    InfrastructureDescription: JobField | None = Field(default=None, description="Replaces the value from site.ce.")
     InfrastructureType: JobField | None = None
     MemoryReal: JobField | None = Field(default=None, description="kB.")
     MemoryVirtual: JobField | None = Field(default=None, description="kB.")
@@ -366,16 +378,16 @@ class JobFields(Section):
 class AcceleratorConfig(Section):
     """A message about GPUs besides the summaries, in EGI's draft 0.1. APEL has no agreed message for batch jobs."""
 
-    component: Name = Field(default="GPU", description="The component that counts them.")
+    component: Name = Field(default="GPU", description="The component with the number of accelerators.")
     type: Literal["GPU", "FPGA", "Other"] = "GPU"
-    model: KeyField | None = Field(default=None, description="What they are.")
+    model: KeyField | None = Field(default=None, description="The accelerators' model.")
     fqan: KeyField | None = Field(default=None, description="Default: the VO.")
     active: ComponentField | None = Field(
-        default=None, description="Seconds that a job's accelerators were busy; default: all the time."
+        default=None, description="Seconds in which a job's accelerators were busy; default: the whole runtime."
     )
-    associated_record_type: Name = Field(description="The draft knows cloud alone: agree on it with APEL.")
+    associated_record_type: Name = Field(description="EGI's draft defines cloud only: agree on another one with APEL.")
     associated_record: KeyField | None = Field(default=None, description="Default: the submit host.")
-    topic: Name = Field(description="Where they go.")
+    topic: Name = Field(description="The topic of these messages.")
 
 
 class ApelConfig(PluginConfig):
@@ -384,14 +396,15 @@ class ApelConfig(PluginConfig):
     message_type: MessageType = MessageType.SUMMARIES
     summary_message: SummaryLayout = Field(
         default=SummaryLayout.NORMALISED_4,
-        description="What summaries are; v0.4 and v0.2 are not normalised.",
+        description="The format of summaries; APEL normalises v0.4 and v0.2 itself.",
     )
     job_message: JobLayout = JobLayout.V4
     site: SiteConfig
     benchmarks: tuple[Benchmark, ...] = Field(
         default=(Benchmark(type="HEPscore23", score="HEPscore23"),),
         min_length=1,
-        description="The first one that a record has a score for counts. Mixed sites list several.",
+        description="The first benchmark for which a record has a score is used. Sites with old and new nodes list "
+        "several.",
     )
     messaging: MessagingConfig
     summary_fields: SummaryFields | None = None

@@ -128,7 +128,7 @@ class _Run:
         if not self._context.dry_run:
             metrics.show_state(self._context.instance, self.saved.reported)
         if self._faults:
-            raise NotReported(f"not everything was reported, the next run tries again: {'; '.join(self._faults)}")
+            raise NotReported(f"not everything was reported; the next run tries again: {'; '.join(self._faults)}")
 
     async def _each_part(self, site: str, parts: Sequence[Part]) -> bool:
         """Report each part, even if another one fails. Return True if all succeeded.
@@ -196,10 +196,10 @@ async def _check_broker(messaging: MessagingConfig, context: Context) -> Finding
         async with open_broker(replace(broker_of(messaging), retry_waits=()), context.http) as broker:
             await broker.authenticate()
     except BrokerUnavailable as error:
-        remedy = "is messaging.host right, and may this host connect to it? the messages are sent later"
+        remedy = "check messaging.host, and whether this host may connect to it; the messages are sent later"
         return Finding(Severity.FAILURE, "broker", str(error), remedy)
     except AuditordError as error:
-        remedy = "is the certificate's subject the Host DN of the site's gLite-APEL service in GOCDB?"
+        remedy = "the certificate's subject must be the Host DN of the site's gLite-APEL service in GOCDB"
         return Finding(Severity.FAILURE, "broker", str(error), remedy)
     return Finding(Severity.OK, "broker", f"{messaging.host} knows our certificate")
 

@@ -33,25 +33,23 @@ class AuditorOptions(Section):
     unquote: bool = Field(
         default=False, description="Percent-decode record ids and meta values, as collectors before 0.7 wrote them."
     )
-    milliseconds: tuple[str, ...] = Field(
-        default=(), description="This component has milliseconds: make seconds of them."
-    )
+    milliseconds: tuple[str, ...] = Field(default=(), description="A component in milliseconds, to convert to seconds.")
     milliseconds_until: datetime | None = Field(
-        default=None, description="… only in records that stopped earlier than this; in all, if not given."
+        default=None, description="Convert milliseconds only in records that stopped before this time; default: in all."
     )
     cores: tuple[str, ...] = Field(
         default=("Cores",),
-        description="The component that says how many cores a job had, to recognise milliseconds by.",
+        description="The component with a job's number of cores, which helps to recognise milliseconds.",
     )
     password_file: FilePath | None = Field(
-        default=None, description="The database password; else PGPASSWORD or ~/.pgpass has it."
+        default=None, description="A file with the database password; default: PGPASSWORD or ~/.pgpass."
     )
     ca: FilePath | None = Field(
-        default=None, description="Who may vouch for an https server, in PEM; else the system's authorities."
+        default=None, description="PEM file with the CA of an https server; default: the system's CAs."
     )
-    certificate: FilePath | None = Field(default=None, description="The certificate to show an https server.")
-    key: FilePath | None = Field(default=None, description="Its key, if that is not in the same file.")
-    token_file: FilePath | None = Field(default=None, description="A token for an auditord server.")
+    certificate: FilePath | None = Field(default=None, description="The client certificate for an https server.")
+    key: FilePath | None = Field(default=None, description="The certificate's key, unless it is in the same file.")
+    token_file: FilePath | None = Field(default=None, description="A file with a token for an auditord server.")
 
     @model_validator(mode="after")
     def _fit(self) -> "AuditorOptions":

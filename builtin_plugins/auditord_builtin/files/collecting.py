@@ -50,7 +50,7 @@ async def collect(config: FilesConfig, context: CollectorContext) -> AsyncIterat
                 async for batch in run.collect_new() if context.window is None else run.collect_again(context.window):
                     yield batch
     except OSError as error:
-        remedy = "" if config.folder.is_dir() else ": make it, and let this daemon write to it"
+        remedy = "" if config.folder.is_dir() else ": create it, and let this daemon write to it"
         raise AuditordError(f"{error.filename or config.folder}: {error.strerror}{remedy}") from error
 
 
@@ -139,7 +139,7 @@ class _Run:
 
 async def check(config: FilesConfig, _: Context) -> AsyncGenerator[Finding, None]:
     """Check the drop folder."""
-    yield check_folder(config.folder, "make it, and let this daemon write to it")
+    yield check_folder(config.folder, "create it, and let this daemon write to it")
 
 
 FILES: Final = CollectorKind(

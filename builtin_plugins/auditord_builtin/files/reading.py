@@ -31,7 +31,7 @@ from auditord_hookspecs.wire import decode_record, parse_time
 class FilesConfig(RunConfig):
     """Records in files, one per line, that another program writes."""
 
-    folder: Path = Field(description="Files named *.ndjson, *.jsonl or *.csv are taken from here.")
+    folder: Path = Field(description="The folder in which files named *.ndjson, *.jsonl or *.csv are dropped.")
     results: Path | None = Field(
         default=None,
         description="The folder of done, failed and quarantine, owned by the daemon's user. Default: instances/<name> "
@@ -41,9 +41,11 @@ class FilesConfig(RunConfig):
         default=timedelta(seconds=10), description="A file is complete when it has not changed for this long."
     )
     record_prefix: str = Field(
-        default="", description="Put before each record's id, with a - between; empty: ids do not change."
+        default="", description='Prepended to each record\'s id, with a "-"; empty: ids stay unchanged.'
     )
-    sites: tuple[SiteRule, ...] = Field(default=(), description="CSV: names the site by columns; empty: meta.site_id.")
+    sites: tuple[SiteRule, ...] = Field(
+        default=(), description="CSV: rules that determine the site from columns; empty: meta.site_id."
+    )
     meta: tuple[MetaRule, ...] = Field(default=(), description="CSV: labels from other columns than meta.<name>.")
     components: tuple[ComponentRule, ...] = Field(
         default=(), description="CSV: components from other columns than amount.<name>."

@@ -157,13 +157,15 @@ async def reach(config: HTCondorConfig, context: CollectorContext) -> Reach:
 async def check(config: HTCondorConfig, context: Context) -> AsyncGenerator[Finding, None]:
     """Check condor_history, or the files that are read instead."""
     if config.per_job_history_dir is not None:
-        yield check_folder(config.per_job_history_dir, "is PER_JOB_HISTORY_DIR set, and does this user own the folder?")
+        yield check_folder(
+            config.per_job_history_dir, "check that PER_JOB_HISTORY_DIR is set, and that this user owns the folder"
+        )
     for path in config.history_paths:
-        yield check_readable(path, "is HISTORY another file, or readable by HTCondor alone?")
+        yield check_readable(path, "check HISTORY, and whether only HTCondor can read the file")
     if config.per_job_history_dir is not None or config.history_paths or config.output != "separated":
         yield check_extra("classad2", "htcondor")
     if config.per_job_history_dir is None and not config.history_paths:
-        remedy = "install HTCondor's programs, or name where they are: condor_history, through"
+        remedy = "install HTCondor's programs, or set their location: condor_history, through"
         yield await check_program(
             context,
             config.condor_history,

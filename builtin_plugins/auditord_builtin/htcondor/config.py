@@ -63,49 +63,57 @@ class HTCondorConfig(RunConfig):
     earliest_datetime: AwareDatetime | None = Field(
         default=None, description="The first run accounts for jobs that ended from here on; default: from now on."
     )
-    schedd_names: tuple[str, ...] = Field(default=(), description="The schedds to ask; none: the local history.")
-    pool: str | None = Field(default=None, description="The central manager that knows the schedds.")
+    schedd_names: tuple[str, ...] = Field(default=(), description="The schedds to query; empty: the local history.")
+    pool: str | None = Field(default=None, description="The schedds' central manager.")
     condor_history: Words = Field(
         default=("condor_history",),
         min_length=1,
         description="The program (condor_ce_history for a CE), or a list of it and its first arguments.",
     )
-    through: tuple[str, ...] = Field(default=(), description="How to run it elsewhere, such as [ssh, ap1].")
+    through: tuple[str, ...] = Field(
+        default=(), description="A command that runs it on another host, such as [ssh, ap1]."
+    )
     output: Output = Field(
         default="separated",
-        description="separated: every version. json, jsonl: expressions then need pip install 'auditord[htcondor]'.",
+        description="separated: every version of HTCondor. json, jsonl: keys that are expressions then need pip "
+        "install 'auditord[htcondor]'.",
     )
-    epochs: bool = Field(default=False, description="A record for every run of a job, not only for its last one.")
-    history_file: str | None = Field(default=None, description="What condor_history is to read instead (-file).")
+    epochs: bool = Field(default=False, description="Make a record for every run of a job, not only for the last one.")
+    history_file: str | None = Field(default=None, description="One file that condor_history reads instead (-file).")
     history_paths: tuple[Path, ...] = Field(
-        default=(), description="History files to read without condor_history; rotated ones (PATH.*) are found."
+        default=(), description="History files to read without condor_history; rotated files (PATH.*) are found."
     )
     per_job_history_dir: Path | None = Field(
-        default=None, description="HTCondor's PER_JOB_HISTORY_DIR; files are removed once their records are safe."
+        default=None, description="HTCondor's PER_JOB_HISTORY_DIR; files are deleted once their records are stored."
     )
-    constraint: str | None = Field(default=None, description="An expression; only jobs for which it is true count.")
+    constraint: str | None = Field(
+        default=None, description="A ClassAd expression; only jobs for which it is true make records."
+    )
     job_status: tuple[int, ...] = Field(default=(), description="3 removed, 4 completed; empty: all.")
     start_keys: tuple[str, ...] = Field(
         default=("LastMatchTime", "JobCurrentStartDate", "JobStartDate"),
         min_length=1,
-        description="Attributes with the start of a job. The first known one counts.",
+        description="Attributes with a job's start; the first one that is defined and not 0 is used.",
     )
     stop_keys: tuple[str, ...] = Field(
         default=("CompletionDate", "EpochWriteDate", "EnteredCurrentStatus"),
         min_length=1,
-        description="Attributes with the end of a job. The first one that is known and not 0 counts.",
+        description="Attributes with a job's end; the first one that is defined and not 0 is used.",
     )
     runtime: Literal["wall", "remote_wall_clock_time"] = Field(
         default="wall",
-        description="wall: from start to stop, as AUDITOR. remote_wall_clock_time: what HTCondor counts of all runs.",
+        description="wall: from start to stop, as in AUDITOR. remote_wall_clock_time: HTCondor's sum over all runs.",
     )
-    user_keys: tuple[str, ...] = Field(default=("Owner",), description="The first that is known is the user_id.")
+    user_keys: tuple[str, ...] = Field(
+        default=("Owner",), description="Attributes with the user_id; the first defined one is used."
+    )
     group_keys: tuple[str, ...] = Field(
-        default=("VoName", "x509UserProxyVOName", "AcctGroup"), description="The same for the group_id."
+        default=("VoName", "x509UserProxyVOName", "AcctGroup"),
+        description="Attributes with the group_id; the first defined one is used.",
     )
     sites: tuple[SiteRule, ...] = Field(default=(SiteRule(name="NOT_CONFIGURED"),), min_length=1)
     site_labels: tuple[str, ...] = Field(
-        default=("site_id", "site"), description="The labels that name the site; site is AUDITOR's for HTCondor."
+        default=("site_id", "site"), description="The labels for the site; AUDITOR's for HTCondor is site."
     )
     meta: tuple[MetaRule, ...] = Field(default=_DEFAULT_META, description="Default: user, group and submithost.")
     components: Components = Field(
@@ -113,18 +121,23 @@ class HTCondorConfig(RunConfig):
         description="Default: Cores, Memory (MiB), where known TotalCPU (s) and GPU. auditor: without GPU.",
     )
     query_timeout: Duration = Field(
-        default=timedelta(minutes=5), description="condor_history is killed after this long, for each schedd."
+        default=timedelta(minutes=5), description="Kill condor_history after this long, per schedd."
     )
-    query_max_output: int = Field(default=256 * 1024**2, gt=0, description="Bytes after which it is killed.")
+    query_max_output: int = Field(
+        default=256 * 1024**2, gt=0, description="Kill condor_history after this many bytes of output."
+    )
     scan_limit: int | None = Field(
-        default=None, gt=0, description="Pass -scanlimit, which newer schedds obey instead of their own limit."
+        default=None, gt=0, description="Passed as -scanlimit; newer schedds use it instead of their own limit."
     )
     helper_max_history: int = Field(
-        default=10_000, gt=1, description="The schedds' HISTORY_HELPER_MAX_HISTORY; shorter answers are whole."
+        default=10_000,
+        gt=1,
+        description="The schedds' HISTORY_HELPER_MAX_HISTORY; an answer with fewer jobs is complete.",
     )
     overlap: NonNegativeDuration = Field(
         default=timedelta(days=1),
-        description="How long before a date the oldest jobs of a limited answer must have ended, so that it is whole.",
+        description="A limited answer is complete from a date on if its oldest jobs ended at least this long before "
+        "that date.",
     )
 
     @cached_property

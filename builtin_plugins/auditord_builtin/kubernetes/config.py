@@ -43,9 +43,11 @@ class JobFilter(Section):
     """Selects the pods that become records."""
 
     namespace: tuple[NamespaceName, ...] = Field(
-        default=(), description="The namespaces to collect; none: all (needs a ClusterRole)."
+        default=(), description="The namespaces to collect; empty: all (needs a ClusterRole)."
     )
-    labels: tuple[str, ...] = Field(default=(), description="Label selectors that must all match, such as app==batch.")
+    labels: tuple[str, ...] = Field(
+        default=(), description="Label selectors, which must all match, such as app==batch."
+    )
     status: tuple[PodEnd, ...] = Field(default=(), description="Succeeded, Failed, Deleted; empty: all.")
 
     @field_validator("namespace")
@@ -59,10 +61,10 @@ class JobFilter(Section):
 class Prometheus(Section):
     """A Prometheus with the CPU time and the peak memory of pods. Records wait for them for a while."""
 
-    url: ServerUrl = Field(description="Where it is, with its path prefix if it has one: https://host:9090/prefix.")
-    tls: TlsFiles = Field(default_factory=TlsFiles, description="For https.")
-    token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
-    timeout: Duration = Field(default=timedelta(seconds=10), gt=timedelta(0), description="For each question.")
+    url: ServerUrl = Field(description="The URL, with its path prefix if it has one: https://host:9090/prefix.")
+    tls: TlsFiles = Field(default_factory=TlsFiles, description="CA and client certificate for https.")
+    token: Secret | None = Field(default=None, description="The bearer token, as a reference to a secret.")
+    timeout: Duration = Field(default=timedelta(seconds=10), gt=timedelta(0), description="The time limit of a query.")
     attempts: int = Field(
         default=3, ge=1, description="After this many answers without a value, the record is sent without it."
     )
@@ -72,10 +74,10 @@ class Prometheus(Section):
         description="After this long the record is sent without the values, even if Prometheus never answered.",
     )
     time_per_run: Duration = Field(
-        default=timedelta(seconds=20), gt=timedelta(0), description="A run spends at most this on questions."
+        default=timedelta(seconds=20), gt=timedelta(0), description="The most time that a run spends on queries."
     )
-    cpu_query: str = Field(default=_CPU_QUERY, description="Gives one value: CPU seconds.")
-    memory_query: str = Field(default=_MEMORY_QUERY, description="Gives one value: bytes.")
+    cpu_query: str = Field(default=_CPU_QUERY, description="A query that returns one value: CPU seconds.")
+    memory_query: str = Field(default=_MEMORY_QUERY, description="A query that returns one value: bytes.")
 
 
 class KubernetesConfig(RunConfig):
@@ -88,11 +90,13 @@ class KubernetesConfig(RunConfig):
         default=None, description="The first run accounts for pods that ended from here on; default: from now on."
     )
     kubeconfig: Path | None = Field(
-        default=None, description="How to reach the cluster; without it the pod's own account, else ~/.kube/config."
+        default=None, description="A kubeconfig; default: the pod's service account, else ~/.kube/config."
     )
-    kube_context: str | None = Field(default=None, description="Which of the file's contexts; default: the current.")
-    job_filter: JobFilter = Field(default=JobFilter(), description="Which pods make records.")
-    open_records: bool = Field(default=False, description="Whether running pods have records without a stop time.")
+    kube_context: str | None = Field(default=None, description="A context of the kubeconfig; default: the current one.")
+    job_filter: JobFilter = Field(default=JobFilter(), description="The pods that make records.")
+    open_records: bool = Field(
+        default=False, description="Also make open records of running pods, without a stop time."
+    )
     sites: tuple[SiteRule, ...] = Field(default=(SiteRule(name="NOT_CONFIGURED"),), min_length=1)
     meta: tuple[MetaRule, ...] = Field(
         default=(MetaRule(name="group_id", key="namespace", key_type=KeyType.STRING),),
@@ -104,20 +108,20 @@ class KubernetesConfig(RunConfig):
     )
     gpu_resources: re.Pattern[str] = Field(
         default=re.compile(r"^(nvidia\.com/(gpu|mig-.*)|amd\.com/gpu|gpu\.intel\.com/(i915|xe))$"),
-        description="The resources whose sum is the column gpu.",
+        description="The resources that the column gpu adds up.",
     )
-    prometheus: Prometheus | None = Field(default=None, description="Ask a Prometheus for CPU time and memory.")
-    page_size: int = Field(default=500, ge=1, description="How many pods are asked for, and kept, at once.")
+    prometheus: Prometheus | None = Field(default=None, description="Query a Prometheus for CPU time and memory.")
+    page_size: int = Field(default=500, ge=1, description="How many pods one request reads and one batch stores.")
     request_timeout: Duration = Field(
-        default=timedelta(minutes=1), gt=timedelta(0), description="How long a page of pods may take."
+        default=timedelta(minutes=1), gt=timedelta(0), description="The time limit of a request for a page of pods."
     )
     quiet: Duration = Field(
         default=timedelta(seconds=2),
         gt=timedelta(0),
-        description="A run ends when nothing has happened for this long; what happens later is for the next one.",
+        description="A run ends after this long without an event; the next run reads later events.",
     )
     watch_for: Duration = Field(
-        default=timedelta(seconds=25), gt=timedelta(0), description="… or when it has watched for this long."
+        default=timedelta(seconds=25), gt=timedelta(0), description="A run ends at the latest after this long."
     )
 
     @cached_property

@@ -1,4 +1,7 @@
-"""Read pods from the Kubernetes API: connect, list in pages, watch for changes."""
+"""Read pods from the Kubernetes API: connect, list in pages, watch for changes.
+
+``following`` calls :func:`pages` for the first run and after an expired watch, and :func:`follow` for every other one.
+"""
 
 import importlib
 import os
@@ -27,21 +30,21 @@ class Unreachable(AuditordError):
     """The API server did not answer, or its answer was cut off.
 
     Remedy:
-        `auditord doctor` tries the way to the cluster, and what the service account may list; the collector continues
-            from its position.
+        `auditord doctor` checks the connection and the permissions of the service account; the next run continues from
+            the checkpoint.
     """
 
 
 class Expired(AuditordError):
-    """The version or token is too old for the API server (410 Gone).
+    """The resource version or continue token is too old for the API server (410 Gone).
 
     Remedy:
-        none: the collector lists all pods again by itself.
+        none is needed: the collector lists all pods again.
     """
 
 
 class Cluster:
-    """Pods of a cluster, over an open connection; ``api`` is the core API of kubernetes-asyncio."""
+    """Requests for pods of a cluster; ``api`` is kubernetes-asyncio's core API."""
 
     def __init__(self, api: Any, config: KubernetesConfig) -> None:  # Any: the library has no types that help here
         self._api = api
@@ -56,7 +59,7 @@ class Cluster:
         Raises:
             Expired: the token is too old.
             Unreachable: no complete answer came.
-            AuditordError: it is refused.
+            AuditordError: the server refused the request.
         """
         options = {**({"limit": limit} if limit else {}), **({"_continue": token} if token else {})}
         try:
@@ -68,12 +71,12 @@ class Cluster:
 
     @asynccontextmanager
     async def watched(self, scope: str, version: str, patience: timedelta) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """Open the events since a version, as lines of JSON, until the server ends them.
+        """Open a watch from a resource version; the JSON lines end when the server ends the watch.
 
         Raises:
             Expired: the version is too old.
             Unreachable: the connection was cut, while opening or later.
-            AuditordError: it is refused.
+            AuditordError: the server refused the request.
         """
         seconds = max(1, int(patience.total_seconds()))
         options = {"watch": True, "allow_watch_bookmarks": True, "resource_version": version}
@@ -84,7 +87,7 @@ class Cluster:
             raise Unreachable(f"{_named(scope)}: watching was cut: {_describe(error)}") from error
 
     async def uid_of(self, namespace: str, name: str) -> str | None:
-        """Return the uid of the pod that has a name now, or None.
+        """Return the uid of the current pod with a name, or None.
 
         Raises:
             Unreachable: no complete answer came.
@@ -106,7 +109,10 @@ class Cluster:
             asked = self._api.list_pod_for_all_namespaces
         else:
             asked, options = self._api.list_namespaced_pod, {"namespace": scope, **options}
-        timeout = (self._timeout.total_seconds(), None)  # of the connection; a silent watch is no error
+        timeout = (
+            self._timeout.total_seconds(),
+            None,
+        )  # for connecting; no limit for reading, since a watch may be silent
         answer: aiohttp.ClientResponse = await asked(
             **self._selector, **options, _preload_content=False, _request_timeout=timeout
         )
@@ -128,7 +134,7 @@ async def _check(scope: str, answer: aiohttp.ClientResponse) -> None:
 
 
 async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield complete lines. The rest at the end of a connection was cut off."""
+    """Yield complete lines; a partial line at the end of a connection is dropped."""
     rest = b""
     async for chunk in answer.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
@@ -166,7 +172,7 @@ async def opened(config: KubernetesConfig) -> AsyncGenerator[Cluster]:
         settings.connection_pool_maxsize = 0  # no limit, since all namespaces are watched at the same time
         client = library.client.ApiClient(configuration=settings)
     except (library.config.ConfigException, OSError) as error:
-        raise AuditordError(f"no way to reach a cluster: {error}; set kubeconfig?") from error
+        raise AuditordError(f"cannot reach a cluster: {error}; set kubeconfig") from error
     async with client:
         yield Cluster(library.client.CoreV1Api(client), config)
 
@@ -183,7 +189,7 @@ async def _load(library: Any, settings: Any, config: KubernetesConfig) -> None: 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """A pod's JSON. ``gone``: it was removed, or no longer matches the selector."""
+    """A pod's JSON from a list or an event. ``gone``: it was deleted, or no longer matches the selector."""
 
     raw: msgspec.Raw
     gone: bool = False
@@ -191,9 +197,9 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of the current pods. A watch continues from the version.
+    """A page of the list of current pods. A watch can continue from ``version``.
 
-    ``first``: the list begins here, again if its rest had become too old. ``last``: the list is complete.
+    ``first``: the first page, also of a list that started over because its token had expired. ``last``: the last page.
     """
 
     pods: Sequence[Happening]
@@ -203,7 +209,7 @@ class Page:
 
 
 class After(Enum):
-    """The state of a watch after a stretch."""
+    """Why reading of a stretch of events ended; see :class:`Stretch`."""
 
     MORE = "more"
     QUIET = "quiet"
@@ -213,10 +219,11 @@ class After(Enum):
 
 @dataclass
 class Stretch:
-    """A part of a watch, which continues from the version.
+    """The events that one call of :func:`follow` has read. The next call continues from ``version``.
 
-    ``after``: more events are waiting, none came lately, the server ended the watch, or the version is too old.
-    ``known_until``: all events before this time are known; None if that is unknown.
+    ``after``: the limit of events was reached (MORE), no event came for a while (QUIET), the server ended the watch
+    (CLOSED), or the version is too old (EXPIRED). ``known_until``: no event before this time is missing; None if
+    unknown.
     """
 
     version: str
@@ -227,13 +234,13 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a stretch.
+    """The limits of one call of :func:`follow`.
 
     Args:
-        events: the largest number of events.
-        quiet: the stretch ends if no event comes for this long.
-        patience: the time limit, also for reconnecting.
-        pause: an event after a pause of this length has just happened; others may be old.
+        events: the maximum of events.
+        quiet: stop if no event comes for this long.
+        patience: the time limit of the watch, and of reconnecting.
+        pause: an event that arrives after a silence of this length is current; earlier ones may be a backlog.
     """
 
     events: int
@@ -262,7 +269,7 @@ class _ObjectMetadata(msgspec.Struct, rename="camel"):
 
 
 class _Object(msgspec.Struct):
-    """The common fields of an event's object: a pod, a bookmark or a status."""
+    """The fields that the objects of events share: pods, bookmarks and statuses."""
 
     metadata: _ObjectMetadata | None = None
     code: int | None = None
@@ -275,9 +282,9 @@ _object: Final = msgspec.json.Decoder(_Object)
 
 
 async def pages(cluster: Cluster, scope: str, size: int) -> AsyncIterator[Page]:
-    """Yield all pods, as of one instant.
+    """Yield a consistent list of all pods, in pages.
 
-    A list whose rest has become too old begins again, in one piece.
+    If the continue token expires, the list starts over, in one page.
 
     Raises:
         Unreachable: no complete answer came.
@@ -307,10 +314,9 @@ def _decoded(body: bytes, scope: str) -> _List:
 
 
 async def follow(cluster: Cluster, scope: str, version: str, limits: Limits, now: Callable[[], datetime]) -> Stretch:
-    """Read events since a version, until one of the limits is met.
+    """Read events since a version, until one of the limits is reached.
 
-    The connection is closed before this returns. A connection that is cut before the first event is opened again, with
-    growing pauses.
+    If the connection is cut before the first event, it is opened again with growing pauses. It is closed on return.
 
     Raises:
         Unreachable: every connection was cut, and no event was read.
@@ -332,7 +338,7 @@ async def _read(cluster: Cluster, scope: str, stretch: Stretch, limits: Limits, 
         stretch.after = After.EXPIRED
     except Unreachable:
         if stretch.version == version:
-            raise  # return the events so far; the next stretch reads more
+            raise  # after the first event: return the events so far; the next stretch reads more
 
 
 async def _read_lines(

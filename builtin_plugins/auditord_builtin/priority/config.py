@@ -21,57 +21,58 @@ class PriorityConfig(PluginConfig):
 
     components: Mapping[str, str | None] = Field(
         default={},
-        description="Which components count, each weighted with the score that is named, or with none (null). A "
-        "component without its score counts with 1, and is warned of. Without any component, time alone counts.",
+        description="The components to count, each weighted with the named score or (null) unweighted. A component "
+        "that lacks its score counts with 1, with a warning. Without components, time alone counts.",
     )
     component_combination: Literal["sum", "product"] = Field(
         default="sum",
-        description="sum: the components of a record are added up, each as amount x score x time; product: their "
-        "amounts and scores are multiplied with each other, as AUDITOR's plugin does.",
+        description="sum: add up amount x score x time of all components; product: multiply the amounts and scores of "
+        "a record's components with each other, as AUDITOR's plugin does.",
     )
     group_mapping: Mapping[str, tuple[str, ...]] = Field(
-        min_length=1, description="The groups that get a priority, and what {1}, {2}, ... stand for in their commands."
+        min_length=1, description="The groups that get a priority, and the values of {1}, {2}, ... in their commands."
     )
     group_keys: tuple[str, ...] = Field(
         default=("group_id", "group"),
         min_length=1,
-        description="The meta key that names the group, and its older names.",
+        description="The meta key with the group, and older names of the key.",
     )
     commands: tuple[str, ...] = Field(
         default=(SCONTROL,),
         min_length=1,
-        description="What sets a priority, for each group: a program and its arguments, quoted as for a shell, but run "
-        "without one. {priority}, {resource} (or {resources}), {group}, {1}, {2}, ... are filled in, once.",
+        description="The commands that set a group's priority: a program and its arguments, quoted as for a shell, "
+        "but run without one. Placeholders: {priority}, {resource} (or {resources}), {group}, {1}, {2}, "
+        "...",
     )
     command_timeout: Duration = Field(
         default=timedelta(seconds=30), gt=timedelta(0), description="A command that takes longer is killed."
     )
-    min_priority: int = Field(default=0, ge=0, le=2**63 - 1, description="The least priority.")
+    min_priority: int = Field(default=0, ge=0, le=2**63 - 1, description="The lowest priority.")
     max_priority: int = Field(default=1024, ge=0, le=2**63 - 1, description="The highest priority.")
     computation_mode: Mode = Field(
         default="ScaledBySum",
-        description="ScaledBySum: by a group's share of all groups; FullSpread: the least gets min_priority, the most "
-        "max_priority.",
+        description="ScaledBySum: in proportion to a group's share; FullSpread: the smallest usage gets min_priority, "
+        "the largest max_priority.",
     )
     duration: Duration | None = Field(
-        default=None, gt=timedelta(0), description="How far back it looks; without it, everything counts."
+        default=None, gt=timedelta(0), description="The period to count, back from now; default: all records."
     )
     window: Counted = Field(
         default="stop",
-        description="Which records count within duration: those that stopped in it; those that started in it, as with "
-        "AUDITOR; or of each record its overlap with it, running ones included (the exact integral).",
+        description="Which records count within duration: those that stopped in it; those that started in it, as in "
+        "AUDITOR; or the part of each record that lies in it, running ones included.",
     )
     stale_after: Duration | None = Field(
         default=None,
         gt=timedelta(0),
-        description="If no record of any group stopped within this time, a collector is probably late, and no priority "
-        "changes.",
+        description="If no record of any group stopped within this time, a collector is probably behind, and "
+        "priorities stay unchanged.",
     )
     smoothing: float = Field(
-        default=0.0, ge=0.0, lt=1.0, description="The share of the last priority that is kept, against jumps; 0: none."
+        default=0.0, ge=0.0, lt=1.0, description="The weight of the previous priority, which dampens jumps; 0: none."
     )
     metrics: tuple[Metric, ...] = Field(
-        default=("ResourceUsage", "Priority"), description="Which gauges /metrics has, under our names and AUDITOR's."
+        default=("ResourceUsage", "Priority"), description="Gauges at /metrics, under auditord's names and AUDITOR's."
     )
 
     @field_validator("commands")
@@ -89,5 +90,5 @@ class PriorityConfig(PluginConfig):
     @model_validator(mode="after")
     def _in_order(self) -> "PriorityConfig":
         if self.min_priority > self.max_priority:
-            raise ValueError("min_priority is above max_priority: who has least would get most")
+            raise ValueError("min_priority is above max_priority: the smallest usage would get the highest priority")
         return self

@@ -55,7 +55,7 @@ async def show_priorities(context: PanelContext) -> Sequence[PanelPart]:
     """Return the panel: the groups with their priorities, the highest first, and their history."""
     state = read_state(await context.state())
     if not state.last:
-        return ["No priority was set yet."]
+        return ["No priority has been set yet."]
     ordered = sorted(state.last, key=lambda group: (-state.last[group], group))
     rows = [(group, rounded(Fraction(state.last[group]))) for group in ordered]
     table = Table([Column("Group"), Column("Priority")], rows, "Priorities of the last run")

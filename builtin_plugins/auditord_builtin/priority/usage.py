@@ -45,7 +45,7 @@ async def _refuse_stale(config: PriorityConfig, context: PluginContext, now: dat
     since = now - config.stale_after
     if not (await context.records.aggregate(aggregates.AggregateQuery(_stopped_between(since, now)))).groups:
         raise StaleRecords(
-            f"no record stopped since {since.isoformat()}: is a collector late? No priority changes (see stale_after)"
+            f"no record stopped since {since.isoformat()}: a collector may be late. Priorities stay (see stale_after)"
         )
 
 

@@ -27,23 +27,26 @@ class PseudonymsConfig(InstanceConfig):
     """Keeps a pseudonym instead of each user's name."""
 
     key: Secret = Field(
-        description="What the pseudonyms are made with, at least 16 characters, best as a reference such as "
-        "file:/path. With another key every user is another one, so keep it."
+        description="A random secret of at least 16 characters, best as a reference such as file:/path. A new key "
+        "gives every user a new pseudonym, so keep it."
     )
     meta: tuple[str, ...] = Field(
         default=("user_id", "user"), min_length=1, description="The meta keys whose values become pseudonyms."
     )
     keep_pseudonyms: bool = Field(
         default=True,
-        description="Whether names that look like a pseudonym stay, since sites made them before they shipped their "
-        "records here. false where none do: a user with such a name gets a pseudonym like everybody.",
+        description="Keep names that look like a pseudonym, because a site may have pseudonymised its records before "
+        "it shipped them here. Set false if no site does: a user with such a name then gets a pseudonym "
+        "as well.",
     )
 
     @field_validator("key")
     @classmethod
     def _long_enough(cls, key: SecretStr) -> SecretStr:
         if len(key) < _LEAST_KEY:
-            raise ValueError(f"a key that is guessed gives away the names: take at least {_LEAST_KEY} characters")
+            raise ValueError(
+                f"a short key can be guessed, which reveals the names: use at least {_LEAST_KEY} characters"
+            )
         return key
 
 

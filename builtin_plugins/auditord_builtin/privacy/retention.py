@@ -30,7 +30,7 @@ class RetentionConfig(PluginConfig):
         ge=1, le=1200, description="Names are removed this many months after the month in which a job ended."
     )
     meta: tuple[str, ...] = Field(
-        default=("user_id", "user"), min_length=1, description="The meta keys that are taken out of the records."
+        default=("user_id", "user"), min_length=1, description="The meta keys to remove from records."
     )
 
 
@@ -49,7 +49,7 @@ async def forget(config: RetentionConfig, context: PluginContext) -> None:
     left = await redactor.redact_leftovers(before, config.meta)
     if changed or left:
         names = ", ".join(config.meta)
-        context.log.info("took %s out of %s and %s", names, counted(changed, "record"), counted(left, "leftover"))
+        context.log.info("removed %s from %s and %s", names, counted(changed, "record"), counted(left, "leftover"))
 
 
 def cutoff(now: datetime, months: int) -> datetime:

@@ -277,17 +277,17 @@ _PATIENCE: Final = timedelta(seconds=10)
 class RemoteConfig(InstanceConfig):
     """Ships records to an auditord or an AUDITOR elsewhere."""
 
-    url: str = Field(description="Where it is: http://host:port or https://host:port.")
+    url: str = Field(description="The server's URL: http://host:port or https://host:port.")
     open_records: bool = Field(
         default=False,
-        description="Whether records without stop time go out as well; otherwise a record goes out when it ends.",
+        description="Also send open records, which have no stop time; otherwise a record is sent once it ends.",
     )
-    batch_size: int = Field(default=MAX_BATCH, ge=1, le=MAX_BATCH, description="How many records go into one request.")
+    batch_size: int = Field(default=MAX_BATCH, ge=1, le=MAX_BATCH, description="The number of records per request.")
     timeout: Duration = Field(
-        default=timedelta(seconds=30), gt=timedelta(0), description="How long the server may be silent."
+        default=timedelta(seconds=30), gt=timedelta(0), description="How long to wait for the server."
     )
     tls: TlsFiles = TlsFiles()
-    token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
+    token: Secret | None = Field(default=None, description="The bearer token, as a reference to a secret.")
 
     @field_validator("url")
     @classmethod
@@ -319,7 +319,7 @@ async def check(config: RemoteConfig, context: Context) -> AsyncGenerator[Findin
         async with context.http(options) as http:
             answer = await http.request("GET", f"{config.url}/health_check")
     except AuditordError as error:
-        remedy = "is the server running, and are url and tls right? records wait in the spool until it answers"
+        remedy = "check the server, url and tls; records wait in the spool until it answers"
         yield Finding(Severity.FAILURE, config.url, str(error), remedy)
         return
     if answer.status == HTTPStatus.OK:

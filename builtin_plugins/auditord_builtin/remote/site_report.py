@@ -35,20 +35,23 @@ INSTRUMENTS: Final[Iterable[Collector]] = (_MISSING, _EXTRA)
 class SiteReportConfig(PluginConfig):
     """Reports each day's sums to a hub, which compares them with its own records."""
 
-    url: ServerUrl = Field(description="The hub, an auditord: http://host:port or https://host:port.")
-    token: Secret | None = Field(default=None, description="Sent as Authorization: Bearer; a reference to a secret.")
-    tls: TlsFiles = Field(default_factory=TlsFiles, description="For https.")
+    url: ServerUrl = Field(description="The URL of the hub, an auditord: http://host:port or https://host:port.")
+    token: Secret | None = Field(default=None, description="The bearer token, as a reference to a secret.")
+    tls: TlsFiles = Field(default_factory=TlsFiles, description="CA and client certificate for https.")
     request_timeout: Duration = Field(
-        default=timedelta(seconds=30), gt=timedelta(0), description="How long the hub may be silent."
+        default=timedelta(seconds=30), gt=timedelta(0), description="How long to wait for the hub."
     )
     days: int = Field(
-        default=35, ge=1, le=3_660, description="How many days are reported, back from today; a month has 31 at most."
+        default=35,
+        ge=1,
+        le=3_660,
+        description="How many days to report, counted back from today; a month has 31 at most.",
     )
     reporter: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
-        description="What the hub calls this daemon; by default the name of the host.",
+        description="This daemon's name at the hub; default: the host name.",
     )
 
 

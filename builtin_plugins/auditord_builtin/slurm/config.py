@@ -73,7 +73,7 @@ class JobFilter(Section):
     """Selects the jobs that become records. An empty list selects all. Applied here, so that the rest is counted."""
 
     status: Annotated[tuple[str, ...], AfterValidator(lambda states: tuple(map(full_name, states)))] = Field(
-        default=(), description="States, long (completed) or short (CD). Empty: every state in which a job is over."
+        default=(), description="States, long (completed) or short (CD). Empty: every final state."
     )
     partition: tuple[str, ...] = ()
     user: tuple[str, ...] = Field(default=(), description="Names or numbers.")
@@ -88,10 +88,12 @@ class JobsConfig(RunConfig):
     """
 
     record_prefix: str = Field(
-        default="slurm", min_length=1, description="A record's id is <record_prefix>-<JobID>; may hold {cluster}."
+        default="slurm",
+        min_length=1,
+        description="A record's id is <record_prefix>-<JobID>; {cluster} is replaced by the cluster's name.",
     )
     same_source_as: str | None = Field(
-        default=None, description="Another instance that accounts for the same jobs under the same ids."
+        default=None, description="Another instance that reads the same jobs under the same ids."
     )
     sites: tuple[SiteRule, ...] = Field(default=(SiteRule(name="NOT_CONFIGURED"),), min_length=1)
     meta: tuple[MetaRule, ...] = ()
@@ -100,40 +102,45 @@ class JobsConfig(RunConfig):
         description="Default: Cores; where known Memory (MiB), TotalCPU (s), MaxRSS (B), GPU. auditor: Cores alone.",
     )
     merge: Mapping[str, MergePolicy] = Field(
-        default={}, description="Whether a column's value is that of the allocation or made of those of the steps."
+        default={}, description="How to combine the values of a job's steps in a column: alloc, batch, max or sum."
     )
     job_filter: JobFilter = JobFilter()
     sacct: Words = Field(
-        default=("sacct",), min_length=1, description="The program, or a list of it and its first arguments."
+        default=("sacct",), min_length=1, description="The program, or a list of the program and its first arguments."
     )
-    through: tuple[str, ...] = Field(default=(), description="How to run it elsewhere, such as [ssh, head1].")
+    through: tuple[str, ...] = Field(
+        default=(), description="A command that runs it on another host, such as [ssh, head1]."
+    )
     sacct_states: tuple[str, ...] = Field(
-        default=tuple(ENDED), description="The states that sacct is asked for; shorten it where an old sacct refuses."
+        default=tuple(ENDED), description="The states to query; shorten the list if an old sacct refuses one."
     )
     sacct_timeout: Duration = Field(
         default=timedelta(minutes=5),
-        description="sacct is killed after this long without output, and asked for less at a time.",
+        description="Kill sacct after this long without output, and query a shorter period.",
     )
     sacct_max_output: int = Field(
-        default=256 * 1024**2, gt=0, description="Bytes after which sacct is killed, and asked for less at a time."
+        default=256 * 1024**2,
+        gt=0,
+        description="Kill sacct after this many bytes of output, and query a shorter period.",
     )
     lag: NonNegativeDuration = Field(
-        default=timedelta(minutes=1), description="How long a job must be over, so that its last step is known, too."
+        default=timedelta(minutes=1),
+        description="How long ago a job must have ended, so that its last step is known, too.",
     )
     slice: Duration = Field(
         default=timedelta(hours=6),
-        description="The period that sacct is asked for at first: longer (up to 32 days) while there are few jobs, "
-        "shorter where sacct_timeout or sacct_max_output is met.",
+        description="The period of one sacct call at first: longer (up to 32 days) while there are few jobs, shorter "
+        "when sacct_timeout or sacct_max_output is hit.",
     )
 
     runtime: Literal["elapsed", "wall"] = Field(
         default="wall",
-        description="wall: from start to end, as AUDITOR counts; elapsed: without the time in which the job was "
-        "suspended, as sreport counts: the record ends that much earlier.",
+        description="wall: from start to end, as in AUDITOR; elapsed: minus the time in which the job was suspended, "
+        "as in sreport: the record ends that much earlier.",
     )
     patience: Duration = Field(
         default=timedelta(hours=6),
-        description="A job without a known end, or unknown to Slurm, is quarantined after this.",
+        description="A job without a known end, or unknown to Slurm, goes to quarantine after this.",
     )
 
     @cached_property
@@ -239,15 +246,21 @@ class SlurmConfig(JobsConfig):
     earliest_datetime: AwareDatetime | None = Field(
         default=None, description="The first run accounts for jobs that ended from here on; default: from now on."
     )
-    open_records: bool = Field(default=False, description="Also make records of running jobs, closed at their end.")
-    clusters: tuple[str, ...] | Literal["all"] = Field(default=(), description="Other clusters than the local one.")
+    open_records: bool = Field(
+        default=False, description="Also make open records of running jobs, completed at their end."
+    )
+    clusters: tuple[str, ...] | Literal["all"] = Field(
+        default=(), description="Clusters to read instead of the local one."
+    )
     overlap: NonNegativeDuration = Field(
-        default=timedelta(hours=1), description="How far each run looks back, for jobs that reach the database late."
+        default=timedelta(hours=1), description="How far each run looks back for jobs that reached the database late."
     )
     rescan_every: NonNegativeDuration = Field(
-        default=timedelta(days=1), description="How often to look back much further."
+        default=timedelta(days=1), description="How often to rescan a longer period."
     )
-    rescan_window: NonNegativeDuration = Field(default=timedelta(days=7), description="How far that is; 0s: never.")
+    rescan_window: NonNegativeDuration = Field(
+        default=timedelta(days=7), description="The length of that period; 0s: never rescan."
+    )
 
     @cached_property
     def cluster_options(self) -> Sequence[str]:

@@ -69,15 +69,15 @@ class SizeUnit(Enum):
 class Components(Section):
     """The names of the components."""
 
-    cores: str = Field(default="Cores", description="Cores of a job.")
-    cpu_time: str | None = Field(default="TotalCPU", description="CPU time, user and system, of all cores.")
+    cores: str = Field(default="Cores", description="The component with a job's cores.")
+    cpu_time: str | None = Field(default="TotalCPU", description="User and system CPU time on all cores.")
     cpu_time_unit: TimeUnit = TimeUnit.SECONDS
-    gpus: str | None = Field(default="GPU", description="GPUs of a job.")
-    memory: str | None = Field(default="Memory", description="Memory that a job asked for.")
+    gpus: str | None = Field(default="GPU", description="The component with a job's GPUs.")
+    memory: str | None = Field(default="Memory", description="The memory that a job requested.")
     memory_unit: SizeUnit = SizeUnit.MIB
-    memory_peak: str | None = Field(default="MaxRSS", description="The most memory that it used.")
+    memory_peak: str | None = Field(default="MaxRSS", description="The peak memory usage.")
     memory_peak_unit: SizeUnit = SizeUnit.BYTES
-    energy: str | None = Field(default="Energy", description="Energy that was measured, in joules.")
+    energy: str | None = Field(default="Energy", description="Measured energy in joules.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,8 +95,8 @@ class Components(Section):
 class NameRule(Section):
     """A rule for the name of a group in the report."""
 
-    matches: re.Pattern[str] = Field(description="A regular expression that is searched for in the group's name.")
-    name: str = Field(description="What it is called then; {1} is what the first parentheses found.")
+    matches: re.Pattern[str] = Field(description="A regular expression, searched for in the group's name.")
+    name: str = Field(description="The new name; {1} is the first group of the expression.")
 
     @model_validator(mode="after")
     def _groups_are_there(self) -> "NameRule":
@@ -117,35 +117,45 @@ class SiteEnergy(Section):
 class GridIntensity(Section):
     """A CSV file with the CO2 of the grid over time."""
 
-    file: Path = Field(description="With a header; read anew for each report.")
-    time_column: str = Field(default="time", description="ISO 8601; UTC unless it has a zone.")
-    value_column: str = Field(default="kg_per_kwh", description="CO2 per kWh.")
-    factor: Amount = Field(default=Decimal(1), description="From the file's unit to kg per kWh: 0.001 for g.")
+    file: Path = Field(description="A CSV file with a header; read again for each report.")
+    time_column: str = Field(
+        default="time", description="The column with the time: ISO 8601, in UTC unless it has a zone."
+    )
+    value_column: str = Field(default="kg_per_kwh", description="The column with CO2 per kWh.")
+    factor: Amount = Field(default=Decimal(1), description="Converts the file's unit to kg per kWh: 0.001 for g.")
 
 
 class Energy(Section):
     """Estimates of energy and CO2 for jobs without measurements."""
 
     watt_per_core: Amount | None = Field(
-        default=None, description="Of jobs whose energy was not measured; without it theirs is not reported."
+        default=None,
+        description="Estimates the energy of jobs without a measurement; without it their energy is not reported.",
     )
     pue: Decimal = Field(
-        default=Decimal(1), ge=1, allow_inf_nan=False, description="What the building draws per what computers draw."
+        default=Decimal(1),
+        ge=1,
+        allow_inf_nan=False,
+        description="The building's power divided by the computers' power.",
     )
-    co2_per_kwh: Amount | None = Field(default=None, description="kg per kWh.")
+    co2_per_kwh: Amount | None = Field(default=None, description="The CO2 intensity in kg per kWh.")
     grid_intensity: GridIntensity | None = Field(
-        default=None, description="The same over time; co2_per_kwh counts for days that it does not know."
+        default=None, description="The CO2 intensity over time; days that are not in the file use co2_per_kwh."
     )
-    sites: Mapping[str, SiteEnergy] = Field(default={}, description="The options that differ for single sites.")
+    sites: Mapping[str, SiteEnergy] = Field(default={}, description="Other values for single sites.")
 
 
 class Csv(Section):
     """The CSV file."""
 
-    folder: Path = Field(description="Must be there.")
-    name: str = Field(default="{instance}-{period}.csv", description="{instance} and {period} are put in.")
+    folder: Path = Field(description="An existing folder.")
+    name: str = Field(
+        default="{instance}-{period}.csv", description="The file's name; {instance} and {period} are replaced."
+    )
     escape_formulas: bool = Field(
-        default=True, description="Put ' before names that a spreadsheet would take for formulas; not for programs."
+        default=True,
+        description="Prepend ' to names that a spreadsheet would evaluate as a formula; set false if a program reads "
+        "the files.",
     )
 
     @field_validator("name")
@@ -162,14 +172,20 @@ class Server(Section):
     """The mail server."""
 
     host: str = "localhost"
-    port: int | None = Field(default=None, ge=1, le=65_535, description="By security: 587, 465 or 25.")
+    port: int | None = Field(
+        default=None, ge=1, le=65_535, description="Default: 587, 465 or 25, depending on security."
+    )
     security: str = Field(default="starttls", pattern="^(starttls|ssl|none)$")
-    ca: Path | None = Field(default=None, description="PEM file of the authorities that vouch for the server.")
-    user: str | None = Field(default=None, description="To log in.")
-    password: Secret | None = Field(default=None, description="A reference to a secret.")
-    timeout: Duration = Field(default=timedelta(seconds=30), gt=timedelta(0), description="How long it may be silent.")
-    retries: int = Field(default=2, ge=0, le=10, description="How often a mail is tried again in one run.")
-    retry_wait: Duration = Field(default=timedelta(seconds=10), description="Before the first retry; doubled for each.")
+    ca: Path | None = Field(default=None, description="PEM file with the server's CA.")
+    user: str | None = Field(default=None, description="The login name.")
+    password: Secret | None = Field(default=None, description="The password, as a reference to a secret.")
+    timeout: Duration = Field(
+        default=timedelta(seconds=30), gt=timedelta(0), description="How long to wait for the server."
+    )
+    retries: int = Field(default=2, ge=0, le=10, description="Retries per mail within one run.")
+    retry_wait: Duration = Field(
+        default=timedelta(seconds=10), description="The pause before the first retry; it doubles each time."
+    )
 
     @property
     def port_number(self) -> int:
@@ -189,9 +205,11 @@ class UserMail(Section):
     """Mails to users about their own jobs."""
 
     period: PeriodKind = PeriodKind.WEEK
-    address: str | None = Field(default=None, description="With {user} in it; without it only addresses count.")
+    address: str | None = Field(
+        default=None, description="An address with {user} in it; without it only addresses is used."
+    )
     addresses: Mapping[str, Address] = Field(default={}, description="Addresses of single users.")
-    least_core_hours: Amount = Field(default=Decimal(1), description="Users with less get no mail.")
+    least_core_hours: Amount = Field(default=Decimal(1), description="Users with fewer core hours get no mail.")
 
     @field_validator("address")
     @classmethod
@@ -209,8 +227,8 @@ class Mail(Section):
     server: Server = Server()
     sender: Address
     recipients: tuple[Address, ...] = ()
-    attach_csv: bool = Field(default=True, description="Whether the figures are attached, too.")
-    most_rows: int = Field(default=20, ge=1, description="How many groups and users of a site are listed.")
+    attach_csv: bool = Field(default=True, description="Attach the CSV file to the mail.")
+    most_rows: int = Field(default=20, ge=1, description="How many groups and users of a site a mail lists.")
     users: UserMail | None = None
 
     @field_validator("recipients")
@@ -231,17 +249,19 @@ class UtilisationConfig(PluginConfig):
     wait_for_sites: Duration = Field(
         default=timedelta(days=7),
         ge=timedelta(0),
-        description="How much longer, if no job is known that ended later at one of its sites: records may be late.",
+        description="How much longer to wait while a site has no later job, since its records may be late.",
     )
     title: str = Field(default="Utilisation", min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")
     site_keys: tuple[str, ...] = Field(default=("site_id", "site"), min_length=1)
     group_keys: tuple[str, ...] = Field(default=("group_id", "group"), min_length=1)
     user_keys: tuple[str, ...] = Field(default=("user_id", "user"), min_length=1)
-    sites: tuple[str, ...] = Field(default=(), description="Only these; none: all.")
-    group_names: tuple[NameRule, ...] = Field(default=(), description="The first that matches; else the name itself.")
-    levels: tuple[Level, ...] = Field(default=tuple(Level), description="What the rows are about.")
+    sites: tuple[str, ...] = Field(default=(), description="Only these sites; empty: all.")
+    group_names: tuple[NameRule, ...] = Field(
+        default=(), description="The first matching rule renames a group; other groups keep their name."
+    )
+    levels: tuple[Level, ...] = Field(default=tuple(Level), description="The rows of the report.")
     components: Components = Components()
-    benchmark: str = Field(default="HEPscore23", description="The score of a core.")
+    benchmark: str = Field(default="HEPscore23", description="The score of a core's benchmark.")
     energy: Energy = Energy()
     csv: Csv | None = None
     mail: Mail | None = None

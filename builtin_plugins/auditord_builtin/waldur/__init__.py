@@ -1,4 +1,8 @@
-"""Reports usage to Waldur: the consumption of each account and each user in a billing period."""
+"""The hooks of the plugin ``waldur``, which reports the usage of accounts and users to Waldur.
+
+The implementation is imported only when the plugin is configured or the command is used: ``reporting`` has the runs,
+``commands`` the command, ``state`` the panel.
+"""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -21,12 +25,12 @@ def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each k
 
 @hookimpl
 def auditord_commands() -> Iterable[Deferred[click.Command]]:
-    """``auditord waldur``."""
+    """Declare the command ``auditord waldur``."""
     yield Deferred("waldur", _command, "Report usage to Waldur, and see where its amounts come from.")
 
 
 def _command() -> click.Command:
-    from auditord_builtin.waldur.commands import waldur_command  # noqa: PLC0415 when it is used
+    from auditord_builtin.waldur.commands import waldur_command  # noqa: PLC0415 only when the command is used
     from auditord_builtin.waldur.history import load_history_command  # noqa: PLC0415 the same
 
     waldur_command.add_command(load_history_command)

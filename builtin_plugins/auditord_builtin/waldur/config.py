@@ -53,13 +53,13 @@ class TargetResource(Section):
 class BackendComponent(Section):
     """A component of the offering, by its type in Waldur. Without targets it counts the resource of that name."""
 
-    measured_unit: str = Field(default="", description="Waldur's name of the unit, for texts and diagnose.")
-    label: str = Field(default="", description="What people call it, for texts.")
+    measured_unit: str = Field(default="", description="The unit's name in Waldur, for texts and diagnose.")
+    label: str = Field(default="", description="The component's name for people, in texts.")
     unit_factor: Ratio = Field(
         default=Fraction(1), gt=0, description="Resource-minutes per unit: 60000 makes k-hours of minutes."
     )
     target_components: Mapping[str, TargetResource] = Field(
-        default={}, description="Several resources that it is the sum of, each with a factor of its own."
+        default={}, description="Several resources that add up to this component, each with its own factor."
     )
 
     def factors(self, name: str) -> Mapping[str, Fraction]:
@@ -74,7 +74,7 @@ class RecordedResource(Section):
 
     component: tuple[str, ...] = Field(min_length=1, description="Components of records; several are added up.")
     scale: Ratio = Field(
-        default=Fraction(1), gt=0, description="Amount times scale is the resource's unit; that of mem is MiB."
+        default=Fraction(1), gt=0, description="Amount times scale is in the resource's unit; that of mem is MiB."
     )
 
 
@@ -106,13 +106,17 @@ class SlurmAccess(Section):
     """The way to Slurm's own programs, for ``--source sacct``, ``compare`` and ``diagnose``."""
 
     slurm_bin_path: Path = Field(default=Path("/usr/bin"), description="The folder of sacct, sacctmgr and sinfo.")
-    cluster_name: str | None = Field(default=None, description="The cluster to ask about, if not the local one.")
-    through: tuple[str, ...] = Field(default=(), description="How to run them elsewhere, such as [ssh, head1].")
+    cluster_name: str | None = Field(default=None, description="The cluster to query; default: the local one.")
+    through: tuple[str, ...] = Field(
+        default=(), description="A command that runs these programs on another host, such as [ssh, head1]."
+    )
     tres: Literal["AllocTRES", "ReqTRES"] = Field(
-        default="AllocTRES", description="What counts: what a job was given, or (as with the agent) what it asked for."
+        default="AllocTRES",
+        description="What to count: the resources that a job was allocated, or (as the agent does) those that it "
+        "requested.",
     )
     sacct_timeout: Duration = Field(
-        default=timedelta(minutes=5), gt=timedelta(0), description="A program is killed after this long."
+        default=timedelta(minutes=5), gt=timedelta(0), description="Kill a program after this long."
     )
 
     def argv(self, program: str, *arguments: str) -> Sequence[str]:
@@ -123,62 +127,67 @@ class SlurmAccess(Section):
 class WaldurConfig(PluginConfig):
     """Reports the usage of a Waldur offering: absolute amounts of the present and the last billing periods."""
 
-    waldur_api_url: str = Field(description="Where Waldur's API is: https://host/api/; the slash at its end is added.")
-    waldur_offering_uuid: UUID = Field(description="The offering.")
-    waldur_api_token: Secret | None = Field(default=None, description="A token; a reference to a secret.")
-    oidc_token_url: str | None = Field(default=None, description="Instead of a token: where one is fetched with OIDC.")
-    oidc_client_id: str | None = Field(default=None, description="Our name there.")
-    oidc_client_secret: Secret | None = Field(default=None, description="Our password there; a reference to a secret.")
-    verify_ssl: bool = Field(default=True, description="False believes any certificate: for tests alone.")
-    ca_file: Path | None = Field(
-        default=None, description="PEM file of the authorities that vouch for Waldur; by default those of the system."
+    waldur_api_url: str = Field(
+        description="The URL of Waldur's API: https://host/api/; a missing slash at its end is added."
     )
-    proxy: str | None = Field(default=None, description="A proxy on the way to Waldur: http://host:port.")
+    waldur_offering_uuid: UUID = Field(description="The offering's UUID.")
+    waldur_api_token: Secret | None = Field(default=None, description="A token, as a reference to a secret.")
+    oidc_token_url: str | None = Field(default=None, description="The OIDC token endpoint, instead of a token.")
+    oidc_client_id: str | None = Field(default=None, description="The OIDC client id.")
+    oidc_client_secret: Secret | None = Field(
+        default=None, description="The OIDC client secret, as a reference to a secret."
+    )
+    verify_ssl: bool = Field(default=True, description="Verify Waldur's certificate; false for tests only.")
+    ca_file: Path | None = Field(default=None, description="PEM file with Waldur's CA; default: the system's CAs.")
+    proxy: str | None = Field(default=None, description="A proxy for requests to Waldur: http://host:port.")
     request_timeout: Duration = Field(
-        default=timedelta(minutes=1), gt=timedelta(0), description="How long Waldur may take for one answer."
+        default=timedelta(minutes=1), gt=timedelta(0), description="The time limit of an answer from Waldur."
     )
     retry_for: Duration = Field(
         default=timedelta(minutes=10),
-        description="How long passing faults of Waldur are waited for in one run, in all.",
+        description="The total time that a run spends on retries after temporary errors.",
     )
-    concurrent_requests: int = Field(default=4, ge=1, le=32, description="How many requests are under way at once.")
+    concurrent_requests: int = Field(default=4, ge=1, le=32, description="The number of concurrent requests.")
 
-    timezone: Annotated[str, AfterValidator(_zone)] = Field(default="UTC", description="The zone of billing periods.")
+    timezone: Annotated[str, AfterValidator(_zone)] = Field(
+        default="UTC", description="The time zone of billing periods."
+    )
     reporting_periods: int = Field(
-        default=2, ge=1, le=12, description="How many months are reported: 2 is the last and the present one."
+        default=2, ge=1, le=12, description="How many months to report: 2 is the previous and the current one."
     )
     backend_components: Mapping[str, BackendComponent] = Field(
-        min_length=1, description="The offering's components by their types in Waldur."
+        min_length=1, description="The offering's components, by their type in Waldur."
     )
     recorded_as: Mapping[str, RecordedResource] = Field(
-        default={}, description="Where records have a resource; known are cpu, mem (MiB) and gres/gpu."
+        default={}, description="The components with a resource in records; built in are cpu, mem (MiB) and gres/gpu."
     )
     account_meta: Words = Field(
-        default=("account",), min_length=1, description="The label that holds the account, the backend_id of resources."
+        default=("account",), min_length=1, description="The label with the account, the backend_id of resources."
     )
-    user_meta: Words = Field(default=("user_id", "user"), min_length=1, description="The label that holds the user.")
-    site_meta: Words = Field(default=("site_id", "site"), min_length=1, description="The label that holds the site.")
-    sites: tuple[str, ...] = Field(
-        default=(), description="The sites whose records count. Each must be up to date. Empty: all."
-    )
+    user_meta: Words = Field(default=("user_id", "user"), min_length=1, description="The label with the user.")
+    site_meta: Words = Field(default=("site_id", "site"), min_length=1, description="The label with the site.")
+    sites: tuple[str, ...] = Field(default=(), description="The sites to count; each must be up to date. Empty: all.")
     account_prefixes: tuple[str, ...] = Field(
-        default=(), description="Only accounts that begin with one of these are reported; empty: all."
+        default=(), description="Report only accounts with one of these prefixes; empty: all."
     )
     lag: NonNegativeDuration = Field(
         default=timedelta(minutes=15),
-        description="Running jobs count up to this long ago, when ends are known. Else amounts could fall again.",
+        description="Count running jobs up to this long ago, when the ends of all jobs are known. Otherwise amounts "
+        "could decrease later.",
     )
     stale_after: Duration = Field(
         default=timedelta(days=1),
         gt=timedelta(0),
-        description="After this long without a record, a site is not taken for idle: no amount falls or becomes zero.",
+        description="A site without a new record for this long counts as outdated, not idle: no amount decreases or "
+        "becomes zero.",
     )
     allow_decrease: bool = Field(
         default=False,
-        description="Whether amounts may fall; otherwise what would is held back and explained.",
+        description="Allow amounts to decrease. Otherwise a decrease is held back and explained.",
     )
     omit_anomalous_usage_components: bool = Field(
-        default=False, description="Whether only the components that would fall are held back, and not their resource."
+        default=False,
+        description="If one component of a resource would decrease, hold back that component and report the others.",
     )
     slurm: SlurmAccess = SlurmAccess()
 

@@ -76,7 +76,7 @@ def test_everything_is_carried_over(imported: Import) -> None:
     for remark in (
         "prometheus.addr, prometheus.port: the gauges are at /metrics",
         "multiplies the components",
-        "AUDITOR left it as it st",
+        "AUDITOR left it unchange",
     ):
         assert remark in text
 
@@ -86,8 +86,8 @@ def test_defaults_are_auditors(imported: Import) -> None:
     assert (config.source, config.metrics, config.commands) == ("local", (), (SCONTROL,))
     assert (config.min_priority, config.max_priority, config.computation_mode) == (0, 1024, "ScaledBySum")
     assert (config.interval, config.duration, config.component_combination) == (timedelta(hours=1), None, "sum")
-    assert "command: AUDITOR calls it commands, ignored this" in text
-    assert "auditor: the records are this daemon's own" in text
+    assert "command: AUDITOR's option is commands; it ignored this" in text
+    assert "auditor: the plugin uses this daemon's own records" in text
 
 
 @pytest.mark.parametrize("document", [{"schedd_names": ["a"]}, {"utilization": {}}, {"kind": "x", "group_mapping": {}}])

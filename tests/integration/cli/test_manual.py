@@ -102,7 +102,7 @@ def test_defaults_are_written_as_in_a_configuration() -> None:
     text = text_of("options")
     assert re.search(r"^- `api\.max_body`: .*\. Size; default `64MiB`\.$", text, re.MULTILINE)
     slurm = text.partition("\n## collectors: kind slurm\n")[2]
-    assert "- `interval`: How often it runs. Duration; default `5m`." in slurm
+    assert "- `interval`: Time between runs. Duration; default `5m`." in slurm
 
 
 def test_there_is_a_man_page_for_each_command_with_all_below_it() -> None:

@@ -38,29 +38,33 @@ class SlurmEpilogConfig(JobsConfig):
 
     components: Components = Field(
         default=(CORES, MEMORY, GPU),
-        description="Default: Cores; where known Memory (MiB), GPU; with same_source_as those of the kind slurm. "
-        "auditor: Cores alone.",
+        description="Default: Cores; where known Memory (MiB), GPU; with same_source_as the defaults of the kind "
+        "slurm. auditor: Cores alone.",
     )
     spool: Path = Field(
-        default=Path("/var/spool/auditord-epilog"), description="The folder that auditord-epilog writes to."
+        default=Path("/var/spool/auditord-epilog"), description="The folder to which auditord-epilog writes."
     )
     record_id: Literal["job", "raw"] = Field(
-        default="job", description="job: as the kind slurm, 7_4 for a task of an array; raw: as AUDITOR's epilog, 11."
+        default="job",
+        description="job: ids as in the kind slurm, 7_4 for an array task; raw: as in AUDITOR's epilog collector, 11.",
     )
     sacct: Words = Field(
         default=("sacct",),
-        description="The program, or a list of it and its first arguments; []: there is no accounting database.",
+        description="The program, or a list of the program and its first arguments; []: there is no accounting "
+        "database.",
     )
     scontrol: Words = Field(
-        default=("scontrol",), min_length=1, description="The program, or a list of it and its first arguments."
+        default=("scontrol",),
+        min_length=1,
+        description="The program, or a list of the program and its first arguments.",
     )
     squeue: Words = Field(
         default=("squeue",),
         description="The program, or a list of it and its first arguments, for a Slurm whose scontrol prints no JSON "
-        "(before 23.02); []: read what scontrol prints as text.",
+        "(before 23.02); []: parse scontrol's text output instead.",
     )
     scontrol_timeout: Duration = Field(
-        default=timedelta(seconds=30), description="scontrol or squeue is killed after this long."
+        default=timedelta(seconds=30), description="Kill scontrol or squeue after this long."
     )
 
     @cached_property

@@ -327,7 +327,7 @@ YEAR = {"from": "2025-01-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"}
     [
         ("nobody", YEAR, 404, "no enabled collector 'nobody'; there are: jobs, broken"),
         ("report", YEAR, 404, "no enabled collector 'report'"),
-        ("jobs", YEAR, 422, "has no inventory of its source"),
+        ("jobs", YEAR, 422, "cannot list its source"),
         ("jobs", {"from": "2025-01-01T00:00:00Z"}, 400, "to"),
         ("jobs", {"from": YEAR["to"], "to": YEAR["from"]}, 400, "later"),
         ("jobs", {"from": YEAR["to"], "to": "9999-12-31T00:00:00Z"}, 400, "is not between"),

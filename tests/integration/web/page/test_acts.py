@@ -120,7 +120,7 @@ def test_a_collector_runs_once_it_is_confirmed(people: dict[str, Browser], caplo
     operator = people["operator"]
     assert "/operations/instances/jobs/run" in operator.get("/operations").text
     asked = operator.get("/operations/instances/jobs/run").text
-    assert "reads its source from where it stopped, and what it finds is kept" in asked
+    assert "continues from its checkpoint and stores what it finds" in asked
     with caplog.at_level(logging.INFO, logger="auditord.audit"):
         page = ended(operator, confirmed(operator, "/operations/instances/jobs/run"))
     assert ("has ended" in page, "tokens:a-operator" in page) == (True, True)
@@ -133,7 +133,7 @@ def test_a_collector_runs_once_it_is_confirmed(people: dict[str, Browser], caplo
 def test_a_dry_run_shows_what_would_be_and_keeps_nothing(people: dict[str, Browser]) -> None:
     operator = people["operator"]
     page = ended(operator, confirmed(operator, "/operations/instances/jobs/dry-run"))
-    assert ("without any effect" in page, "has no &lt;end&gt;" in page) == (True, True)
+    assert ("dry run" in page, "has no &lt;end&gt;" in page) == (True, True)
     shown = re.search(r"(job-\d+)\n", page)
     assert shown is not None
     assert f'"{shown[1]}"' not in operator.get("/api/v1/records").text
@@ -147,21 +147,21 @@ def test_quarantined_entries_are_retried_and_forgotten(people: dict[str, Browser
     numbers = re.findall(r'name="id" value="(\d+)"', page)
     assert ("has no &lt;end&gt;" in page, len(numbers) >= 1) == (True, True)
     assert (
-        "Records on their way: 1. Entries that have left quarantine: 1."
+        "Queued records: 1. Entries that left quarantine: 1."
         in confirmed(operator, f"/operations/quarantine/retry?id={numbers[0]}").text
     )
     ended(operator, confirmed(operator, "/operations/instances/jobs/run"))
     forgotten = confirmed(operator, "/operations/quarantine/discard?task=jobs").text
-    assert re.search(r"Entries that were forgotten: [1-9]", forgotten)
-    assert "Nothing is in quarantine" in operator.get("/operations/quarantine").text
+    assert re.search(r"Deleted entries: [1-9]", forgotten)
+    assert "The quarantine is empty" in operator.get("/operations/quarantine").text
     assert operator.get("/operations/quarantine/retry").status == 400
 
 
 def test_operators_see_where_a_record_came_from_and_what_came_again(people: dict[str, Browser]) -> None:
     page = people["operator"].get("/jobs/job-1").text
-    assert ("Where it came from" in page, "task:jobs" in page) == (True, True)
-    assert ("Came again with other content" in page, "&#34;amount&#34;:64" in page) == (True, True)
-    assert "Where it came from" not in people["reader"].get("/jobs/job-1").text
+    assert ("Origin" in page, "task:jobs" in page) == (True, True)
+    assert ("Arrived again with different content" in page, "&#34;amount&#34;:64" in page) == (True, True)
+    assert "Origin" not in people["reader"].get("/jobs/job-1").text
     assert '<a href="/jobs/job-1">job-1</a>' in people["operator"].get("/operations").text
 
 
@@ -182,7 +182,7 @@ def test_a_record_is_corrected_once_what_changes_was_looked_at(people: dict[str,
     record = administrator.get("/jobs/job-1").text
     assert ("was five" in record, "tokens:a-administrator" in record) == (True, True)
     again = administrator.send(path, {**sent, "record": changed.replace(": 5", ": 6")})  # somebody was faster
-    assert (again.status, "changed the record since" in again.text) == (409, True)
+    assert (again.status, "changed since you loaded it" in again.text) == (409, True)
 
 
 @pytest.mark.parametrize(("record", "error"), [("{}", "record_id"), ("no JSON", "malformed"), ("", "truncated")])

@@ -61,7 +61,7 @@ def test_the_page_lists_and_counts_them(site: tuple[Visitor, Path]) -> None:
 
 def test_an_efficiency_that_cannot_be_is_remarked_on(site: tuple[Visitor, Path]) -> None:
     visitor, _ = site
-    remark = "CPU times of some records are more than their cores can have given"
+    remark = "some records have more CPU time than their cores could use"
     by_group = "/usage?measure=cpu-efficiency&by=group&bin=none&period=7-days"
     assert remark in visitor.get(by_group).text
     assert remark not in visitor.get(f"{by_group}&group=sound").text
@@ -69,7 +69,7 @@ def test_an_efficiency_that_cannot_be_is_remarked_on(site: tuple[Visitor, Path])
     has_stopped_this_month = (NOW - timedelta(hours=23)).month == NOW.month
     assert (remark in visitor.get("/").text) is has_stopped_this_month
     for name, expected in (("odd", True), ("no-cores", True), ("sound", False)):
-        assert ("The CPU time is more than the cores can have given" in visitor.get(f"/jobs/{name}").text) is expected
+        assert ("The CPU time is more than the cores could use" in visitor.get(f"/jobs/{name}").text) is expected
 
 
 def test_programs_find_them(site: tuple[Visitor, Path]) -> None:

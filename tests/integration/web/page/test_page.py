@@ -247,13 +247,13 @@ def test_a_view_is_compared_with_the_period_and_the_year_before(tmp_path: Path) 
         visitor = Visitor(daemon.url)
         Client(daemon.url).add_all(map(stopped, (30, 31, 55, 55 + 365)))
         page = visitor.get(f"/usage?from={first}&to={last}&measure=jobs").text
-        assert "Period before: 1 · <strong>+100 %</strong>" in page
+        assert "Previous period: 1 · <strong>+100 %</strong>" in page
         assert "year before" not in page  # no record is known of it
         Client(daemon.url).add(stopped(30 + 365))
         page = visitor.get(f"/usage?from={first}&to={last}&measure=jobs").text
         assert "A year before: 1 · <strong>+100 %</strong>" in page
         page = visitor.get(f"/usage?from={first}&to={next_week}&measure=jobs").text  # 41 of 48 days
-        assert "Same days of the period before: 1 ·" in page
+        assert "Same days of the previous period: 1 ·" in page
         assert "Same days a year before: 1 ·" in page
 
 
@@ -277,7 +277,7 @@ def test_a_long_axis_shows_what_the_whole_report_has(
     marks = [set(re.findall(r"<title>[^<]+: \d+</title>", text)) for text in (picture, page)]
     assert marks[0] == marks[1]
     assert any("more" in mark for mark in marks[0])
-    assert "too many columns" in page
+    assert "too many days or weeks" in page
 
 
 def test_weeks_of_users_who_are_not_shown_one_by_one_are_one_row(
@@ -493,7 +493,7 @@ def test_my_usage_is_that_of_the_visitor_whatever_else_they_may_see(guarded_site
 
 def test_without_a_user_name_my_usage_says_why(open_site: Visitor) -> None:
     got = open_site.get("/my")
-    assert (got.status, "asks nobody who they are" in got.text) == (200, True)
+    assert (got.status, "does not authenticate users" in got.text) == (200, True)
     assert "/my" not in open_site.get("/").text
 
 
