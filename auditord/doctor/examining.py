@@ -78,7 +78,7 @@ async def _findings(check: AsyncIterator[Finding]) -> list[Finding]:
                 found.append(finding)  # noqa: PERF401 earlier findings stay if the next one raises
     except TimeoutError:
         text = f"not finished after {LONGEST:g} s"
-        found.append(Finding(Severity.FAILURE, "check", text, "find out why it takes so long"))
+        found.append(Finding(Severity.FAILURE, "check", text, "find out why the check hangs"))
     except AuditordError as error:
         found.append(Finding(Severity.FAILURE, "check", str(error), "see the message"))
     except Exception as error:  # noqa: BLE001 the boundary: a third party's check must not hide the others

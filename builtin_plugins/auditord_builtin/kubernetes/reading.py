@@ -209,7 +209,7 @@ class Page:
 
 
 class After(Enum):
-    """Why reading of a stretch of events ended; see :class:`Stretch`."""
+    """The reason that reading of a stretch of events ended; see :class:`Stretch`."""
 
     MORE = "more"
     QUIET = "quiet"
