@@ -67,7 +67,11 @@ def job(number: int, **changes: object) -> Record:
     scores = (Score("HEPscore23", 11.5 + number % 4),) if number % 3 == 0 else ()
     others = (Component("Energy", number * 1_000, ()), Component("GPU", 1, ())) if number % 5 == 0 else ()
     components = (Component("Cores", number % 8 + 1, scores), Component("Memory", number * 10, ()), *others)
-    labels = {"site_id": (f"site-{number % 3}",), "group_id": (f"group-{number % 4}",), "user_id": (f"user-{number}",)}
+    labels: dict[str, tuple[str, ...]] = {
+        "site_id": (f"site-{number % 3}",),
+        "group_id": (f"group-{number % 4}",),
+        "user_id": (f"user-{number}",),
+    }
     stop = START + number * 24 * HOUR + HOUR / 7
     return msgspec.structs.replace(Record(f"slurm-{number}", START, components, stop, labels), **changes)
 
