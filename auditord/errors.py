@@ -128,7 +128,8 @@ class UnknownInstance(AuditordError):
     """No enabled instance has this name.
 
     Remedy:
-        see the names in `auditord status`; one that is not enabled is not run.
+        see the names in `auditord status`; one that is not enabled is not run. The daemon knows one that is new in the
+        files after `auditord config reload`.
     """
 
 

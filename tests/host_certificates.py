@@ -20,6 +20,11 @@ ORGANISATION: Final = (
     (NameOID.ORGANIZATION_NAME, "Jörg's Institute"),
 )
 
+_SIGNS: Final = x509.KeyUsage(
+    key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class HostFiles:
@@ -45,6 +50,10 @@ class Authority:
         now = datetime.now(UTC)
         builder = _builder(self._name, self._name, self._key, (now - years, now + years))
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        # Python 3.13 asks for what follows (RFC 5280), and for the authority's identifier in what it signs.
+        builder = builder.add_extension(_SIGNS, critical=True)
+        identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        builder = builder.add_extension(identifier, critical=False)
         self.file.write_bytes(builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
 
     def issue(
@@ -61,6 +70,8 @@ class Authority:
         builder = _builder(_name(name), self._name, key, valid or (now - timedelta(days=65), now + timedelta(days=300)))
         names: list[x509.GeneralName] = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(signer, critical=False)
         files = HostFiles(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         files.certificate.write_bytes(builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
         protection = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()

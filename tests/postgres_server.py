@@ -39,6 +39,8 @@ _WITH_STRATEGY: Final = 150_000
 
 _GIVEN_SERVER: Final = os.environ.get("AUDITORD_TEST_DATABASE_URL")  # each test takes it out of the environment
 
+_GIVEN_PROGRAMS: Final = os.environ.get("POSTGRES_TEST_PROGRAMS")
+
 _numbers = count(1)
 
 
@@ -86,7 +88,7 @@ class OwnServer:
     """
 
     def __init__(self, options: Sequence[str] = _FAST, primary: "OwnServer | None" = None) -> None:
-        self._bin = _programs()
+        self._bin = programs()
         self._user = _server_user()
         self.folder = Path(mkdtemp(prefix="auditord-postgres-"))
         self.port = free_port()
@@ -159,9 +161,15 @@ class OwnServer:
             assert done.returncode == 0, f"{' '.join(command)}: {output.read()}"
 
 
-def _programs() -> Path:
+def programs() -> Path:
+    """Return the folder of the server's programs: the newest of the system's, or ``POSTGRES_TEST_PROGRAMS``.
+
+    Raises:
+        NoServer: there are none.
+    """
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
-    for folder in [*reversed(versions), *map(Path, os.environ.get("PATH", "").split(":")), Path("/usr/pgsql/bin")]:
+    here = [*reversed(versions), *map(Path, os.environ.get("PATH", "").split(":")), Path("/usr/pgsql/bin")]
+    for folder in [Path(_GIVEN_PROGRAMS)] if _GIVEN_PROGRAMS else here:
         if (folder / "initdb").exists() and (folder / "pg_ctl").exists():
             return folder
     raise NoServer("no initdb on this machine: install PostgreSQL (tests/services/pg-install)")

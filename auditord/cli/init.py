@@ -425,7 +425,10 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
     for line in found.lines():
         say(f"found: {line}")
     if not found.collectors:
-        say("found no batch system that an installed hook module knows: the configuration serves the API alone")
+        say(
+            "found no batch system that an installed hook module knows: the configuration serves the API alone; "
+            "`auditord manual first-site` has a collector to write by hand"
+        )
     answers = answers_to(found, utc_now(), given_answers(answers_file), ask=not yes)
     text, secrets = configuration_text(found, answers, file)
     load_text(text, str(file), hooks.kinds, {"HOME": "/"})

@@ -109,7 +109,10 @@ _ENDING: Final = """\
 - `0`: The command succeeded.
 - `1`: The command failed; standard error says why.
 - `2`: The command line is wrong.
-- `3`: status: no daemon answers. database status: a migration is due.
+- `3`: status: no daemon answers. database status: a migration is due. audit: something is missing or different.
+- `4`: waldur report: nothing could be reported.
+
+`auditord manual exit-codes` has them by command.
 """
 
 

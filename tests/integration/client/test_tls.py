@@ -42,10 +42,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an authority, a server's and a client's certificate, and another authority."""
     folder = tmp_path_factory.mktemp("certificates")
     new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")  # Python 3.13 asks for it
     for name in ("ca", "other"):
-        openssl(
-            folder, "req", "-x509", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}"
-        )
+        files = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
+        openssl(folder, "req", "-x509", *new_key, *files, "-subj", f"/CN={name}", *usage)
     (folder / "extensions").write_text("subjectAltName=IP:127.0.0.1")
     for name in ("server", "client"):
         openssl(folder, "req", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")

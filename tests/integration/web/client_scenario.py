@@ -1,14 +1,16 @@
 """Uses of the released ``python-auditor``, as a process: ``client_scenario.py KIND DUPLICATES PORT``.
 
-KIND is ``async``, ``blocking`` or ``queued``; every expectation is asserted here. A process of its own, since the
-asynchronous client may abort the interpreter that ends right after an answer (hence the pause at the end).
+KIND is ``async``, ``blocking``, ``queued`` or ``sending``; every expectation is asserted here. A process of its own,
+since the asynchronous client may abort the interpreter that ends right after an answer (hence the pause at the end).
 """
 
 import asyncio
 import importlib
 import inspect
+import json
 import sys
 import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -99,10 +101,17 @@ def query(*, meta: tuple[str, str] | None = None, record_id: str | None = None) 
     if record_id is not None:
         builder = builder.with_record_id(record_id[:256])
     if meta is not None:
-        operator = pyauditor.MetaOperator().contains([meta[1]])
-        builder = builder.with_meta_query(pyauditor.MetaQuery().meta_operator(meta[0], operator))
+        builder = builder.with_meta_query(pyauditor.MetaQuery().meta_operator(meta[0], contains(meta[1])))
     text: str = builder.build()
     return text
+
+
+def contains(text: str) -> Any:  # Any: pyauditor has no types
+    """The operator, which takes one text before version 0.10."""
+    try:
+        return pyauditor.MetaOperator().contains([text])
+    except TypeError:
+        return pyauditor.MetaOperator().contains(text)
 
 
 async def duplicates(client: Client, prefix: str, mode: str) -> None:
@@ -158,7 +167,7 @@ async def many(client: Client, prefix: str) -> None:
 
 async def ask_in_every_way(client: Client, prefix: str) -> None:
     """Every operator of the query builder, on the records of :func:`many`."""
-    within = pyauditor.MetaQuery().meta_operator("site_id", pyauditor.MetaOperator().contains([f"{prefix}many"]))
+    within = pyauditor.MetaQuery().meta_operator("site_id", contains(f"{prefix}many"))
     value = pyauditor.Value
 
     async def count(*steps: tuple[str, Any]) -> int:  # Any: pyauditor has no types
@@ -200,11 +209,28 @@ async def queued(builder: Any, folder: Path) -> None:  # Any: pyauditor has no t
     await client.stop()
 
 
+async def sending(client: Any, port: int) -> None:  # Any: pyauditor has no types
+    """Send as collectors do. Versions before 0.9 can do no more: they cannot decode a list of records."""
+    meta = {"site_id": ["TESTSITE"], "user_id": ["ünï©ode"]}
+    await client.add(record("one", meta=meta))
+    await client.bulk_insert([record("two"), record("three", meta=meta)])
+    await client.update(record("one").with_stop_time(START + timedelta(hours=1)))
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/record/one") as answer:  # noqa: ASYNC210 nothing else runs
+        found = json.load(answer)
+    assert (found["meta"], found["runtime"]) == (meta, 3600)
+    assert found["components"][0]["scores"] == [{"name": "HEPSPEC", "value": 1.2}, {"name": "BENCHMARK", "value": 3.0}]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/records") as answer:  # noqa: ASYNC210 the same
+        assert answer.read().count(b'"record_id"') == 3
+
+
 async def main(kind: str, mode: str, port: int, folder: Path) -> None:
     """All of it."""
     builder = pyauditor.AuditorClientBuilder().address("127.0.0.1", port).timeout(60)
     if kind == "queued":
         await queued(builder, folder)
+        return
+    if kind == "sending":
+        await sending(builder.build(), port)
         return
     client = Client(builder.build() if kind == "async" else builder.build_blocking())
     assert await client.call("health_check")

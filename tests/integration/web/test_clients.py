@@ -1,5 +1,9 @@
-"""The released clients of AUDITOR, unmodified, against the real server over a real store."""
+"""The released clients of AUDITOR, unmodified, against the real server over a real store.
 
+``tests/pyauditor-versions`` has ``PYAUDITOR_TEST_PYTHON`` name an interpreter with another version of python-auditor.
+"""
+
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +14,7 @@ import pytest
 from auditord.duplicates import Duplicates
 
 SCENARIO = Path(__file__).with_name("client_scenario.py")
+PYTHON = os.environ.get("PYAUDITOR_TEST_PYTHON", sys.executable)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +24,7 @@ SCENARIO = Path(__file__).with_name("client_scenario.py")
         ("async", Duplicates.REFUSE, "postgresql"),
         ("blocking", Duplicates.SAME_RUN, "sqlite"),
         ("queued", Duplicates.REFUSE, "sqlite"),
+        ("sending", Duplicates.SAME_RUN, "sqlite"),
     ],
     indirect=["store_url"],
 )
@@ -27,7 +33,5 @@ def test_python_auditor_works(
 ) -> None:
     port = start_server(duplicates)
     arguments = [kind, duplicates.value, str(port), str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, str(SCENARIO), *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = subprocess.run([PYTHON, str(SCENARIO), *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
