@@ -17,8 +17,7 @@ from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.archived import Removal
 from auditord.store.feed import BEHIND_ALL
 from auditord.store.rollups.scope import Rolled, Scope
-from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS
-from auditord.store.sources import scores_text
+from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, scores_text
 from auditord.store.sqlite.dialect import SqliteDialect, marked, take_rows
 from auditord.store.sqlite.driver import QUERIES
 from auditord.store.sqlite.store import MIGRATIONS

@@ -34,7 +34,7 @@ from auditord.store.protocol import (
 from auditord.store.redacting import redact_leftovers
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Upkeep
-from auditord.store.rows import make_pending
+from auditord.store.rows import PendingRecord, amounts_of, valid_row
 from auditord.store.sources import Sources
 from auditord.store.syncing_store import SyncingStore
 from auditord.store.work import Work, as_json, ask, atomic
@@ -99,9 +99,12 @@ class SqlRecordStore(SyncingStore):
         self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
     ) -> Verdict:
         """See :class:`RecordStore`."""
-        one = (record,)
-        source, (score_set,) = self._sources.known(provenance, one) or await self._sources.numbers(provenance, one)
-        pending = make_pending(record, provenance, duplicates, source=source, score_set=score_set, text=text)
+        row = valid_row(record, text)
+        scores = (row.amounts.scores,)
+        source, (score_set,) = self._sources.known(provenance, scores) or await self._sources.numbers(
+            provenance, scores
+        )
+        pending = PendingRecord(record, row, provenance, duplicates, source, score_set)
         verdict: Verdict = await self._submit(Addition(pending))
         self.rollups.noted(1)
         self.writes += 1
@@ -257,9 +260,8 @@ class SqlRecordStore(SyncingStore):
     async def _bulk(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool = False
     ) -> Bulk:
-        source, score_sets = self._sources.known(provenance, records) or await self._sources.numbers(
-            provenance, records
-        )
+        scores = [amounts_of(each.components).scores for each in records]
+        source, score_sets = self._sources.known(provenance, scores) or await self._sources.numbers(provenance, scores)
         return Bulk(records, score_sets, provenance, duplicates, source=source, atomic=atomic)
 
 
