@@ -231,8 +231,8 @@ class LimitedConnection(web.RequestHandler):
     async def start(self) -> None:
         """Answer requests that are there as a whole, one after the other, all in the task of the connection.
 
-        aiohttp makes a task for each request. It goes on from the first request that is still on its way, is no HTTP,
-        or wants another protocol.
+        aiohttp makes a task for each request. It takes over at the first request that has not arrived as a whole, is no
+        HTTP, or asks for another protocol.
         """
         task = cast("asyncio.Task[None]", asyncio.current_task())
         while not self._force_close:
