@@ -4,7 +4,7 @@ A store groups by what its SQL can express and sums integers; the rest is done h
 (records whose columns are complete, components that are read from documents, open records), so a group may come in
 several rows.
 Their columns are: the number of the part; one for each dimension; the scores of the records' components
-(:func:`auditord.store.sources.scores_text`); those of the one component that was read from documents; then the sums.
+(:func:`auditord.store.rows.scores_text`); those of the one component that was read from documents; then the sums.
 """
 
 from collections import defaultdict

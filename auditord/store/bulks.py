@@ -5,8 +5,9 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 from auditord.store.protocol import Duplicates, Provenance
-from auditord.store.rows import PendingRecord, RowMaker
+from auditord.store.rows import Labels, PendingRecord, make_rows
 from auditord_hookspecs import Record
+from auditord_hookspecs.records import Meta
 
 _BETWEEN_PAUSES: Final = 100
 """Records whose rows are made in one go: half a millisecond."""
@@ -41,7 +42,7 @@ class Bulk:
         self.atomic = atomic
         self._score_sets = {id(each.components): score_set for each, score_set in zip(records, score_sets, strict=True)}
         self._shared = (provenance, duplicates, source)
-        self._maker = RowMaker()
+        self._labels: dict[int, tuple[Labels, Meta | None]] = {}
         self._made: dict[int, PendingRecord] = {}
 
     def __len__(self) -> int:
@@ -75,7 +76,7 @@ class Bulk:
         shared, score_sets = self._shared, self._score_sets
         made = [
             PendingRecord(record, row, *shared, score_sets[id(record.components)])
-            for record, row in zip(records, self._maker.make(records), strict=True)
+            for record, row in zip(records, make_rows(records, self._labels), strict=True)
         ]
         self._made.update(zip(map(id, records), made, strict=True))
         return made

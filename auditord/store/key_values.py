@@ -25,7 +25,7 @@ Scores: TypeAlias = Mapping[tuple[str, str], Decimal]
 
 
 def set_of_scores(text: str) -> Scores:
-    """The scores of a record, from the text of :func:`auditord.store.sources.scores_text`."""
+    """The scores of a record, from the text of :func:`auditord.store.rows.scores_text`."""
     components = msgspec.json.decode(text, type=list[tuple[str, tuple[Score, ...]]])
     return {
         (component, score.name): exact_score(score.value)

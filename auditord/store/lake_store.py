@@ -41,7 +41,7 @@ from auditord.store.releasing import (
 )
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Upkeep
-from auditord.store.rows import make_pending
+from auditord.store.rows import amounts_of, make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Rows, Work, atomic
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
@@ -210,7 +210,7 @@ class LakeStore(LakeSource, ABC):
     async def _pending_copy(self, copy: LakeRecord) -> Pair:
         """The record as a row; its wire text stays the same, byte for byte."""
         provenance = Provenance(copy.received_at, copy.principal or None, copy.agent or None)
-        source, (score_set,) = await self._sources.numbers(provenance, [copy.record])
+        source, (score_set,) = await self._sources.numbers(provenance, [amounts_of(copy.record.components).scores])
         pending = make_pending(copy.record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
         row = msgspec.structs.replace(pending.row, document=copy.document)
         return copy, msgspec.structs.replace(pending, row=row)

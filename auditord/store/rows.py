@@ -13,7 +13,7 @@ from auditord.store.protocol import Duplicates, Provenance
 from auditord.store.verdicts import Identity
 from auditord_hookspecs import Component, InvalidRecord, Record
 from auditord_hookspecs.records import MAX_AMOUNT, PROVENANCE_KEYS, USER_KEYS, Meta
-from auditord_hookspecs.wire import KEPT_META, LONGEST_KEPT, encode_part, encode_record, encode_records
+from auditord_hookspecs.wire import KEPT_PARTS, LONGEST_KEPT, encode_part, encode_records, encode_with
 
 META_COLUMNS: Final[Mapping[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
 """Columns for the first value of meta keys; they are complete where ``more`` is not set."""
@@ -42,6 +42,7 @@ LONGEST_NAME: Final = 200
 _ENCODED_TOGETHER: Final = 20
 """Records per call. More would hardly be cheaper, and a call holds three copies of records of up to a megabyte."""
 
+_encoder: Final = msgspec.json.Encoder()
 _sorting_encoder: Final = msgspec.json.Encoder(order="sorted")
 _decode_meta: Final = msgspec.json.Decoder(dict[str, tuple[str, ...]] | None).decode
 _as_signed: Final = Struct(">q").unpack
@@ -57,6 +58,7 @@ class Labels(msgspec.Struct, frozen=True, gc=False):
         user_name: the same.
         more: whether these columns are incomplete.
         compared: the part of it that :func:`content_hash` knows.
+        text: the wire text of meta.
     """
 
     meta: Meta | None
@@ -65,6 +67,7 @@ class Labels(msgspec.Struct, frozen=True, gc=False):
     user_name: str | None
     more: bool
     compared: bytes
+    text: msgspec.Raw
 
 
 class Amounts(msgspec.Struct, frozen=True, gc=False):
@@ -79,6 +82,8 @@ class Amounts(msgspec.Struct, frozen=True, gc=False):
         others: 1 if there are components with other names, 2 if an amount is too large for roll-ups, else None.
         more: whether amounts were summed.
         compared: the same for :func:`content_hash`.
+        text: the wire text of components.
+        scores: what they score, see :func:`scores_text`.
     """
 
     components: Sequence[Component]
@@ -89,6 +94,8 @@ class Amounts(msgspec.Struct, frozen=True, gc=False):
     others: int | None
     more: bool
     compared: bytes
+    text: msgspec.Raw
+    scores: str | None
 
 
 class RecordRow(msgspec.Struct, frozen=True, gc=False):
@@ -124,7 +131,7 @@ class PendingRecord(msgspec.Struct, frozen=True, gc=False):
         provenance: who sent it, and when.
         duplicates: what it means if the id is known.
         source: the number of the principal and the agent.
-        score_set: the number of what its components score (:func:`auditord.store.sources.scores_text`), if any.
+        score_set: the number of what its components score (:func:`scores_text`), if any.
     """
 
     record: Record
@@ -160,51 +167,43 @@ def make_pending(
     Raises:
         InvalidRecord: it cannot be encoded, since it got around the checks of :class:`Record`.
     """
-    return PendingRecord(record, _valid_row(record, text), provenance, duplicates, source, score_set)
+    return PendingRecord(record, valid_row(record, text), provenance, duplicates, source, score_set)
 
 
-class RowMaker:
-    """Makes rows of many records, and what they share only once.
+def make_rows(records: Sequence[Record], labels: dict[int, tuple[Labels, Meta | None]]) -> list[RecordRow]:
+    """The rows of many records.
 
-    Meta and components are known by their identity; each is kept, so that no other gets it.
+    Args:
+        records: all of them.
+        labels: those of each meta that has been met, by its identity; each is kept, so that no other gets it.
+
+    Raises:
+        InvalidRecord: see :func:`make_pending`; the text names one of them.
     """
-
-    def __init__(self) -> None:
-        self._labels: dict[int, tuple[Labels, msgspec.Raw, Meta | None]] = {}
-        self._amounts: dict[int, tuple[Amounts, msgspec.Raw]] = {}
-
-    def make(self, records: Sequence[Record]) -> list[RecordRow]:
-        """The rows of records.
-
-        Raises:
-            InvalidRecord: see :func:`make_pending`; the text names one of them.
-        """
-        rows: list[RecordRow] = []
-        for first in range(0, len(records), _ENCODED_TOGETHER):
-            part = records[first : first + _ENCODED_TOGETHER]
-            try:
-                rows += self._make(part)
-            except (UnicodeError, OverflowError):  # which of them it is, the error does not say
-                rows += map(_valid_row, part)
-        return rows
-
-    def _make(self, records: Sequence[Record]) -> Iterable[RecordRow]:
-        of_meta = [self._labels.get(id(each.meta)) or self._learn_labels(each.meta) for each in records]
-        of_all = [self._amounts.get(id(each.components)) or self._learn_amounts(each.components) for each in records]
-        texts = encode_records(records, [text for _, text, _ in of_meta], [text for _, text in of_all])
-        return map(_row, records, [labels for labels, _, _ in of_meta], [amounts for amounts, _ in of_all], texts)
-
-    def _learn_labels(self, meta: Meta | None) -> tuple[Labels, msgspec.Raw, Meta | None]:
-        text = encode_part(meta)
-        self._labels[id(meta)] = learnt = _labels_of_text(bytes(text)), text, meta
-        return learnt
-
-    def _learn_amounts(self, components: Sequence[Component]) -> tuple[Amounts, msgspec.Raw]:
-        self._amounts[id(components)] = learnt = _amounts_of(components), encode_part(components)
-        return learnt
+    rows: list[RecordRow] = []
+    for first in range(0, len(records), _ENCODED_TOGETHER):
+        part = records[first : first + _ENCODED_TOGETHER]
+        try:
+            rows += _make_rows(part, labels)
+        except (UnicodeError, OverflowError):  # which of them it is, the error does not say
+            rows += map(valid_row, part)
+    return rows
 
 
-def _valid_row(record: Record, text: bytes | None = None) -> RecordRow:
+def _make_rows(records: Sequence[Record], known: dict[int, tuple[Labels, Meta | None]]) -> Iterable[RecordRow]:
+    labels: list[Labels] = []
+    for record in records:
+        found = known.get(id(record.meta))
+        if found is None:
+            found = known[id(record.meta)] = _shared_labels(record.meta), record.meta
+        labels.append(found[0])
+    amounts = [amounts_of(record.components) for record in records]
+    texts = encode_records(records, [each.text for each in labels], [each.text for each in amounts])
+    return map(_row, records, labels, amounts, texts)
+
+
+def valid_row(record: Record, text: bytes | None = None) -> RecordRow:
+    """The row of a record, see :func:`make_pending`."""
     try:
         return make_row(record, text)
     except (UnicodeError, OverflowError) as error:
@@ -245,8 +244,9 @@ def _digest(meta: bytes, components: bytes) -> int:
 
 def make_row(record: Record, text: bytes | None = None) -> RecordRow:
     """The row of a record; its wire text is encoded where it is not given."""
-    document = (encode_record(record) if text is None else text).decode()
-    return _row(record, _labels_of(record.meta), _amounts_of(record.components), document)
+    labels, amounts = _labels(record.meta, encode_part(record.meta)), amounts_of(record.components)
+    document = encode_with(record, labels.text, amounts.text) if text is None else text
+    return _row(record, labels, amounts, document.decode())
 
 
 def _row(record: Record, labels: Labels, amounts: Amounts, document: str) -> RecordRow:
@@ -257,25 +257,28 @@ def _row(record: Record, labels: Labels, amounts: Amounts, document: str) -> Rec
     return RecordRow(start, stop_time, labels, amounts, more, record.record_id, content, document)
 
 
+def _shared_labels(meta: Meta | None) -> Labels:
+    """The labels of many records, those of the next bulk as well: jobs of the same users follow."""
+    text = encode_part(meta)
+    return _kept_labels(text) if len(text) <= LONGEST_KEPT else _labels_of_text(text)
+
+
 def _labels_of_text(text: bytes) -> Labels:
-    """The labels that a text of meta decides, those of the next bulk as well: jobs of the same users follow."""
-    return _kept_labels(text) if len(text) <= LONGEST_KEPT else _new_labels(text)
+    return _labels(_decode_meta(text), text)  # decoded anew: a shared dictionary could be changed elsewhere
 
 
-def _new_labels(text: bytes) -> Labels:
-    return _labels_of(_decode_meta(text))  # decoded anew: a shared dictionary could be changed elsewhere
+_kept_labels = lru_cache(KEPT_PARTS)(_labels_of_text)
 
 
-_kept_labels = lru_cache(KEPT_META)(_new_labels)
-
-
-def _labels_of(meta: Meta | None) -> Labels:
-    known = meta or {}
+def _labels(meta: Meta | None, text: bytes) -> Labels:
+    known, compared, raw = meta or {}, _compared_meta(meta), msgspec.Raw(text)
+    sites, groups, users = known.get("site_id"), known.get("group_id"), known.get("user_id")
+    if sites and groups and users and len(sites) == len(groups) == len(users) == 1 and OLDER_KEYS.isdisjoint(known):
+        return Labels(meta, sites[0], groups[0], users[0], False, compared, raw)  # noqa: FBT003 as nearly always
     site, more_sites = _dimension(known, "site_id", "site")
     group, more_groups = _dimension(known, "group_id", "group")
     user, more_users = _dimension(known, "user_id", "user")
-    more = more_sites or more_groups or more_users
-    return Labels(meta, site, group, user, more, _compared_meta(meta))
+    return Labels(meta, site, group, user, more_sites or more_groups or more_users, compared, raw)
 
 
 def _dimension(meta: Meta, key: str, otherwise: str) -> tuple[str | None, bool]:
@@ -286,15 +289,42 @@ def _dimension(meta: Meta, key: str, otherwise: str) -> tuple[str | None, bool]:
     return (found[0] if found else None), found is not None
 
 
-def _amounts_of(components: Sequence[Component]) -> Amounts:
+_kept_amounts: Final[dict[int, Amounts]] = {}
+"""By the identity of the components, which are kept with them, so that no others get it."""
+
+
+def amounts_of(components: Sequence[Component]) -> Amounts:
+    """The columns that components decide; those of the same value are made once, if it is no long one."""
+    return _kept_amounts.get(id(components)) or _learn_amounts(components)
+
+
+def _learn_amounts(components: Sequence[Component]) -> Amounts:
+    amounts = _new_amounts(components)
+    if len(amounts.compared) <= LONGEST_KEPT and isinstance(components, tuple):  # a list could be changed elsewhere
+        if len(_kept_amounts) >= KEPT_PARTS:
+            _kept_amounts.clear()
+        _kept_amounts[id(components)] = amounts
+    return amounts
+
+
+def _new_amounts(components: Sequence[Component]) -> Amounts:
     found = {component.name: component.amount for component in components}
     several = len(found) < len(components)
     if several:
         found = _sums(components)
     return Amounts(
         components, found.get("Cores"), found.get("Memory"), found.get("GPU"), found.get("TotalCPU"), _others(found),
-        several, _sorting_encoder.encode(components),
+        several, _sorting_encoder.encode(components), msgspec.Raw(encode_part(components)), scores_text(components),
     )  # fmt: skip
+
+
+def scores_text(components: Sequence[Component]) -> str | None:
+    """The names of components that have scores, with their scores, as JSON; None if there are none.
+
+    Records of one type of node have the same text, so a store keeps it once and a number in each record.
+    """
+    scored = [(component.name, component.scores) for component in components if component.scores]
+    return _encoder.encode(scored).decode() if scored else None
 
 
 def _others(found: Mapping[str, int]) -> int | None:

@@ -11,7 +11,7 @@ from auditord.errors import StoreUnavailable
 from auditord.store.protocol import Provenance
 from auditord.store.rows import LONGEST_NAME
 from auditord.store.work import Work, ask
-from auditord_hookspecs import Component, Record, Score
+from auditord_hookspecs import Score
 
 _MOST: Final = 10_000
 """Texts of each sort that are remembered at a time."""
@@ -45,28 +45,28 @@ class Sources:
         source, _ = self.known(provenance, ()) or await self.numbers(provenance, ())
         return source
 
-    def known(self, provenance: Provenance, records: Collection[Record]) -> _Numbers | None:
+    def known(self, provenance: Provenance, scores: Sequence[str | None]) -> _Numbers | None:
         """Return the numbers if all are cached and no lookup is in progress; see :meth:`numbers`."""
         if self._in_order.locked():
             return None
         try:
-            return self._known(_name(provenance), scores_texts(records))
+            return self._known(_name(provenance), scores)
         except KeyError:
             return None
 
-    async def numbers(self, provenance: Provenance, records: Collection[Record]) -> _Numbers:
-        """The numbers of the provenance, and of what the components of each record score; None for nothing."""
-        name, texts = _name(provenance), scores_texts(records)
+    async def numbers(self, provenance: Provenance, scores: Sequence[str | None]) -> _Numbers:
+        """The numbers of the provenance, and of each text (:func:`auditord.store.rows.scores_text`); None for none."""
+        name = _name(provenance)
         failures = self._failures
         async with self._in_order:
             if max(len(self._sources), len(self._score_sets)) >= _MOST:
                 self._sources, self._score_sets = {}, {}
-            unknown = {text for text in texts if text is not None} - self._score_sets.keys()
+            unknown = {text for text in scores if text is not None} - self._score_sets.keys()
             if unknown or name not in self._sources:
                 if self._fault is not None and failures < self._failures:
                     raise self._fault.__class__(str(self._fault))  # they would wait for the same, one after the other
                 await self._learn(name, unknown)
-            return self._known(name, texts)
+            return self._known(name, scores)
 
     async def settled(self) -> None:
         """Return once everybody who asked has an answer."""
@@ -85,22 +85,6 @@ class Sources:
             raise
         self._sources[name] = source
         self._score_sets.update(score_sets)
-
-
-def scores_texts(records: Collection[Record]) -> Sequence[str | None]:
-    """The same of many records, which may share their components."""
-    shared = {id(each.components): each.components for each in records}
-    texts = {which: scores_text(components) for which, components in shared.items()}
-    return [texts[id(each.components)] for each in records]
-
-
-def scores_text(components: Sequence[Component]) -> str | None:
-    """The names of components that have scores, with their scores, as JSON; None if there are none.
-
-    Records of one type of node have the same text, so a store keeps it once and a number in each record.
-    """
-    scored = [(component.name, component.scores) for component in components if component.scores]
-    return _encoder.encode(scored).decode() if scored else None
 
 
 def canonical(scores: str) -> str:

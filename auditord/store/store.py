@@ -34,7 +34,7 @@ from auditord.store.redacting import redact_leftovers
 from auditord.store.releasing import find_released
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Upkeep
-from auditord.store.rows import make_pending
+from auditord.store.rows import PendingRecord, amounts_of, valid_row
 from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Record, RecordUpdate
@@ -96,9 +96,12 @@ class SqlRecordStore(LakeStore):
         self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
     ) -> Verdict:
         """See :class:`RecordStore`."""
-        one = (record,)
-        source, (score_set,) = self._sources.known(provenance, one) or await self._sources.numbers(provenance, one)
-        pending = make_pending(record, provenance, duplicates, source=source, score_set=score_set, text=text)
+        row = valid_row(record, text)
+        scores = (row.amounts.scores,)
+        source, (score_set,) = self._sources.known(provenance, scores) or await self._sources.numbers(
+            provenance, scores
+        )
+        pending = PendingRecord(record, row, provenance, duplicates, source, score_set)
         verdict: Verdict = await self._submit(Addition(pending))
         self.rollups.noted(1)
         self.writes += 1
@@ -251,9 +254,8 @@ class SqlRecordStore(LakeStore):
     async def _bulk(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool = False
     ) -> Bulk:
-        source, score_sets = self._sources.known(provenance, records) or await self._sources.numbers(
-            provenance, records
-        )
+        scores = [amounts_of(each.components).scores for each in records]
+        source, score_sets = self._sources.known(provenance, scores) or await self._sources.numbers(provenance, scores)
         return Bulk(records, score_sets, provenance, duplicates, source=source, atomic=atomic)
 
 

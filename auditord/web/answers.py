@@ -5,6 +5,7 @@ nearly always the same, that costs more than parsing and decoding the request (2
 on two cores). An :class:`Answer` is serialised once and serves any number of requests.
 """
 
+import asyncio
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -76,11 +77,15 @@ class Answer(web.StreamResponse):
         """The number of bytes of the body."""
         return len(self._parts[1])
 
+    def send(self, transport: asyncio.Transport) -> None:
+        """Write the answer."""
+        transport.write(self._status_line + _date_line(int(time())) + self._remainder)
+
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         """Send the answer and wait until the client has read nearly all, so that unread answers do not pile up."""
         if request.transport is None:
             raise ConnectionResetError("the client left before it was answered")
-        request.transport.write(self._status_line + _date_line(int(time())) + self._remainder)
+        self.send(request.transport)
         if request.protocol.writing_paused:
             await request.writer.drain()
         return None

@@ -14,12 +14,13 @@ import resource
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from aiohttp import StreamReader, web
+from aiohttp.http import RawRequestMessage, StreamWriter
 from aiohttp.http_exceptions import HttpProcessingError
 
-from auditord.web.answers import UNSENT, plain_text
+from auditord.web.answers import UNSENT, Answer, plain_text
 
 HEAD_SECONDS: Final = 30.0
 """Seconds for the head of a request, from its first byte to its last one."""
@@ -181,6 +182,7 @@ class LimitedConnection(web.RequestHandler):
     """
 
     __slots__ = (
+        "_handler",
         "_head_bytes",
         "_head_seconds",
         "_head_timer",
@@ -202,7 +204,7 @@ class LimitedConnection(web.RequestHandler):
         loop = asyncio.get_running_loop()
         super().__init__(server, loop=loop, read_bufsize=_READ_AT_ONCE, **options)
         self._max_msg_queue_size, self._msg_queue_resume_size = _PIPELINED, _PIPELINED // 2
-        self._own_loop = loop
+        self._own_loop, self._handler = loop, server.request_handler
         self._limit, self._stalled = server.limit, server.stalled
         self._head_seconds, self._silent_seconds, self._stall_seconds = seconds
         self._head_timer: asyncio.TimerHandle | None = None
@@ -225,6 +227,74 @@ class LimitedConnection(web.RequestHandler):
         self._head_timer = self._own_loop.call_later(self._silent_seconds, self.give_up)
         self.address = peer_address(transport)
         self._limit.enter(self)
+
+    async def start(self) -> None:
+        """Answer requests that are there as a whole, one after the other, all in the task of the connection.
+
+        aiohttp makes a task for each request. It takes over at the first request that has not arrived as a whole, is no
+        HTTP, or asks for another protocol.
+        """
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        while not self._force_close:
+            if not self._messages:
+                await self._request_there()
+            message, payload = self._messages[0]
+            if not isinstance(message, RawRequestMessage) or message.upgrade or not payload.is_eof():
+                await super().start()
+                return
+            self._messages.popleft()
+            self._make_room()
+            writer = StreamWriter(self, self._own_loop)
+            if not await self._answers(web.BaseRequest(message, payload, self, writer, task, self._own_loop)):
+                break
+            self._next_keepalive_close_time = self._own_loop.time() + self._keepalive_timeout
+        self._task_handler = None
+        if self.transport is not None:
+            self.transport.close()
+
+    async def _request_there(self) -> None:
+        self._waiter = self._own_loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _make_room(self) -> None:
+        """Let the parser go on behind a request that has been taken."""
+        if self._parser is not None:
+            self._parser.message_consumed()
+        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+            self._resume_reading_if_drained()
+
+    async def _answers(self, request: web.BaseRequest) -> bool:
+        """Answer a request; False if the connection ends behind it."""
+        try:
+            response, is_lost = await self._handle_request(request, None, self._handler)
+        except ConnectionError:
+            return False
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError):
+                self.log_exception("Unhandled exception", exc_info=error)
+            self.force_close()
+            raise
+        self._keepalive = bool(response.keep_alive)
+        return self._keepalive and not is_lost and not self._close
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send an answer; True if the client has left. Those that are prepared bytes need nothing else."""
+        if not isinstance(resp, Answer) or self._upgraded:  # pyright: ignore[reportUnknownMemberType]
+            return await super().finish_response(request, resp, start_time)
+        if self.transport is None:
+            return resp, True
+        resp.send(self.transport)
+        if self.writing_paused:
+            try:
+                await request.writer.drain()
+            except ConnectionError:
+                return resp, True
+        return resp, False
 
     def data_received(self, data: bytes) -> None:
         """Stop the timer behind a head, and start it where one has only begun."""

@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 import msgspec
 
 from auditord.web.bodies import BodyTooLarge
-from auditord.web.posted import LARGEST_RECORD, decode_posted, refuse_repeated
+from auditord.web.requests import LARGEST_RECORD, decode_posted, refuse_repeated
 from auditord_hookspecs import AuditordError, InvalidRecord, Record
 from auditord_hookspecs.wire import SharedParts, decode_records
 

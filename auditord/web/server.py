@@ -36,10 +36,10 @@ from auditord.web.api.status import SiteReportHandlers, StatusHandlers
 from auditord.web.api.sums import SumsHandler
 from auditord.web.connections import ConnectionLimit, LimitedServer, limit_of_connections, server_log
 from auditord.web.control import for_the_owner
-from auditord.web.dispatch import Dispatcher, Route
+from auditord.web.dispatch import AbortReason, Dispatcher, HttpMetrics, Route
 from auditord.web.hosts import HostCheck, known_names
 from auditord.web.listeners import accepting, bound_sockets
-from auditord.web.metrics import AbortReason, HttpMetrics, MonitoringHandlers
+from auditord.web.metrics import MonitoringHandlers
 from auditord.web.page import Parts, page_routes
 from auditord.web.problems import refuse
 from auditord.web.proxies import Proxies

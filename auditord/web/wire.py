@@ -10,7 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
 
 import msgspec
 from aiohttp import web
@@ -22,12 +21,19 @@ from auditord.store import Provenance, Verdict
 from auditord.web.access import audit
 from auditord.web.answers import IGNORED, JSON, NULL, RECORD_EXISTS, STORED, Answer, json_error, plain_text
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, unpacked, unpacked_pieces
-from auditord.web.dispatch import Abort
+from auditord.web.dispatch import Abort, HttpMetrics
 from auditord.web.elements import SURELY_SMALL, Decoded, decoded, decoded_body
-from auditord.web.metrics import HttpMetrics
-from auditord.web.posted import LARGEST_RECORD, decode_posted, refuse_repeated
 from auditord.web.record_query import InvalidQuery, read_query
-from auditord.web.requests import RecordsFor, is_json, read_body, read_target, sender_of
+from auditord.web.requests import (
+    LARGEST_RECORD,
+    RecordsFor,
+    decode_posted,
+    is_json,
+    read_body,
+    read_target,
+    refuse_repeated,
+    sender_of,
+)
 from auditord.web.streams import StreamedAnswers
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.records import check_name
@@ -38,10 +44,6 @@ from auditord_hookspecs.wire import (
 )
 
 log = logging.getLogger(__name__)
-
-
-Decode: TypeAlias = Callable[[web.BaseRequest, bytes, int], Awaitable[Decoded]]
-"""Reads the records in the body of a request, which has a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +111,21 @@ class RecordWriter:
 class WriteHandlers(RecordWriter):
     """The handlers of the routes that write."""
 
-    async def add_one(self, request: web.BaseRequest) -> web.StreamResponse:
+    def add_one(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         """``POST /record``: one record as a JSON object."""
-        return await self._receive(request, _decode_one)
+        return self._receive(request, are_many=False)
 
-    async def add_many(self, request: web.BaseRequest) -> web.StreamResponse:
+    def add_many(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         """``POST /records``: an array of records, all or nothing."""
-        return await self._receive(request, _decode_many)
+        return self._receive(request, are_many=True)
 
-    async def _receive(self, request: web.BaseRequest, decode: Decode) -> Answer:
+    async def _receive(self, request: web.BaseRequest, *, are_many: bool) -> Answer:
         principal, provenance = sender_of(request, self.now())
         body = b""
         try:
             body = await read_body(request, self.max_body)
-            found = await decode(request, body, self.max_body)
+            limit = self.max_body
+            found = await _decode_many(request, body, limit) if are_many else _decode_one(request, body, limit)
             outcomes = await self.ingest.accept(
                 found.records, principal, provenance, atomic=True, duplicates=self.duplicates
             )
@@ -181,7 +184,7 @@ class WriteHandlers(RecordWriter):
         return STORED if stopped is Stopped.DONE else plain_text(404, missing)
 
 
-async def _decode_one(request: web.BaseRequest, body: bytes, limit: int) -> Decoded:
+def _decode_one(request: web.BaseRequest, body: bytes, limit: int) -> Decoded:
     text = _json_body(request, body, limit)
     record = decode_posted(text)
     return Decoded([record], [record] if len(text) > SURELY_SMALL else [])

@@ -33,15 +33,28 @@ class _Offered(msgspec.Struct, gc=False):
     meta: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _OfferedAlone(msgspec.Struct, gc=False):
+    """A record with components as a text, which many records have in common."""
+
+    record_id: Name
+    start_time: datetime
+    components: msgspec.Raw
+    stop_time: datetime | None = None
+    meta: Meta | None = None
+
+
 _record_decoder = msgspec.json.Decoder(Record)
 _records_decoder = msgspec.json.Decoder(list[Record])
 _offered_decoder = msgspec.json.Decoder(list[_Offered])
+_alone_decoder = msgspec.json.Decoder(_OfferedAlone)
 _components_decoder = msgspec.json.Decoder(tuple[Component, ...])
 _meta_decoder: msgspec.json.Decoder[Meta | None] = msgspec.json.Decoder(Meta | None)
 _update_decoder = msgspec.json.Decoder(RecordUpdate)
 _encoder = msgspec.json.Encoder()
 
 _LEAP_SECOND: Final = 60
+
+_FAULTS: Final = (InvalidRecord, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 # msgspec rounds nanoseconds where the contract truncates: such a body is decoded again with our own times.
 _finer_than_microseconds = re.compile(rb"\.\d{7}")
@@ -53,22 +66,14 @@ _relaxed_time = re.compile(
 )
 
 
-def decode_record(body: bytes) -> Record:
-    """Return a record from one JSON object.
-
-    Raises:
-        InvalidRecord: with the reason and the JSON path of the member.
-    """
-    return _decode(body, _record_decoder)
-
-
-KEPT_META: Final = 4_096
-"""Texts of meta whose values are kept for the next body, which has jobs of the same users."""
+KEPT_PARTS: Final = 4_096
+"""Texts of meta, and of components, whose values are kept for the next body, which has jobs of the same users."""
 
 LONGEST_KEPT: Final = 500
 """Bytes of such a text."""
 
-_kept_meta = lru_cache(KEPT_META)(_meta_decoder.decode)
+_kept_meta = lru_cache(KEPT_PARTS)(_meta_decoder.decode)
+_kept_components = lru_cache(KEPT_PARTS)(_components_decoder.decode)
 
 
 def decode_meta(text: bytes) -> Meta | None:
@@ -77,6 +82,27 @@ def decode_meta(text: bytes) -> Meta | None:
         return _meta_decoder.decode(text)
     meta = _kept_meta(text)
     return meta and dict(meta)
+
+
+def decode_components(text: bytes) -> tuple[Component, ...]:
+    """Decode the components of a record; equal texts nearly always give the same value."""
+    return _kept_components(text) if len(text) <= LONGEST_KEPT else _components_decoder.decode(text)
+
+
+def decode_record(body: bytes) -> Record:
+    """Return a record from one JSON object.
+
+    Raises:
+        InvalidRecord: with the reason and the JSON path of the member.
+    """
+    if not _finer_than_microseconds.search(body):
+        try:
+            found = _alone_decoder.decode(body)
+            components = decode_components(bytes(found.components))
+            return Record(found.record_id, found.start_time, components, found.stop_time, found.meta)
+        except _FAULTS:
+            pass
+    return _decode(body, _record_decoder)
 
 
 class _ByText(dict[bytes, T]):
@@ -98,7 +124,7 @@ class SharedParts:
     """
 
     def __init__(self) -> None:
-        self._components = _ByText(_components_decoder.decode)
+        self._components = _ByText(decode_components)
         self._meta = _ByText(decode_meta)
 
     @property
@@ -132,7 +158,7 @@ def decode_records(body: bytes, shared: SharedParts | None = None) -> list[Recor
         InvalidRecord: with the reason and the JSON path, which names the position in the array.
     """
     if not _finer_than_microseconds.search(body):
-        with suppress(InvalidRecord, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        with suppress(*_FAULTS):
             return (shared or SharedParts()).decode(body)
     return _decode(body, _records_decoder)
 
@@ -229,6 +255,11 @@ def encode_record(record: Record) -> bytes:
     return _safe(_encoder.encode(_on_the_wire(record, record.meta, record.components)))
 
 
+def encode_with(record: Record, meta: msgspec.Raw, components: msgspec.Raw) -> bytes:
+    """Return the wire text of a record, given those of its meta and its components (:func:`encode_part`)."""
+    return _safe(_encoder.encode(_on_the_wire(record, meta, components)))
+
+
 def encode_records(
     records: Iterable[Record], meta: Iterable[msgspec.Raw], components: Iterable[msgspec.Raw]
 ) -> list[str]:
@@ -243,9 +274,9 @@ def encode_records(
     return lines.decode().split("\n")[:-1]  # JSON escapes line feeds
 
 
-def encode_part(part: Meta | Sequence[Component] | None) -> msgspec.Raw:
+def encode_part(part: Meta | Sequence[Component] | None) -> bytes:
     """Return the meta or the components of a record."""
-    return msgspec.Raw(_encoder.encode(part))
+    return _encoder.encode(part)
 
 
 def _safe(text: bytes) -> bytes:

@@ -23,9 +23,8 @@ from auditord.ingest import Ingest
 from auditord.spool import Spool
 from auditord.store.opening import open_store
 from auditord.web.answers import STORED
-from auditord.web.dispatch import Dispatcher, Route
+from auditord.web.dispatch import Dispatcher, HttpMetrics, Route
 from auditord.web.hosts import HostCheck
-from auditord.web.metrics import HttpMetrics
 from auditord.web.requests import read_body
 from auditord.web.server import listening, serve
 from auditord_hookspecs.wire import decode_record

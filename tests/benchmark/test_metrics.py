@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from auditord.metrics import CountedKey, DatabaseMetrics, exposition
-from auditord.web.metrics import HttpMetrics
+from auditord.web.dispatch import HttpMetrics
 
 SCRAPES = 20
 ROUTES = 25

@@ -403,12 +403,12 @@ async def test_the_file_is_not_for_everybody(database: Database) -> None:
 
 
 @pytest.mark.anyio
-async def test_each_commit_is_durable(database: Database) -> None:
+async def test_each_commit_is_durable_and_savepoints_are_kept_in_memory(database: Database) -> None:
     def settings(connection: sqlite3.Connection) -> list[object]:
-        names = ("journal_mode", "synchronous", "foreign_keys")
+        names = ("journal_mode", "synchronous", "foreign_keys", "temp_store")
         return [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
 
-    assert await database.write(settings) == ["wal", 2, 1]
+    assert await database.write(settings) == ["wal", 2, 1, 2]
 
 
 @pytest.mark.anyio

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from auditord.metrics import CountedKey, DatabaseMetrics, TaskMetrics, exposition
-from auditord.web.metrics import HttpMetrics
+from auditord.web.dispatch import HttpMetrics
 from auditord_hookspecs import LeftOut
 
 VALUES = st.text(max_size=10) | st.sampled_from(['"', "\\", "\n", "\\n", "{}", "a,b", "\u00e9"])

@@ -16,7 +16,7 @@ from auditord.store.feed import SENDERS, Removed, add_consumer, list_consumers, 
 from auditord.store.planning import Operation
 from auditord.store.protocol import Provenance, RecordCounts
 from auditord.store.rollups.upkeep import start_over_beside_released
-from auditord.store.rows import PendingRecord, make_pending
+from auditord.store.rows import PendingRecord, amounts_of, make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, for_each
 from auditord_hookspecs import AuditordError, Close, Entry, Insert, Replace
@@ -95,7 +95,7 @@ async def numbered(sources: Sources, records: Sequence[CopiedRecord]) -> Sequenc
 
 async def _numbered(sources: Sources, kept: CopiedRecord) -> PendingRecord:
     record, provenance = decode_record(kept.document.encode()), Provenance(kept.received_at, kept.principal, kept.agent)
-    source, (score_set,) = await sources.numbers(provenance, [record])
+    source, (score_set,) = await sources.numbers(provenance, [amounts_of(record.components).scores])
     pending = make_pending(record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
     return msgspec.structs.replace(pending, row=msgspec.structs.replace(pending.row, document=kept.document))
 

@@ -12,7 +12,7 @@ from typing import Final
 from auditord.database.instants import to_micros
 from auditord.store.protocol import Provenance
 from auditord.store.rows import Amounts, Labels, PendingRecord
-from auditord_hookspecs.wire import KEPT_META, encode_part
+from auditord_hookspecs.wire import KEPT_PARTS
 
 BEGIN: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """In front of the first row."""
@@ -84,10 +84,10 @@ _labels: Final[dict[int, tuple[Labels, bytes]]] = {}
 
 
 def _learn_labels(labels: Labels) -> tuple[Labels, bytes]:
-    if len(_labels) >= KEPT_META:
+    if len(_labels) >= KEPT_PARTS:
         _labels.clear()
     texts = b"".join(map(_text, (labels.site, labels.user_group, labels.user_name)))
-    meta = _NULL if labels.meta is None else _field(_JSONB_VERSION + bytes(encode_part(labels.meta)))
+    meta = _NULL if labels.meta is None else _field(_JSONB_VERSION + bytes(labels.text))
     _labels[id(labels)] = learnt = labels, texts + meta
     return learnt
 

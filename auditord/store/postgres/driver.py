@@ -35,7 +35,6 @@ from auditord.store.work import (
     Work,
     as_json,
 )
-from auditord_hookspecs.records import Meta
 
 T = TypeVar("T")
 _Parts: TypeAlias = AsyncGenerator[Sequence[PendingRecord], None]
@@ -70,7 +69,7 @@ class _Row(msgspec.Struct, frozen=True, gc=False):
     site: str | None
     user_group: str | None
     user_name: str | None
-    meta: Meta | None
+    meta: msgspec.Raw
     document: str
 
 
@@ -216,5 +215,5 @@ def _row(pending: PendingRecord) -> _Row:
         record.start_time, record.stop_time, record.runtime, row.content, pending.provenance.received_at,
         amounts.cores, amounts.memory, amounts.gpu, amounts.total_cpu, pending.source, pending.score_set,
         amounts.others, row.more,
-        row.record_id, labels.site, labels.user_group, labels.user_name, record.meta, row.document,
+        row.record_id, labels.site, labels.user_group, labels.user_name, labels.text, row.document,
     )  # fmt: skip

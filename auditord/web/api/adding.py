@@ -19,11 +19,10 @@ from auditord.web.api.operation import BODY_PROBLEMS, Operation, Parameter
 from auditord.web.api.records import NDJSON
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, read_pieces
 from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray, TooLong
-from auditord.web.posted import LARGEST_RECORD, decode_posted
 from auditord.web.problem_shapes import Verdict, Verdicts
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery, about, by_name, parse_query_string, scalar
-from auditord.web.requests import is_json, read_target, sender_of
+from auditord.web.requests import LARGEST_RECORD, decode_posted, is_json, read_target, sender_of
 from auditord.web.wire import RecordWriter, report_large
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.wording import counted

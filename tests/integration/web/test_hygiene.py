@@ -168,13 +168,22 @@ async def test_an_idle_connection_and_a_slow_body_are_nobodys_slow_head() -> Non
 def test_what_the_timer_looks_at_is_there() -> None:
     names = (
         "_buffer_paused",
+        "_close",
         "_current_request",
+        "_force_close",
+        "_handle_request",
+        "_keepalive",
+        "_keepalive_timeout",
         "_max_msg_queue_size",
         "_messages",
-        "_reading_paused",
         "_msg_queue_resume_size",
+        "_next_keepalive_close_time",
+        "_reading_paused",
         "_request_count",
+        "_resume_reading_if_drained",
         "_task_handler",
+        "_upgraded",
+        "_waiter",
         "writing_paused",
     )
     for name in names:

@@ -7,8 +7,7 @@ import pytest
 
 from auditord.database.instants import from_micros, to_micros
 from auditord.store import Duplicates, Provenance
-from auditord.store.rows import make_pending
-from auditord.store.sources import scores_text
+from auditord.store.rows import make_pending, scores_text
 from auditord_hookspecs import Component, InvalidRecord, Record, Score
 from auditord_hookspecs.records import MAX_AMOUNT
 

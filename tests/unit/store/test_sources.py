@@ -10,17 +10,18 @@ import pytest
 from auditord.errors import StoreDamaged, StoreUnavailable
 from auditord.store import Provenance
 from auditord.store import sources as module
+from auditord.store.rows import scores_text
 from auditord.store.sources import Sources
 from auditord.store.work import Statement, Work
-from auditord_hookspecs import Component, Record, Score
+from auditord_hookspecs import Component, Score
 
 pytestmark = pytest.mark.anyio
 
 NOW = datetime(2024, 2, 3, tzinfo=UTC)
 
 
-def scored(value: float) -> Record:
-    return Record("job", NOW, (Component("Cores", 1, (Score("HEPSPEC06", value),)),))
+def scored(value: float) -> str | None:
+    return scores_text((Component("Cores", 1, (Score("HEPSPEC06", value),)),))
 
 
 class Tables:
@@ -56,12 +57,12 @@ async def test_each_is_looked_up_once() -> None:
     tables = Tables()
     sources = Sources(tables.look_up)
     by = Provenance(NOW, "client", "x" * 300 + "\0")
-    records = [scored(1), scored(2), scored(1), Record("open", NOW, ())]
-    source, score_sets = await sources.numbers(by, records)
+    scores = [scored(1), scored(2), scored(1), None]
+    source, score_sets = await sources.numbers(by, scores)
     assert len({source, *score_sets}) == 4
     assert (score_sets[0], score_sets[3]) == (score_sets[2], None)
     assert tables.kept[0] == {"principal": "client", "agent": "x" * 200}
-    assert await sources.numbers(by, records) == (source, score_sets)
+    assert await sources.numbers(by, scores) == (source, score_sets)
     assert (tables.asked, len(tables.kept)) == (1, 3)
 
 

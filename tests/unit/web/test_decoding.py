@@ -8,7 +8,7 @@ import pytest
 
 from auditord.web.bodies import BodyTooLarge
 from auditord.web.elements import decoded, decoded_body
-from auditord.web.posted import LARGEST_RECORD, decode_posted
+from auditord.web.requests import LARGEST_RECORD, decode_posted
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.wire import decode_records
 from tests.api_server import record
@@ -116,6 +116,6 @@ async def test_other_members_may_be_there_more_than_once_or_not_at_all(text: byt
 
 @pytest.mark.parametrize("text", [PLAIN, OPEN.replace(b"{", NULLS, 1), PLAIN.replace(b"{", b'{"runtime":3600,', 1)])
 async def test_usual_records_are_read_once(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auditord.web.posted._read", None)
+    monkeypatch.setattr("auditord.web.requests._read", None)
     decode_posted(text)
     await decoded_body(b"[%b,%b]" % (text, text))

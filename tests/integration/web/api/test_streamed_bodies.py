@@ -12,7 +12,7 @@ import pytest
 
 from auditord.web.api import adding
 from auditord.web.bodies import LARGEST_RATIO
-from auditord.web.posted import LARGEST_RECORD
+from auditord.web.requests import LARGEST_RECORD
 from tests.api_server import Api, api_server, record
 
 pytestmark = pytest.mark.anyio
