@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -28,11 +28,13 @@ from auditord_hookspecs import (
     Replace,
     Role,
     Score,
-    Transform,
 )
 from auditord_hookspecs.entries import Encoded
 from auditord_hookspecs.records import check_name, in_utc
 from auditord_hookspecs.wire import MAX_CLIENT_OBJECT_BYTES, decode_record, encode_record, format_time, parse_time
+
+if TYPE_CHECKING:  # brings the kinds and their models
+    from auditord_hookspecs import Transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +236,7 @@ def prepare(
     batch: Batch,
     received_at: datetime,
     operation: Operation = "insert",
-    transform: Transform | None = None,
+    transform: "Transform | None" = None,
 ) -> Prepared:
     """Check and encode a batch.
 
@@ -267,7 +269,7 @@ def prepare(
 
 
 def record_row(
-    operation: Operation, produced: Produced, provenance: Provenance, transform: Transform | None = None
+    operation: Operation, produced: Produced, provenance: Provenance, transform: "Transform | None" = None
 ) -> Row:
     """Return the row of a record after the transform.
 
@@ -281,7 +283,7 @@ def record_row(
     return Row(produced.record.record_id, chosen, body, produced.alternate_id, provenance)
 
 
-def entry_row(entry: Entry, received_at: datetime, transform: Transform | None = None) -> Row:
+def entry_row(entry: Entry, received_at: datetime, transform: "Transform | None" = None) -> Row:
     """Return the row of an entry, with its record after the transform.
 
     Raises:
