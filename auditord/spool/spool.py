@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, TypeVarTuple, 
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from auditord.database import Database
 from auditord.database.memory import Occasion, PluginMemory, sqlite_memory
@@ -355,7 +356,7 @@ class Spool:
 
     def reach(self, number: int) -> None:
         """Note the generation of the store; :meth:`settle` or :meth:`keep_generation` writes it to the file."""
-        self._reached = replace(self._reached, number=number)
+        self._reached = msgspec.structs.replace(self._reached, number=number)
 
     async def keep_generation(self) -> None:
         """Write the generation of the store to the file."""
