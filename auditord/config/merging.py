@@ -1,4 +1,4 @@
-"""The files of the configuration merged into one document, and what is read from it without a model.
+"""Merge the files of the configuration into one document, and read state folder and store without models.
 
 Commands that only need the state folder and the record store take :func:`plain_place`: pydantic and the models would be
 half of their run time.

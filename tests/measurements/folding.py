@@ -1,4 +1,4 @@
-"""What folding costs those who write: ``python -m tests.measurements.folding URL [--records 1000000] [--rounds 3]``.
+"""Measure the cost of folding for those who write: ``python -m tests.measurements.folding URL [--records 1000000]``.
 
 A daemon with so many records to fold is loaded with single posts on 64 connections and asked for ``/metrics`` beside
 them; then the same once all is folded. The goal: no more than twice the time. URL is ``sqlite:///path`` or that of a

@@ -62,7 +62,7 @@ _FEW_TO_SORT: Final = 100_000
 _ROWS_AT_ONCE: Final = 64
 
 _SUMS_AT_ONCE: Final = 1_000
-"""Rows of sums that are held at a time. There may be as many as records, before too many groups are refused."""
+"""Rows of sums that are held at a time. A sum can have as many as records, before too many groups are refused."""
 
 _CHECK_WITHIN: Final = 4.0  # shorter than the patience of those who ask
 _BULK_WITHIN: Final = 120.0
