@@ -15,13 +15,12 @@ import anyio
 import click
 
 from auditord.cli.frame import config_paths
-from auditord.config.documents import Document
-from auditord.config.loading import disabled_hooks, load_with_sources, load_without_instances, read_files
-from auditord.config.model import Configuration
-from auditord.config.secrets import read_when_used
+from auditord.config.merging import Place, plain_place, read_files
 from auditord.errors import ConfigurationError, plain_errors
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # pydantic and the models are half of the run time of a short command
+    from auditord.config.documents import Document
+    from auditord.config.model import Configuration
     from auditord.hooks import Hooks
 
 _NAME: Final = "auditord"
@@ -38,8 +37,8 @@ class Installation:
     """This host's hook modules and configuration."""
 
     hooks: "Hooks"
-    configuration: Configuration
-    document: Document
+    configuration: "Configuration"
+    document: "Document"
 
 
 def load_installation(unread_secret: Callable[[str], bool] = lambda _: True) -> Installation:
@@ -53,6 +52,9 @@ def load_installation(unread_secret: Callable[[str], bool] = lambda _: True) -> 
         HookError: a module cannot be used.
         ConfigurationError: the configuration cannot be used.
     """
+    from auditord.config.loading import load_with_sources  # noqa: PLC0415 imports the models
+    from auditord.config.secrets import read_when_used  # noqa: PLC0415 the same
+
     hooks = load_installed_hooks()
     loaded = load_with_sources(
         config_paths(), hooks.kinds, os.environ, read_when_used(hooks.resolve_secret, unread_secret)
@@ -60,7 +62,7 @@ def load_installation(unread_secret: Callable[[str], bool] = lambda _: True) -> 
     return Installation(hooks, loaded.configuration, loaded.document)
 
 
-def load_configuration() -> Configuration:
+def load_configuration() -> "Configuration":
     """Load the configuration without its instances (collectors, plugins and others).
 
     Hook modules are imported only to read secrets or to explain a fault. Importing them would be most of the run time
@@ -70,9 +72,25 @@ def load_configuration() -> Configuration:
         HookError: a module cannot be used.
         ConfigurationError: the configuration cannot be used.
     """
+    from auditord.config.loading import load_without_instances  # noqa: PLC0415 imports the models
+    from auditord.config.secrets import read_when_used  # noqa: PLC0415 the same
+
     resolve = read_when_used(lambda reference: load_installed_hooks().resolve_secret(reference), lambda _: True)
     found = load_without_instances(config_paths(), os.environ, resolve)
     return load_installation().configuration if found is None else found
+
+
+def load_place() -> Place:
+    """Load where the state folder and the record store are; other options are only checked if models are needed.
+
+    Raises:
+        HookError: a module cannot be used.
+        ConfigurationError: the configuration cannot be used.
+    """
+    if (place := plain_place(config_paths(), os.environ)) is not None:
+        return place
+    configuration = load_configuration()
+    return Place(configuration.state_dir, configuration.store)
 
 
 def load_installed_hooks() -> "Hooks":
@@ -82,6 +100,7 @@ def load_installed_hooks() -> "Hooks":
         HookError: a module cannot be used.
         ConfigurationError: a file cannot be read, or ``hooks`` in it is wrong.
     """
+    from auditord.config.loading import disabled_hooks  # noqa: PLC0415 imports the models
     from auditord.hooks import load_hooks  # noqa: PLC0415 imports the kinds
 
     return load_hooks(disabled_hooks(config_paths(), os.environ))
@@ -89,6 +108,8 @@ def load_installed_hooks() -> "Hooks":
 
 def readable_disabled_hooks() -> tuple[Sequence[str], list[str]]:
     """Return ``hooks.disabled`` and no fault; or nothing and the fault if the configuration cannot be read."""
+    from auditord.config.loading import disabled_hooks  # noqa: PLC0415 imports the models
+
     try:
         return disabled_hooks(config_paths(), os.environ), []
     except ConfigurationError as error:

@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from auditord_hookspecs import InvalidRecord
-from auditord_hookspecs.config import parse_duration
 from auditord_hookspecs.wire import parse_time
 from auditord_hookspecs.zones import zone_named
 
@@ -81,6 +80,8 @@ class Span(click.ParamType[timedelta]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> timedelta:  # Any: click's
         """Parse a duration, or fail with the allowed forms."""
+        from auditord_hookspecs.config import parse_duration  # noqa: PLC0415 imports pydantic
+
         try:
             span = parse_duration(value)
         except (ValueError, OverflowError) as error:

@@ -7,7 +7,7 @@ from datetime import datetime
 import click
 
 from auditord.cli.daemons import daemon_at, url_option
-from auditord.cli.installation import load_configuration, run_async, utc_now
+from auditord.cli.installation import load_place, run_async, utc_now
 from auditord.cli.tables import new_table, print_table
 from auditord.spool import Spool
 from auditord.web.api.shapes import QuarantinedInput, QuarantineEntry, summary, with_input
@@ -124,7 +124,7 @@ async def _all(task: str | None, url: str | None) -> Sequence[QuarantineEntry]:
 
 async def _in_files(task: str | None) -> AsyncGenerator[QuarantineEntry, None]:
     last = 0
-    async with Spool.opened_read_only(load_configuration().state_dir, utc_now) as spool:
+    async with Spool.opened_read_only(load_place().state_dir, utc_now) as spool:
         while page := await spool.quarantine_summaries(task, after=last, limit=_PAGE):
             for entry in page:
                 yield summary(entry)
@@ -135,7 +135,7 @@ async def _get(number: int, url: str | None) -> QuarantinedInput:
     if url is not None:
         async with daemon_at(url) as daemon:
             return await daemon.quarantined(number)
-    async with Spool.opened_read_only(load_configuration().state_dir, utc_now) as spool:
+    async with Spool.opened_read_only(load_place().state_dir, utc_now) as spool:
         entry = await spool.quarantine_get(number)
     if entry is None:
         raise AuditordError(f"there is no entry {number} in quarantine: see auditord quarantine list")

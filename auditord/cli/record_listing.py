@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias, TypeVar
 import click
 
 from auditord.cli.daemons import daemon_at
-from auditord.cli.installation import load_configuration, utc_now
+from auditord.cli.installation import load_configuration, load_place, utc_now
 from auditord.cli.option_types import INSTANT, SPAN
 from auditord.cli.tables import new_table, print_table
-from auditord.config.model import Configuration
-from auditord.lake.opening import ConfiguredLake, lake_of
 from auditord.store import RecordStore
 from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords, decoded
@@ -34,6 +32,8 @@ from auditord_hookspecs.wording import counted
 
 if TYPE_CHECKING:
     from auditord.cli.daemon_client import DaemonClient
+    from auditord.config.model import Configuration
+    from auditord.lake.opening import ConfiguredLake
 
 
 Cell: TypeAlias = str | int | None
@@ -189,8 +189,14 @@ def key_and_value(text: str) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def opened_store() -> AsyncGenerator[RecordStore, None]:
-    """Yield the record store of this host, opened to be read beside a daemon."""
+async def opened_store(*, released: bool = True) -> AsyncGenerator[RecordStore, None]:
+    """Yield this host's record store, opened for reading beside a daemon; with the lake, unless told not to."""
+    if not released:
+        async with open_store_for_reading(load_place().store) as store:
+            yield store
+        return
+    from auditord.lake.opening import lake_of  # noqa: PLC0415 with the models
+
     configuration = load_configuration()
     async with open_store_for_reading(configuration.store) as store:
         with lake_of(store, configuration):
@@ -198,13 +204,15 @@ async def opened_store() -> AsyncGenerator[RecordStore, None]:
 
 
 @asynccontextmanager
-async def opened_source(url: str | None) -> "AsyncGenerator[StoredRecords | DaemonClient, None]":
+async def opened_source(
+    url: str | None, *, archived: bool = True
+) -> "AsyncGenerator[StoredRecords | DaemonClient, None]":
     """Yield the source of the records: the daemon at a URL or, without one, the store of this host."""
     if url is not None:
         async with daemon_at(url) as daemon:
             yield daemon
         return
-    async with opened_store() as store:
+    async with opened_store(released=archived) as store:
         yield StoredRecords(store)
 
 
@@ -221,7 +229,7 @@ async def lake_records(query: RecordQuery, url: str | None) -> AsyncGenerator[As
 
 
 @contextmanager
-def opened_lake(configuration: Configuration) -> Generator[ConfiguredLake, None, None]:
+def opened_lake(configuration: "Configuration") -> "Generator[ConfiguredLake, None, None]":
     """Yield the lake of this host.
 
     Raises:
@@ -229,6 +237,8 @@ def opened_lake(configuration: Configuration) -> Generator[ConfiguredLake, None,
     """
     if not configuration.lake.is_there:
         raise click.UsageError("--source lake: the configuration has no lake")
+    from auditord.lake.opening import ConfiguredLake  # noqa: PLC0415 with the models, only where a lake is asked for
+
     with closing(ConfiguredLake(configuration)) as lake:
         yield lake
 

@@ -43,6 +43,15 @@ FOREIGN_PREFIXES: Final = ("AUDITOR_",)
 """Variables of other systems that may be options begin so. Short commands load no hook module unless one of these is
 set, so the prefix of an importer with ``import_environment`` has to be here."""
 
+SECTIONS: Final = frozenset(
+    {
+        *("state_dir", "api", "ui", "access", "store", "archive", "lake", "metrics"),
+        *("audit", "pledges", "hooks", "logging", "shutdown"),
+        *("collectors", "plugins", "senders", "authenticators", "transforms"),
+    }
+)
+"""The names at the top of the configuration, as :class:`auditord.config.model.Configuration` has them."""
+
 FILES_VARIABLE: Final = "AUDITORD_CONFIG"
 """The variable with the configuration files, for commands without ``--config``; it is not an option."""
 

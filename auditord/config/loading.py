@@ -1,6 +1,5 @@
 """Reading the configuration: files, ``conf.d`` beside them, and the environment over both."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from auditord.config.documents import ENVIRONMENT_PREFIX as PREFIX
-from auditord.config.documents import FILES_VARIABLE, FOREIGN_PREFIXES, Document, is_section
+from auditord.config.documents import Document, is_section
 from auditord.config.listen import DEFAULT_LISTEN, UnixListen
-from auditord.config.model import INSTANCE_SECTIONS, Configuration, HooksSection, default_state_dir
+from auditord.config.merging import has_options, read_files, with_state_dir
+from auditord.config.model import INSTANCE_SECTIONS, Configuration, HooksSection
 from auditord.config.secrets import ResolveSecret, referenced
-from auditord.config.yaml_files import parse, read_file
+from auditord.config.yaml_files import parse
 from auditord.errors import ConfigurationError, refusal
 
 if TYPE_CHECKING:  # a command that has no use for instances imports neither their kinds nor what joins them
     from auditord.config.kinds import InstalledKinds, InstanceModels
     from auditord_hookspecs import ImporterKind
 
-DEFAULT_FILE = Path("/etc/auditord/auditord.yml")
 SOCKET = "api.sock"
-_SUFFIXES = frozenset({".yml", ".yaml"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +66,13 @@ def load_without_instances(
     Returns:
         None if :func:`load_with_sources` is needed: because of environment variables, or because there is a fault.
     """
-    others = {name: value for name, value in environ.items() if name != FILES_VARIABLE}
-    if any(name.startswith((PREFIX, *FOREIGN_PREFIXES)) for name in others):
+    if has_options(environ):
         return None
     document = read_files(paths)
     values = {name: value for name, value in document.values.items() if name not in INSTANCE_SECTIONS}
     try:
         return Configuration.model_validate(
-            _with_state_dir(values, environ), context={"resolve_secret": referenced(resolve_secret)}
+            with_state_dir(values, environ), context={"resolve_secret": referenced(resolve_secret)}
         )
     except ValidationError:
         return None
@@ -106,7 +103,7 @@ def _validate(
     from auditord.config.consistency import inconsistencies  # noqa: PLC0415 imports the kinds
     from auditord.config.kinds import configuration_model, models_in_use  # noqa: PLC0415 the same
 
-    values = _with_socket(_with_state_dir(document.values, environ), environ)
+    values = _with_socket(with_state_dir(document.values, environ), environ)
     context = {"resolve_secret": referenced(resolve_secret)}
     try:
         configuration = configuration_model(models_in_use(models, values)).model_validate(values, context=context)
@@ -175,60 +172,9 @@ def _environment(environ: Mapping[str, str], below: Document, models: "InstanceM
     return read_environment(environ, below, models)
 
 
-def _with_state_dir(values: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any]:
-    if "state_dir" in values:
-        return values
-    try:
-        return {"state_dir": default_state_dir(environ, os.getuid()), **values}
-    except KeyError as error:
-        raise refusal(["state_dir: without HOME in the environment it must be written"]) from error
-
-
 def _with_socket(values: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any]:
     """Add a socket in systemd's ``RuntimeDirectory=`` to the default addresses."""
     api, folder = values.get("api", {}), environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     if not folder or not is_section(api) or "listen" in api:
         return values
     return {**values, "api": {**api, "listen": (*DEFAULT_LISTEN, UnixListen(Path(folder, SOCKET)))}}
-
-
-def read_files(paths: Sequence[Path] | None) -> Document:
-    """Read the files and, for each, ``conf.d/*.yml`` beside it by name; later values take precedence.
-
-    Raises:
-        ConfigurationError: files cannot be read; the error lists all of them.
-    """
-    document, faults = Document(), list[str]()
-    for path in _files(paths):
-        try:
-            document = document.merged_with(_without_empty_sections(read_file(path)))
-        except ConfigurationError as error:
-            faults += str(error).splitlines()
-    if faults:
-        raise refusal(faults)
-    return document
-
-
-def _files(paths: Sequence[Path] | None) -> list[Path]:
-    try:
-        if paths is None:
-            return [*([DEFAULT_FILE] if DEFAULT_FILE.exists() else []), *_fragments(DEFAULT_FILE)]
-        files = [each for path in paths for each in (path, *_fragments(path))]
-        return list(dict.fromkeys(reversed(files)))[::-1]  # a shared conf.d is read once, after all of them
-    except OSError as error:
-        raise ConfigurationError(f"cannot read the configuration {error.filename}: {error.strerror}") from error
-
-
-def _fragments(path: Path) -> list[Path]:
-    """Return the files in ``conf.d`` beside a file, without left-overs of editors and package managers."""
-    folder = path.parent / "conf.d"
-    if not folder.is_dir():
-        return []
-    return sorted(each for each in folder.iterdir() if each.suffix in _SUFFIXES and not each.name.startswith("."))
-
-
-def _without_empty_sections(document: Document) -> Document:
-    """Remove empty sections, such as ``collectors:`` with only comments, so that they override nothing."""
-    values = {key: value for key, value in document.values.items() if value is not None}
-    origins = {path: origin for path, origin in document.origins.items() if path and path[0] in values}
-    return Document(values, origins)

@@ -18,7 +18,7 @@ from auditord.config.lake import LakeSection
 from auditord.config.listen import DEFAULT_LISTEN, Listen, listed
 from auditord.config.sections import AccessSection, AuditSection, MetricsSection, PledgeSection, UiSection
 from auditord.config.sizes import Size
-from auditord.config.store_url import is_postgresql, sqlite_path, sqlite_url
+from auditord.config.store_url import is_postgresql, records_url, sqlite_path
 from auditord.duplicates import Duplicates
 from auditord_hookspecs import Duration, InstanceConfig, Secret, Section
 from auditord_hookspecs.config import AbsolutePath
@@ -310,7 +310,7 @@ class Configuration(Section):
         store = values.get("store", {})
         if not is_section(store) or "url" in store:
             return values
-        return values | {"store": {**store, "url": sqlite_url(Path(str(values["state_dir"]), "records.db"))}}
+        return values | {"store": {**store, "url": records_url(Path(str(values["state_dir"])))}}
 
 
 def kind_of(instance: InstanceConfig) -> str:
@@ -323,16 +323,3 @@ def source_of(sender: InstanceConfig) -> SenderSource:
     """The source of what a configured sender sends."""
     source: SenderSource = getattr(sender, "from", "collectors")
     return source
-
-
-def default_state_dir(environ: Mapping[str, str], uid: int) -> Path:
-    """The default folder of the daemon's files; systemd's ``StateDirectory=`` comes first.
-
-    Raises:
-        KeyError: an ordinary user without ``HOME``.
-    """
-    if given := environ.get("STATE_DIRECTORY"):
-        return Path(given.split(":")[0])  # systemd lists several with colons
-    if uid == 0:
-        return Path("/var/lib/auditord")
-    return Path(environ.get("XDG_STATE_HOME") or f"{environ['HOME']}/.local/state", "auditord")

@@ -24,6 +24,11 @@ def sqlite_path(url: str) -> Path:
     return Path("/" + unquote(parts.path).lstrip("/"))
 
 
+def records_url(state_dir: Path) -> str:
+    """Return the URL of the default store."""
+    return sqlite_url(state_dir / "records.db")
+
+
 def sqlite_url(path: Path) -> str:
     """Return the URL of a file, with its path quoted."""
     return f"sqlite:///{quote(str(path))}"

@@ -22,7 +22,7 @@ unit, its line says so. `auditord manual hooks` has the hooks, `auditord manual 
 
 CHAPTERS: Final[Mapping[str, tuple[str, ...]]] = {
     "Records": ("records",),
-    "What a hook module declares": ("kinds", "importers", "transforms", "access", "deferred"),
+    "What a hook module declares": ("kinds", "batches", "importers", "transforms", "access", "deferred"),
     "What an instance gets": ("contexts", "commands"),
     "What a sender gets": ("entries",),
     "Questions and answers": ("query", "aggregates"),

@@ -7,10 +7,9 @@ other types is decoded again. Invalid records of a collector are quarantined alo
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -28,15 +27,16 @@ from auditord_hookspecs import (
     Replace,
     Role,
     Score,
-    Transform,
 )
 from auditord_hookspecs.entries import Encoded
 from auditord_hookspecs.records import check_name, in_utc
 from auditord_hookspecs.wire import MAX_CLIENT_OBJECT_BYTES, decode_record, encode_record, format_time, parse_time
 
+if TYPE_CHECKING:  # brings the kinds and their models
+    from auditord_hookspecs import Transform
 
-@dataclass(frozen=True, slots=True)
-class Enqueued:
+
+class Enqueued(msgspec.Struct, frozen=True):
     """The result of keeping a batch.
 
     Args:
@@ -50,8 +50,7 @@ class Enqueued:
     oversized: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Queued:
+class Queued(msgspec.Struct, frozen=True):
     """An entry of the queue for one destination."""
 
     entry_id: int
@@ -59,8 +58,7 @@ class Queued:
     attempts: int
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(msgspec.Struct, frozen=True):
     """The generation that a spool and its record store have reached together.
 
     Args:
@@ -85,8 +83,7 @@ class Stage(Enum):
     """A client's body that was answered with 400: it is decoded again."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantineReason:
+class QuarantineReason(msgspec.Struct, frozen=True):
     """A reason and its number of entries."""
 
     stage: Stage
@@ -95,8 +92,7 @@ class QuarantineReason:
     entries: int
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantineEntry:
+class QuarantineEntry(msgspec.Struct, frozen=True):
     """Something that could not be handled.
 
     Args:
@@ -132,8 +128,7 @@ class QuarantineEntry:
         return json.loads(self.raw)
 
 
-@dataclass(frozen=True, slots=True)
-class LastRun:
+class LastRun(msgspec.Struct, frozen=True):
     """One of the last runs of an instance, and the time of its last success."""
 
     task: str
@@ -149,8 +144,7 @@ class LastRun:
     """Failed runs since the last success."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStatistics:
+class QueueStatistics(msgspec.Struct, frozen=True):
     """The queue of one sender."""
 
     entries: int = 0
@@ -160,13 +154,12 @@ class QueueStatistics:
     """The number of attempts of the oldest entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpoolStatistics:
+class SpoolStatistics(msgspec.Struct, frozen=True):
     """Counts of the spool's contents for metrics and status; ``quarantined`` by stage and task."""
 
-    queues: Mapping[str, QueueStatistics] = field(default_factory=dict[str, QueueStatistics])
-    quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    checkpoints: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
+    queues: Mapping[str, QueueStatistics] = msgspec.field(default_factory=dict[str, QueueStatistics])
+    quarantined: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict[tuple[str, str], int])
+    checkpoints: Mapping[str, datetime] = msgspec.field(default_factory=dict[str, datetime])
     refused_bodies: int = 0
     dropped_bodies: int = 0
 
@@ -200,8 +193,7 @@ class Row(msgspec.Struct, frozen=True):
     limits: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(msgspec.Struct, frozen=True):
     """A new entry for the quarantine."""
 
     stage: Stage
@@ -216,8 +208,7 @@ class SetAside:
     limits: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """An encoded batch; ``settled`` are the source ids of the jobs that have rows."""
 
     rows: Sequence[Row] = ()
@@ -225,8 +216,8 @@ class Prepared:
     oversized: int = 0
     checkpoint: bytes | None = None
     settled: Collection[str] = ()
-    seen: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
-    pending: Mapping[str, bytes | None] = field(default_factory=dict[str, bytes | None])
+    seen: Mapping[str, datetime] = msgspec.field(default_factory=dict[str, datetime])
+    pending: Mapping[str, bytes | None] = msgspec.field(default_factory=dict[str, bytes | None])
 
 
 def prepare(
@@ -234,7 +225,7 @@ def prepare(
     batch: Batch,
     received_at: datetime,
     operation: Operation = "insert",
-    transform: Transform | None = None,
+    transform: "Transform | None" = None,
 ) -> Prepared:
     """Check and encode a batch.
 
@@ -267,7 +258,7 @@ def prepare(
 
 
 def record_row(
-    operation: Operation, produced: Produced, provenance: Provenance, transform: Transform | None = None
+    operation: Operation, produced: Produced, provenance: Provenance, transform: "Transform | None" = None
 ) -> Row:
     """Return the row of a record after the transform.
 
@@ -281,7 +272,7 @@ def record_row(
     return Row(produced.record.record_id, chosen, body, produced.alternate_id, provenance)
 
 
-def entry_row(entry: Entry, received_at: datetime, transform: Transform | None = None) -> Row:
+def entry_row(entry: Entry, received_at: datetime, transform: "Transform | None" = None) -> Row:
     """Return the row of an entry, with its record after the transform.
 
     Raises:

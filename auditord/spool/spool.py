@@ -7,10 +7,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from auditord.database import Database
 from auditord.database.memory import Occasion, PluginMemory, sqlite_memory
@@ -43,9 +44,11 @@ from auditord_hookspecs import (
     Record,
     Replace,
     RunReport,
-    Transform,
 )
 from auditord_hookspecs.wire import decode_record, decode_records
+
+if TYPE_CHECKING:  # brings the kinds and their models
+    from auditord_hookspecs import Transform
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -78,7 +81,7 @@ class Spool:
         *,
         max_bodies: int = MAX_BODIES,
         max_body_bytes: int = MAX_BODY_BYTES,
-        transform: Transform | None = None,
+        transform: "Transform | None" = None,
         occupied: Iterable[str] = (),
     ) -> None:
         self._database = database
@@ -102,7 +105,7 @@ class Spool:
         max_page_count: int | None = None,
         max_bodies: int = MAX_BODIES,
         max_body_bytes: int = MAX_BODY_BYTES,
-        transform: Transform | None = None,
+        transform: "Transform | None" = None,
     ) -> AsyncGenerator["Spool", None]:
         """Yield the spool of a state folder that the caller owns (:func:`auditord.spool.own`)."""
         database = Database.open(state_dir / FILE, MIGRATIONS, max_page_count=max_page_count)
@@ -353,7 +356,7 @@ class Spool:
 
     def reach(self, number: int) -> None:
         """Note the generation of the store; :meth:`settle` or :meth:`keep_generation` writes it to the file."""
-        self._reached = replace(self._reached, number=number)
+        self._reached = msgspec.structs.replace(self._reached, number=number)
 
     async def keep_generation(self) -> None:
         """Write the generation of the store to the file."""

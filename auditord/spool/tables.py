@@ -9,10 +9,11 @@ import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, Final
+
+import msgspec
 
 from auditord.database.instants import from_micros, to_micros
 from auditord.errors import StoreUnavailable
@@ -91,8 +92,7 @@ LONGEST_WAIT: Final = timedelta(hours=1)
 """The longest wait of an entry for its next attempt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True):
     """A claimed row of the queue, not decoded yet."""
 
     entry_id: int

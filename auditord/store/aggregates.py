@@ -234,13 +234,6 @@ class Folding:
         return self._known_scores[text]
 
 
-def folded(query: AggregateQuery, parts: Sequence[Part], rows: Iterable[Row]) -> Aggregates:
-    """The answer, where all rows are there."""
-    folding = Folding(query, parts)
-    folding.add(rows)
-    return folding.result()
-
-
 def merged(query: AggregateQuery, answers: Iterable[Aggregates]) -> Aggregates:
     """The answer to a query from its answers over parts of the records."""
     groups: dict[_Key, Group] = {}

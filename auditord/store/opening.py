@@ -3,12 +3,11 @@
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 import anyio
-from pydantic import ValidationError
 
-from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import ConfigurationError, SchemaMismatch, StoreMisconfigured, StoreUnavailable, plain_errors
 from auditord.store.protocol import RecordStore
@@ -16,7 +15,8 @@ from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.store import Recognise
 from auditord_hookspecs.zones import UTC_NAME
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # psycopg and pydantic, which a command that reads a file of SQLite does without
+    from auditord.config.model import StoreSection
     from auditord.store.postgres import PostgresRecordStore
     from auditord.store.replica import Located, Replica
 
@@ -28,7 +28,7 @@ _BEFORE_THE_PRIMARY: Final = 1.0
 
 @asynccontextmanager
 async def open_store(
-    where: StoreSection | str,
+    where: "StoreSection | str",
     *,
     counted_keys: Sequence[str],
     outbox: bool = False,
@@ -74,7 +74,7 @@ async def open_store(
 
 
 @asynccontextmanager
-async def open_store_beside(section: StoreSection) -> AsyncGenerator[RecordStore, None]:
+async def open_store_beside(section: "StoreSection") -> AsyncGenerator[RecordStore, None]:
     """Open a store beside a daemon that may be writing, to read records and to read and write plugins' state.
 
     Raises:
@@ -92,7 +92,7 @@ async def open_store_beside(section: StoreSection) -> AsyncGenerator[RecordStore
 
 
 @asynccontextmanager
-async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[RecordStore, None]:
+async def open_store_for_reading(where: "StoreSection | str") -> AsyncGenerator[RecordStore, None]:
     """Open a store beside a daemon that may be writing: reads work, everything else raises StoreUnavailable.
 
     Raises:
@@ -100,18 +100,18 @@ async def open_store_for_reading(where: StoreSection | str) -> AsyncGenerator[Re
         SchemaMismatch: the schema is not exactly this version's.
         StoreUnavailable: there is no such file, it cannot be opened, or the server does not answer.
     """
-    section = section_of(where)
-    if is_postgresql(section.url):
-        async with _opened(_postgres_store(section, None, read_only=True)) as store:
+    url = where if isinstance(where, str) else where.url
+    if is_postgresql(url):
+        async with _opened(_postgres_store(section_of(where), None, read_only=True)) as store:
             yield store
         return
-    sqlite = SqliteRecordStore.open_read_only(sqlite_path(section.url))
+    sqlite = SqliteRecordStore.open_read_only(_sqlite_path(url))
     async with _closed(sqlite):
         yield sqlite
 
 
 @asynccontextmanager
-async def open_replica(section: StoreSection, primary: RecordStore) -> AsyncGenerator["Replica", None]:
+async def open_replica(section: "StoreSection", primary: RecordStore) -> AsyncGenerator["Replica", None]:
     """The replica that the section names, for :class:`ReplicatedReads`; it may be away, and be found later.
 
     Raises:
@@ -130,7 +130,7 @@ async def open_replica(section: StoreSection, primary: RecordStore) -> AsyncGene
 
 
 def _postgres_store(
-    section: StoreSection,
+    section: "StoreSection",
     counted_keys: Sequence[str] | None,
     *,
     outbox: bool = False,
@@ -184,14 +184,23 @@ async def _end_if_refused(store: "PostgresRecordStore") -> NoReturn:
     raise await store.refused()
 
 
-def section_of(where: StoreSection | str) -> StoreSection:
+def section_of(where: "StoreSection | str") -> "StoreSection":
     """The section that a URL alone makes.
 
     Raises:
         ConfigurationError: the URL is none of those that this version can open.
     """
+    if not isinstance(where, str):
+        return where
+    from auditord.config.model import StoreSection  # noqa: PLC0415 pydantic
+
+    if not is_postgresql(where):
+        _sqlite_path(where)
+    return StoreSection(url=where)
+
+
+def _sqlite_path(url: str) -> Path:
     try:
-        return where if isinstance(where, StoreSection) else StoreSection(url=where)
-    except ValidationError as error:
-        reason = error.errors(include_input=False)[0]["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"store.url: {reason}.") from error
+        return sqlite_path(url)
+    except ValueError as error:
+        raise ConfigurationError(f"store.url: {error}.") from error

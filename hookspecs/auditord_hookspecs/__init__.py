@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         ScoreValue,
         UsageSums,
     )
+    from auditord_hookspecs.batches import Batch, LeftOut, Produced, Quarantined, RunReport
     from auditord_hookspecs.commands import CommandContext, pass_context
     from auditord_hookspecs.config import Duration, InstanceConfig, RunConfig, Secret, Section
     from auditord_hookspecs.contexts import (
@@ -73,19 +74,7 @@ if TYPE_CHECKING:
         NoHttpAnswer,
     )
     from auditord_hookspecs.importers import Importer, ImporterKind, ImportPage, ImportRow
-    from auditord_hookspecs.kinds import (
-        Batch,
-        CollectorKind,
-        ImportedConfig,
-        LeftOut,
-        PluginKind,
-        Produced,
-        Quarantined,
-        Reach,
-        RunReport,
-        Sender,
-        SenderKind,
-    )
+    from auditord_hookspecs.kinds import CollectorKind, ImportedConfig, PluginKind, Reach, Sender, SenderKind
     from auditord_hookspecs.panels import CellValue, Chart, Column, Panel, PanelContext, PanelPart, Series, Table
     from auditord_hookspecs.query import RecordQuery, Window
     from auditord_hookspecs.records import Component, Record, RecordUpdate, Score
@@ -224,6 +213,13 @@ _MODULES: Final = {
         "ScoreValue",
         "UsageSums",
     ),
+    "batches": (
+        "Batch",
+        "LeftOut",
+        "Produced",
+        "Quarantined",
+        "RunReport",
+    ),
     "commands": (
         "CommandContext",
         "pass_context",
@@ -287,15 +283,10 @@ _MODULES: Final = {
         "ImporterKind",
     ),
     "kinds": (
-        "Batch",
         "CollectorKind",
         "ImportedConfig",
-        "LeftOut",
         "PluginKind",
-        "Produced",
-        "Quarantined",
         "Reach",
-        "RunReport",
         "Sender",
         "SenderKind",
     ),

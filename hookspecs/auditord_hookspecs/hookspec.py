@@ -13,10 +13,11 @@ import pluggy
 from pydantic import SecretStr
 
 from auditord_hookspecs.access import AuthenticatorKind
+from auditord_hookspecs.batches import RunReport
 from auditord_hookspecs.contexts import Daemon
 from auditord_hookspecs.deferred import Deferred
 from auditord_hookspecs.importers import ImporterKind
-from auditord_hookspecs.kinds import CollectorKind, PluginKind, RunReport, SenderKind
+from auditord_hookspecs.kinds import CollectorKind, PluginKind, SenderKind
 from auditord_hookspecs.panels import Panel
 from auditord_hookspecs.transforms import TransformKind
 

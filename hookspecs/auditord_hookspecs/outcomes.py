@@ -18,8 +18,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from auditord_hookspecs.batches import Batch, Json, LeftOut, Produced, Quarantined
 from auditord_hookspecs.errors import AuditordError, InvalidRecord
-from auditord_hookspecs.kinds import Batch, Json, LeftOut, Produced, Quarantined
 from auditord_hookspecs.records import Record
 
 T = TypeVar("T")

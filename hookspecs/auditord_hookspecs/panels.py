@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeAlias
 
 from auditord_hookspecs.aggregates import AggregateQuery, Aggregates
-from auditord_hookspecs.kinds import RunReport
+from auditord_hookspecs.batches import RunReport
 from auditord_hookspecs.roles import Permission
 
 CellValue: TypeAlias = str | int | float | Decimal | datetime | None

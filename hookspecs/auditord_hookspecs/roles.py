@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from auditord_hookspecs.query import AllOf, AnyOf, Condition, MetaContainsAny
 from auditord_hookspecs.records import Record
+
+if TYPE_CHECKING:  # the spool needs roles and no conditions
+    from auditord_hookspecs.query import Condition
 
 SITE_KEYS: Final = ("site_id", "site")
 """The meta keys of a record's site. ``Role.may_write`` requires that the values of all of them are allowed."""
@@ -87,8 +89,10 @@ class Role:
             },
         )
 
-    def visible(self) -> Condition:
+    def visible(self) -> "Condition":
         """Return the condition that visible records fulfil; the host adds it to queries."""
+        from auditord_hookspecs.query import AllOf, MetaContainsAny  # noqa: PLC0415 only to ask for records
+
         return AllOf(tuple(MetaContainsAny(key, values) for key, values in (self.rows or {}).items()))
 
     def shows(self, record: Record) -> bool:
@@ -133,8 +137,10 @@ class Principal:
         """Return whether any role has a permission."""
         return bool(self.having(permission))
 
-    def visible(self) -> Condition | None:
+    def visible(self) -> "Condition | None":
         """Return the condition that readable records fulfil; None if the caller may read all records."""
+        from auditord_hookspecs.query import AnyOf  # noqa: PLC0415 only to ask for records
+
         reading = self.having(Permission.READ)
         if any(role.rows is None for role in reading):
             return None

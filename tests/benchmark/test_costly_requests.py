@@ -79,31 +79,31 @@ async def fill(url: str, records: int) -> None:
 
 
 @contextmanager
-def daemon(folder: Path, url: str) -> Generator[tuple[int, int], None, None]:
-    """A daemon in a process of its own: its port and its process id."""
+def daemon(folder: Path, url: str, *, until_idle: bool = True) -> Generator[tuple[int, int], None, None]:
+    """A daemon in a process of its own: its port and its process id, once it answers or even has folded all records."""
     port, file = free_port(), folder / "auditord.yml"
     document = {"state_dir": str(folder / "state"), "store": {"url": url}, "api": {"listen": [f"127.0.0.1:{port}"]}}
     file.write_text(msgspec.json.encode(document).decode())
     command = [sys.executable, "-m", "auditord", "run", "--config", str(file)]
     with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log) as process:
         try:
-            _wait_until_idle(port, process.pid)
+            _wait_until_it_answers(port, process.pid if until_idle else None)
             yield port, process.pid
         finally:
             process.terminate()
 
 
-def _wait_until_idle(port: int, pid: int) -> None:
-    """Wait until the daemon answers, and has folded all records into its roll-ups."""
+def _wait_until_it_answers(port: int, idle: int | None) -> None:
+    """Wait until the daemon answers, and the process of this id is idle: all records are in its roll-ups."""
     for _ in range(PATIENCE):
-        begun = _cpu(pid)
+        begun = _cpu(idle) if idle else 0.0
         time.sleep(1)
         try:
-            if _asked(port, "/health_check")[0] == 200 and _cpu(pid) - begun < 0.1:
+            if _asked(port, "/health_check")[0] == 200 and (idle is None or _cpu(idle) - begun < 0.1):
                 return
         except OSError:
             continue
-    raise TimeoutError("the daemon is not idle")
+    raise TimeoutError("the daemon does not answer, or is not idle")
 
 
 def _cpu(pid: int) -> float:

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
-from psycopg import AsyncServerCursor
+from psycopg import AsyncServerCursor, capabilities
 from psycopg.errors import NumericValueOutOfRange
 from psycopg.rows import TupleRow
 
@@ -19,7 +19,7 @@ from auditord.database.postgres.sockets import limited
 from auditord.database.postgres.streaming import copied
 from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch, StoreMismatch
-from auditord.store.aggregates import folded
+from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.bulks import Bulk
 from auditord.store.conditions import compile_query
@@ -60,6 +60,10 @@ _FEW_TO_SORT: Final = 100_000
 """Records that are sorted in some tens of megabytes."""
 
 _ROWS_AT_ONCE: Final = 64
+
+_SUMS_AT_ONCE: Final = 1_000
+"""Rows of sums that are held at a time. A sum can have as many as records, before too many groups are refused."""
+
 _CHECK_WITHIN: Final = 4.0  # shorter than the patience of those who ask
 _BULK_WITHIN: Final = 120.0
 _WRITTEN_WITHIN: Final = 1_000
@@ -196,8 +200,11 @@ class PostgresRecordStore(SqlRecordStore):
             rolled = await run(connection, rolled_part(query)) if from_cells else None
             released = await run(connection, read_released())
             compiled = compile_aggregate(query, dialect, rolled)
-            rows = await (await connection.execute(compiled.statement.sql, compiled.statement.parameters)).fetchall()
-        answer = await asyncio.to_thread(folded, query, compiled.parts, rows)
+            folding = Folding(query, compiled.parts)
+            async with aclosing(_pages(connection, compiled.statement)) as pages:
+                async for page in pages:
+                    await asyncio.to_thread(folding.add, page)
+        answer = await asyncio.to_thread(folding.result)
         return Sums(answer, released, None if rolled is None else rolled.scope)
 
     def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: see SqlRecordStore
@@ -228,6 +235,22 @@ class PostgresRecordStore(SqlRecordStore):
         within = WRITE_WITHIN * -(-len(changes) // _WRITTEN_WITHIN)
         with translated(self._server.where), limited(connection, within, self._server.silence.notice):
             return await make_changes(connection, changes)
+
+
+async def _pages(connection: Connection, statement: Sql) -> AsyncGenerator[Sequence[Row], None]:
+    """Yield the rows of a statement page by page. Closing the generator early cancels the statement."""
+    # A cursor of the server would do the same without libpq 17, but PostgreSQL never runs one in parallel.
+    size = _SUMS_AT_ONCE if capabilities.has_stream_chunked() else 1
+    page = list[Row]()
+    async with connection.cursor() as cursor:
+        stream = cast("AsyncGenerator[Row, None]", cursor.stream(statement.sql, statement.parameters, size=size))
+        async with aclosing(stream):
+            async for row in stream:
+                page.append(row)
+                if len(page) == _SUMS_AT_ONCE:
+                    yield page
+                    page = []
+    yield page
 
 
 @asynccontextmanager

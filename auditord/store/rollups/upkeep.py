@@ -55,7 +55,7 @@ class FoldingLimits:
     unread: int = 20_000
     quiet_seconds: float = 1.0
     slice_seconds: float = 0.03
-    smallest: int = 500
+    smallest: int = 100
     largest: int = 50_000
 
 

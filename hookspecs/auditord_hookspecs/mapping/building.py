@@ -6,8 +6,8 @@ from datetime import datetime
 from itertools import chain
 from typing import TypeAlias
 
+from auditord_hookspecs.batches import LeftOut
 from auditord_hookspecs.errors import InvalidRecord
-from auditord_hookspecs.kinds import LeftOut
 from auditord_hookspecs.mapping.documents import parse_labels
 from auditord_hookspecs.mapping.quantities import (
     Row,

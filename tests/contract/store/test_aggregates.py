@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store.aggregates import Folding, Row
 from auditord.store.reading import StoredRecords
 from auditord_hookspecs import Component, Record, RecordUpdate, Score, TooManyGroups, Window, aggregates
 from auditord_hookspecs.query import (
@@ -379,6 +380,23 @@ async def test_an_answer_with_more_groups_than_allowed_is_refused(stores: StoreF
             assert len((await store.aggregate(allowed)).groups) == 3
             with pytest.raises(TooManyGroups, match="more than 2 groups"):
                 await store.aggregate(replace(allowed, most_groups=2))
+
+
+async def test_rows_behind_too_many_groups_are_not_read(stores: StoreFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [job(f"r{number}", scored("Cores", 1), user_id=f"u{number}") for number in range(2_500)]
+    read, add = list[int](), Folding.add
+
+    def noted(folding: Folding, rows: Sequence[Row]) -> None:
+        read.append(len(rows))
+        add(folding, rows)
+
+    monkeypatch.setattr(Folding, "add", noted)
+    query = aggregates.AggregateQuery(by=(aggregates.MetaValue("user_id"),))
+    async with filled(stores, records) as store:
+        with pytest.raises(TooManyGroups):
+            await store.aggregate(replace(query, most_groups=2))
+        assert read == [1_000]
+        assert len((await store.aggregate(query)).groups) == 2_500  # by the same connection
 
 
 async def test_an_empty_store_has_no_groups(store: RecordStore) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from auditord.config import loading
+from auditord.config import merging
 from auditord.config.documents import Origin
 from auditord.config.kinds import InstalledKinds
 from auditord.config.loading import Loaded, disabled_hooks, load_with_sources
@@ -25,7 +25,7 @@ def no_secret(reference: str) -> SecretStr | None:
 def test_without_any_file_the_daemon_has_a_configuration(
     kinds: InstalledKinds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "DEFAULT_FILE", tmp_path / "auditord.yml")
+    monkeypatch.setattr(merging, "DEFAULT_FILE", tmp_path / "auditord.yml")
     configuration = load_configuration(None, kinds, {"STATE_DIRECTORY": "/s"}, no_secret)
     assert configuration.store.url == "sqlite:////s/records.db"
 
@@ -42,7 +42,7 @@ def test_the_folder_that_systemd_made_gets_a_socket_unless_a_list_was_written(lo
 def test_the_default_file_is_read_if_it_is_there(
     kinds: InstalledKinds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "DEFAULT_FILE", tmp_path / "auditord.yml")
+    monkeypatch.setattr(merging, "DEFAULT_FILE", tmp_path / "auditord.yml")
     (tmp_path / "auditord.yml").write_text("state_dir: /x\n")
     assert load_configuration(None, kinds, {}, no_secret).state_dir == Path("/x")
 

@@ -1,0 +1,131 @@
+"""Merge the files of the configuration into one document, and read state folder and store without models.
+
+Commands that only need the state folder and the record store take :func:`plain_place`: pydantic and the models would be
+half of their run time.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from auditord.config.documents import (
+    ENVIRONMENT_PREFIX,
+    FILES_VARIABLE,
+    FOREIGN_PREFIXES,
+    SECTIONS,
+    Document,
+    is_section,
+)
+from auditord.config.store_url import records_url, sqlite_path
+from auditord.config.yaml_files import read_file
+from auditord.errors import ConfigurationError, refusal
+
+if TYPE_CHECKING:
+    from auditord.config.model import StoreSection
+
+DEFAULT_FILE: Final = Path("/etc/auditord/auditord.yml")
+
+_SUFFIXES: Final = frozenset({".yml", ".yaml"})
+
+
+class Place(NamedTuple):
+    """The state folder, and the record store or its URL."""
+
+    state_dir: Path
+    store: "StoreSection | str"
+
+
+def plain_place(paths: Sequence[Path] | None, environ: Mapping[str, str]) -> Place | None:
+    """Return the state folder and the URL of a SQLite store as the files say them.
+
+    Returns:
+        None if the models are needed: because of environment variables, an unknown section, a fault, or a store that
+        is not simply a SQLite file. The options of other sections are not checked.
+    """
+    if has_options(environ):
+        return None
+    values = with_state_dir(read_files(paths).values, environ)
+    folder, store = Path(str(values["state_dir"])), values.get("store", {})
+    if not folder.is_absolute() or not values.keys() <= SECTIONS or not is_section(store) or store.keys() - {"url"}:
+        return None
+    url = str(store.get("url", records_url(folder)))
+    try:
+        sqlite_path(url)
+    except ValueError:
+        return None
+    return Place(folder, url)
+
+
+def has_options(environ: Mapping[str, str]) -> bool:
+    """Return whether variables of the environment may be options."""
+    return any(name.startswith((ENVIRONMENT_PREFIX, *FOREIGN_PREFIXES)) for name in environ if name != FILES_VARIABLE)
+
+
+def with_state_dir(values: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any]:
+    """Add the default state folder unless there is one.
+
+    Raises:
+        ConfigurationError: an ordinary user without ``HOME``.
+    """
+    if "state_dir" in values:
+        return values
+    try:
+        return {"state_dir": default_state_dir(environ, os.getuid()), **values}
+    except KeyError as error:
+        raise refusal(["state_dir: without HOME in the environment it must be written"]) from error
+
+
+def default_state_dir(environ: Mapping[str, str], uid: int) -> Path:
+    """The default folder of the daemon's files; systemd's ``StateDirectory=`` comes first.
+
+    Raises:
+        KeyError: an ordinary user without ``HOME``.
+    """
+    if given := environ.get("STATE_DIRECTORY"):
+        return Path(given.split(":")[0])  # systemd lists several with colons
+    if uid == 0:
+        return Path("/var/lib/auditord")
+    return Path(environ.get("XDG_STATE_HOME") or f"{environ['HOME']}/.local/state", "auditord")
+
+
+def read_files(paths: Sequence[Path] | None) -> Document:
+    """Read the files and, for each, ``conf.d/*.yml`` beside it by name; later values take precedence.
+
+    Raises:
+        ConfigurationError: files cannot be read; the error lists all of them.
+    """
+    document, faults = Document(), list[str]()
+    for path in _files(paths):
+        try:
+            document = document.merged_with(_without_empty_sections(read_file(path)))
+        except ConfigurationError as error:
+            faults += str(error).splitlines()
+    if faults:
+        raise refusal(faults)
+    return document
+
+
+def _files(paths: Sequence[Path] | None) -> list[Path]:
+    try:
+        if paths is None:
+            return [*([DEFAULT_FILE] if DEFAULT_FILE.exists() else []), *_fragments(DEFAULT_FILE)]
+        files = [each for path in paths for each in (path, *_fragments(path))]
+        return list(dict.fromkeys(reversed(files)))[::-1]  # a shared conf.d is read once, after all of them
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the configuration {error.filename}: {error.strerror}") from error
+
+
+def _fragments(path: Path) -> list[Path]:
+    """Return the files in ``conf.d`` beside a file, without left-overs of editors and package managers."""
+    folder = path.parent / "conf.d"
+    if not folder.is_dir():
+        return []
+    return sorted(each for each in folder.iterdir() if each.suffix in _SUFFIXES and not each.name.startswith("."))
+
+
+def _without_empty_sections(document: Document) -> Document:
+    """Remove empty sections, such as ``collectors:`` with only comments, so that they override nothing."""
+    values = {key: value for key, value in document.values.items() if value is not None}
+    origins = {path: origin for path, origin in document.origins.items() if path and path[0] in values}
+    return Document(values, origins)
