@@ -142,7 +142,7 @@ class Audit:
         self._counts.add(compared.state, compared.record, detail)
 
     async def _unkept(self, jobs: Sequence[Quarantined], named: NamedIds) -> Sequence[Quarantined]:
-        """Jobs that make no record and are not in quarantine; their days are not known."""
+        """Return the jobs that make no record and are not in quarantine; their days are unknown."""
         held = await self.sides.spool.quarantine_held([self.sides.task], [job.source_id for job in jobs])
         unkept: list[Quarantined] = []
         for job in jobs:

@@ -87,7 +87,7 @@ class Comparer:
         self._beginning = beginning
 
     async def compare(self, produced: Sequence[Produced]) -> list[ComparedRun]:
-        """The state of each run."""
+        """Return the state of each run."""
         sides = self._sides
         ids = {name for each in produced for name in _ids(each)}
         # Read the queue before the store: an entry that has left the queue has reached the store.
@@ -132,7 +132,7 @@ class Comparer:
 
 
 def _ids(produced: Produced) -> Sequence[str]:
-    """The ids that the record of a run may have."""
+    """Return the ids that the record of a run can have."""
     plain = produced.record.record_id
     return (plain,) if produced.alternate_id in {None, plain} else (plain, str(produced.alternate_id))
 

@@ -39,7 +39,7 @@ class SiteActivity:
     usual: timedelta | None
 
     def is_gap(self, now: datetime) -> bool:
-        """True if it has been silent for several of its usual intervals."""
+        """Return whether the site has been silent for several of its usual intervals."""
         return self.usual is not None and now - self.last > TIMES * self.usual
 
 

@@ -114,7 +114,7 @@ class SiteReports(Collector):
             taken[largest] -= 1 + len(self._reporters.pop(oldest).report.days)
 
     def collect(self) -> Iterator[Metric]:
-        """The families."""
+        """Yield the metric families, for prometheus_client."""
         known = [((each.name, each.principal or ""), each) for each in self.reporters]
         yield gauge(
             "auditord_site_report_timestamp_seconds",

@@ -104,7 +104,7 @@ async def make_backup(
 async def _pair(
     state_dir: Path, store: StoreSection, *, dump: bool
 ) -> AsyncGenerator[tuple[sqlite3.Connection, StoreSource], None]:
-    """Snapshots of the spool and, a moment later, of the store; no entry leaves the outbox between the two.
+    """Open snapshots of the spool and then of the store; no entry leaves the outbox between the two.
 
     The other order would lose entries that move from the spool to the store between the two snapshots.
     """

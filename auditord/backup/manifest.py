@@ -109,7 +109,7 @@ class _Versioned(msgspec.Struct, frozen=True):
 
 
 def described(path: Path) -> FilePart:
-    """Size and checksum of a file, read from the disk."""
+    """Return size and checksum of a file, read from the disk."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(_PIECE):

@@ -28,7 +28,7 @@ def note_restore(state_dir: Path, at: datetime) -> None:
 
 
 async def collectors_behind(spool: Spool, collectors: Collection[str]) -> Sequence[str]:
-    """Those of the collectors that have had no good run since the restore; none where there was none."""
+    """Return the collectors without a successful run since the restore; empty without a restore."""
     file = spool.state_dir / FILE
     try:
         restored = msgspec.json.decode(file.read_bytes(), type=Restore)

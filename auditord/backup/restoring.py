@@ -67,7 +67,7 @@ class Restoration:
     def verified(
         cls, place: Path, state_dir: Path, section: StoreSection, now: Callable[[], datetime], progress: Progress
     ) -> "Restoration":
-        """The backup that a folder is, or the newest complete one in it, with all its files read.
+        """Return ``place`` or the newest complete backup in it, after verifying all its files.
 
         Raises:
             NoBackup: there is none.
@@ -114,7 +114,7 @@ class Restoration:
                 await target.discard()
 
     def aside(self) -> str:
-        """The name under which the present files are put aside."""
+        """Return the name under which the current files are moved aside."""
         return f"before-restore-{self.now():%Y%m%dT%H%M%SZ}"
 
     def refuse_without_store(self) -> None:

@@ -49,7 +49,7 @@ class Looked:
         )
 
     def late_beginning(self, until: datetime | None) -> datetime | None:
-        """The beginning that has to be configured lest it begins later than before; None if it need not.
+        """Return the ``earliest_datetime`` to configure, lest the collector begin later; None if not needed.
 
         Args:
             until: the end of the last record that is still there.

@@ -35,7 +35,7 @@ class Hooks:
     event_timeout: timedelta = EVENT_TIMEOUT
 
     def declarations(self, name: str, **arguments: object) -> Iterator[tuple[HookModule, Any]]:
-        """The values that the implementations of a declaration yield, each with its module.
+        """Yield the values that the implementations of a declaration yield, each with its module.
 
         Raises:
             HookError: an implementation raised, or returned nothing to iterate; the text names its module.
@@ -77,14 +77,14 @@ class Hooks:
 def implementations(
     manager: pluggy.PluginManager, modules: Iterable[HookModule], name: str
 ) -> Iterator[tuple[HookModule, pluggy.HookImpl]]:
-    """The implementations of a hook with their modules, in the modules' order."""
+    """Yield the implementations of a hook with their modules, in the modules' order."""
     caller: pluggy.HookCaller = getattr(manager.hook, name)
     by_module = {each.plugin_name: each for each in caller.get_hookimpls()}
     return ((module, by_module[module.module]) for module in modules if module.module in by_module)
 
 
 def declared_by(module: HookModule, implementation: pluggy.HookImpl, arguments: Mapping[str, object]) -> Sequence[Any]:
-    """All that one implementation of a declaration yields.
+    """Return all values that one implementation of a declaration yields.
 
     Raises:
         HookError: it raised, exits included, or returned nothing to iterate.

@@ -67,7 +67,7 @@ def survey(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) 
 
 
 def broken_kinds(kinds: InstalledKinds) -> Iterator[str]:
-    """The faults of kinds that were deferred, loading all of them; one sentence each."""
+    """Load all deferred kinds, and return their faults, one sentence each."""
     for installed in (*kinds.sections().values(), kinds.importers):
         for name in installed:
             try:
@@ -108,7 +108,7 @@ class _Loader:
             self._modules.append(replace(entry.described, hooks=tuple(sorted(implemented_hooks(module)))))
 
     def finish(self) -> Hooks:
-        """The modules that were taken, with their kinds."""
+        """Return the accepted modules, with their kinds."""
         collection = KindCollection()
         for name in KIND_HOOKS:
             for module, implementation in implementations(self._manager, self._modules, name):

@@ -36,7 +36,7 @@ class UnsafePath(AuditordError):
 
 
 def identity(status: os.stat_result) -> str:
-    """Text that changes when a file is written to, or when another file takes its name."""
+    """Return text that changes if a file is written to, or if another file takes its name."""
     return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
 
 
@@ -277,7 +277,7 @@ class PrivateFolder(Folder):
         return free
 
     def room(self) -> int:
-        """Bytes that still fit on its file system."""
+        """Return the free bytes of its file system."""
         found = os.fstatvfs(self.descriptor)
         return found.f_bavail * found.f_frsize
 

@@ -183,7 +183,7 @@ class HttpStream(Protocol):
         ...
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Pieces of its body; raises NoHttpAnswer if it is cut."""
+        """Yield chunks of the body; raises NoHttpAnswer if it is truncated."""
         ...
 
 

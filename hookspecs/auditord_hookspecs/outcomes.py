@@ -96,7 +96,7 @@ class Outcomes:
 
 
 def retried(outcome: Outcome) -> Record | Produced | None:
-    """The answer of a kind's ``convert`` to a quarantined job that is tried again; None if it makes no record now.
+    """Convert a quarantined job again (for ``CollectorKind.convert``); None if it makes no record now.
 
     Raises:
         InvalidRecord: it still cannot be converted; the text says why.
@@ -119,6 +119,6 @@ def restore(checkpoint: Json, shape: type[T]) -> T:
 
 
 def stray(raw: Mapping[str, Any], reason: str) -> Quarantined:  # Any: JSON
-    """Output that belongs to no job, under an id of its content: the same output is kept once."""
+    """Quarantine output that belongs to no job, under an id from its content: equal output is kept once."""
     digest = hashlib.sha256("\n".join(map(str, raw.values())).encode()).hexdigest()[:16]
     return Quarantined(f"stray/{digest}", raw, reason)

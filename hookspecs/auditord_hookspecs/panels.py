@@ -96,11 +96,11 @@ class PanelContext(Protocol):
         ...
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Sums over those of the matching records that the visitor may see; to others they do not exist."""
+        """Return sums over the matching records that the visitor may see."""
         ...
 
     async def state(self) -> Any:  # Any: the JSON that the instance itself saved
-        """The JSON that the instance saved last: a plugin's state, a collector's checkpoint; None if there is none.
+        """Return the JSON that the instance has saved: a plugin's state, a collector's checkpoint; or None.
 
         Raises:
             AuditordError: the panel is not declared as ``whole``, or belongs to no kind.

@@ -26,11 +26,11 @@ class Host(Protocol):
         ...
 
     def run(self, argv: Sequence[str]) -> str | None:
-        """Standard output of a program; None if it is not there, fails, or takes too long."""
+        """Return the standard output of a program; None if it is missing, fails, or takes too long."""
         ...
 
     def find(self, *patterns: str) -> Sequence[Path]:
-        """The files that are there, by absolute patterns such as ``/etc/apel/*.cfg``, in the order of the patterns."""
+        """Return the existing files for absolute patterns such as ``/etc/apel/*.cfg``, in the order of the patterns."""
         ...
 
 

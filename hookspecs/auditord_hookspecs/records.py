@@ -218,7 +218,7 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def runtime_seconds(start: datetime, stop: datetime) -> int:
-    """Whole seconds between two instants, truncated toward zero."""
+    """Return whole seconds between two instants, truncated toward zero."""
     span = stop - start
     seconds = span.days * 86_400 + span.seconds  # rounded down
     return seconds + 1 if seconds < 0 and span.microseconds else seconds

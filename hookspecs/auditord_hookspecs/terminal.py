@@ -112,7 +112,7 @@ def write_json(value: Any) -> None:  # Any: dataclasses, mappings, texts, number
 
 
 def output() -> TextIO:
-    """Standard output for formats for programs; on a terminal nothing in it acts."""
+    """Return standard output for machine formats; on a terminal, control characters are escaped."""
     return cast("TextIO", _Screen(sys.stdout)) if sys.stdout.isatty() else sys.stdout
 
 

@@ -57,7 +57,7 @@ def zone_name(moment: datetime) -> str:
 
 @lru_cache(maxsize=128)
 def clock_changes(name: str) -> Sequence[ClockChange]:
-    """The changes of a zone's clocks, the earliest first; none if they always show UTC, which they do before the first.
+    """Return the clock changes of a zone, the earliest first; empty for zones that always show UTC.
 
     Raises:
         ValueError: this host knows no such zone.
