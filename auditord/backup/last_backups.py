@@ -1,4 +1,4 @@
-"""Backups of instances and of ``auditord backup``, noted in the state folder when they are made; the last of each."""
+"""Note the last backup of each instance and of ``auditord backup`` in the state folder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

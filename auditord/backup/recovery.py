@@ -1,4 +1,4 @@
-"""The time after a restore, in which the sums of the store are still too low: plugins wait for the collectors.
+"""After a restore, make plugins wait until the collectors have caught up, since sums are still too low.
 
 A plugin that ran then would report less than before the loss, and sites would be paid or judged by its report.
 """

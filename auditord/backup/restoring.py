@@ -1,4 +1,4 @@
-"""Restore a backup: verify it, put aside the present files, and place spool and store as a pair."""
+"""Restore a backup: verify it, move the current files aside, and put spool and store in place as a pair."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -43,16 +43,16 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """A backup that was found whole, on its way back.
+    """A verified backup that is being restored.
 
     Args:
         backup: its folder.
         manifest: its contents.
-        state_dir: the folder of the spool, which the caller owns.
+        state_dir: the folder of the spool; the caller holds its lock.
         section: the configured store.
-        now: the present instant.
+        now: the current time.
         store: the place of the record store.
-        spool: that of the spool.
+        spool: the place of the spool.
     """
 
     backup: Path

@@ -1,4 +1,4 @@
-"""The archive: its libraries, its folder, and whether its table is that of the record store."""
+"""Check the archive: libraries, folder, and whether its table belongs to the record store."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""The running daemon, and how its instances have fared."""
+"""Check the running daemon, and the last runs of its instances."""
 
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Files, disks and addresses of this host."""
+"""Check files, disks and addresses of this host."""
 
 import os
 import shutil

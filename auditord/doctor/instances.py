@@ -1,4 +1,4 @@
-"""The checks that kinds bring, and the certificates that any section names."""
+"""Run the checks of kinds, and check the certificates in all sections."""
 
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping

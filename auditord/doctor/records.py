@@ -1,4 +1,4 @@
-"""The record store: its answers, its schema and its clock, and which sites have reported."""
+"""Check the record store: connection, schema, clock, roll-ups, and the last record of each site."""
 
 import shutil
 from collections.abc import AsyncGenerator, Callable

@@ -1,4 +1,4 @@
-"""The replica of the record store."""
+"""Check the replica of the record store."""
 
 from collections.abc import AsyncGenerator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Entry points of hook modules in installed distributions, the built-in ones like any other."""
+"""Find the entry points of hook modules in installed distributions, built-in or not, and import them."""
 
 import logging
 import traceback
@@ -41,7 +41,7 @@ class HookModule:
 
 @dataclass(frozen=True, slots=True)
 class HookEntry:
-    """An entry point that was found, and how to import what it names."""
+    """An entry point, which can be imported."""
 
     described: HookModule
     load: Callable[[], object]

@@ -1,4 +1,4 @@
-"""Call the hooks of the loaded modules, each implementation on its own, so that a fault has a name."""
+"""Call the hooks of the loaded modules, each implementation separately, so that errors name the module."""
 
 import logging
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
@@ -25,8 +25,8 @@ class Hooks:
 
     Args:
         manager: has every module registered under the name of its module.
-        modules: the modules, in the order in which they are called.
-        event_timeout: how long one implementation may take over one event.
+        modules: the modules, in the order of the calls.
+        event_timeout: the time limit of one implementation for one event.
     """
 
     manager: pluggy.PluginManager

@@ -1,4 +1,4 @@
-"""Load the hook modules. One that is broken stops the start: a daemon that quietly lacks a collector loses jobs."""
+"""Load the hook modules. A broken module stops the start, since a daemon without a collector would lose jobs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +20,11 @@ WAY_OUT = "repair or uninstall it, or name it in hooks.disabled"
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Everything there is to say about the installed hook modules.
+    """The state of all installed hook modules, for ``auditord hooks``.
 
     Args:
-        disabled: those that the configuration leaves out; they were not imported.
-        faults: why the others cannot be used; one sentence each.
+        disabled: modules in ``hooks.disabled``; they were not imported.
+        faults: why modules cannot be used; one sentence each.
     """
 
     hooks: Hooks
@@ -84,7 +84,7 @@ def _unknown(disabled: Sequence[str], entries: Sequence[HookEntry]) -> Iterator[
 
 
 class _Loader:
-    """Registers modules one by one and keeps the faults of those that it refuses."""
+    """Registers modules one by one and collects the faults of refused ones."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []

@@ -118,7 +118,7 @@ class _Writer:
             yield _FORMATS.get(option.get("format", ""), _TYPES.get(str(kind), "value"))
 
     def _within(self, option: Schema, path: str) -> Iterator[tuple[Schema, str]]:
-        """Yield the sections of which an option's value consists, except shared parts."""
+        """Yield the sections in an option's value, except shared parts."""
         if (reference := option.get("$ref")) and (name := reference.rpartition("/")[2]) not in self._shared:
             yield self._root["$defs"][name], path
         for alternative in option.get("anyOf") or option.get("oneOf") or option.get("allOf") or ():

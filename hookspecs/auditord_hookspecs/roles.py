@@ -65,12 +65,12 @@ class Role:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the role is limited to some records."""
+        """True if the role is limited to some records."""
         return not (self.rows is None and self.sites is None and self.prefixes is None)
 
     @property
     def is_personal(self) -> bool:
-        """Whether the visible records depend on the caller's user name."""
+        """True if the visible records depend on the caller's user name."""
         return any(SELF in values for values in (self.rows or {}).values())
 
     def of_user(self, user: str | None) -> "Role":

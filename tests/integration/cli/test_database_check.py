@@ -35,7 +35,7 @@ def test_what_is_not_there_yet_is_no_fault(run: Run, tmp_path: Path) -> None:
         f"missing    {tmp_path}/state/spool.db: the daemon makes it",
         f"missing    {tmp_path}/state/records.db: the daemon makes it",
     ]
-    assert "is not there yet" in run("config", "check", "--connect").output
+    assert "does not exist yet" in run("config", "check", "--connect").output
 
 
 def test_a_damaged_file_is_named_with_its_remedy(run: Run, tmp_path: Path) -> None:
