@@ -28,7 +28,7 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UnsafePath(AuditordError):
-    """A path that another user may have prepared is not used; the text names it and the remedy.
+    """A path could have been prepared by another user, and is not used; the text names it and the remedy.
 
     Remedy:
         change owner and mode of the path as the text says, or use another folder.
@@ -82,8 +82,8 @@ class Folder:
     """An open folder.
 
     Args:
-        path: where it was found; for messages only.
-        descriptor: of the folder, which the caller closes.
+        path: the path, for messages only.
+        descriptor: the folder's descriptor, which the caller closes.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:

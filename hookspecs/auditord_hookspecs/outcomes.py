@@ -1,6 +1,7 @@
-"""The outcome of each job that a collector reads, and the batch that some of them make.
+"""Collect the outcomes of single jobs, and make batches of them; for collectors.
 
-A job makes a record, is left out on purpose, or goes to quarantine; what its conversion raises must stop no other job::
+A job makes a record, is skipped on purpose, or goes to quarantine. An error in its conversion must not stop other
+jobs::
 
     outcomes = Outcomes()
     for job in jobs:
@@ -45,7 +46,7 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A job that makes no record on purpose; ``reason`` is what it is counted under."""
+    """A job that makes no record on purpose; it is counted under ``reason``."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""Print text from outside safely: no id, name or message can act on the terminal, or look like another line.
+"""Print untrusted text safely: no id, name or message can control the terminal, or look like another line.
 
 Control characters (also C1), invisible ones, those that change the direction of writing, and line breaks become
 escapes, in JSON's notation. Commands print only with these functions:

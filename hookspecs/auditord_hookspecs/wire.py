@@ -1,8 +1,8 @@
 """AUDITOR's JSON for records: decoding what clients send, encoding what they read.
 
 Decoding follows AUDITOR 0.11: unknown members are ignored, times are relaxed RFC 3339 with a mandatory zone and are
-truncated to microseconds. One deviation: of a duplicated member the last one counts; who posts one is refused, as by
-AUDITOR, where records come in.
+truncated to microseconds. One deviation: of a duplicated member the last one counts; the API refuses a post
+with duplicates before, as AUDITOR does.
 """
 
 import re

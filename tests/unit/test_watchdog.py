@@ -54,7 +54,7 @@ async def test_who_blocks_the_loop_is_named_and_the_daemon_goes_on(
         await anyio.lowlevel.checkpoint()
         third_party.collect(lambda: "has blocked" in caplog.text)
         with anyio.fail_after(60):
-            while "turns again" not in caplog.text:  # noqa: ASYNC110 a thread writes it
+            while "runs again" not in caplog.text:  # noqa: ASYNC110 a thread writes it
                 await anyio.sleep(0.01)
     assert "hook module auditord_printers (entry point printers of auditord-printers 1)" in caplog.text
     assert "auditord_printers/pages.py:5 in collect)" in caplog.text
