@@ -349,4 +349,4 @@ async def opened_plugin(
 
 
 def _wait(instance: InstanceContext) -> Callable[[], None]:
-    return lambda: instance.log.warning("waits: it runs elsewhere at the moment")
+    return lambda: instance.log.warning("waits: it is running on another daemon")

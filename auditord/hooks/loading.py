@@ -15,7 +15,7 @@ from auditord_hookspecs import hookspec
 from auditord_hookspecs.contract import DECLARED_AS
 from auditord_hookspecs.hookspec import PROJECT
 
-WAY_OUT = "repair or uninstall it, or name it in hooks.disabled"
+WAY_OUT = "repair or uninstall it, or add it to hooks.disabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class _Loader:
         except pluggy.PluginValidationError as error:
             self.faults.append(f"{entry.described}: {error}")
         except Exception as error:  # noqa: BLE001 even looking at a module may raise; its fault gets its name
-            self.faults.append(f"{entry.described} cannot be looked at: {blame(error)}")
+            self.faults.append(f"{entry.described} cannot be inspected: {blame(error)}")
         else:
             self._modules.append(replace(entry.described, hooks=tuple(sorted(implemented_hooks(module)))))
 
