@@ -35,10 +35,10 @@ class Repairs:
     """The changes that an audit may make.
 
     Args:
-        collect: keeps a batch as the collector's run does.
-        correct: puts a record in the place of a stored one; returns why not, or None.
-        turn: waits for the end of a run of the collector; the next one begins afterwards.
-        collected: the ids of what the collector has collected since the audit began.
+        collect: stores a batch as a run of the collector does.
+        correct: replaces a stored record; returns the reason if it cannot, else None.
+        turn: waits for the end of a run of the collector, and blocks the next one.
+        collected: the ids that the collector has collected since the audit began.
     """
 
     collect: Callable[[Batch], Awaitable[object]]
@@ -53,11 +53,11 @@ class Audit:
 
     Args:
         request: the request.
-        sides: where runs may be.
+        sides: the places where a run can be stored.
         reach: how far back the source and the collector go.
-        own: tells by its id whether a record is the collector's; None if ids do not say.
-        repairs: what may be changed.
-        now: the present instant.
+        own: returns whether a record id belongs to the collector; None if ids do not show it.
+        repairs: the permitted changes.
+        now: the current time.
     """
 
     request: AuditRequest
@@ -142,7 +142,7 @@ class Audit:
         self._counts.add(compared.state, compared.record, detail)
 
     async def _unkept(self, jobs: Sequence[Quarantined], named: NamedIds) -> Sequence[Quarantined]:
-        """Jobs that make no record and are not in quarantine; their days are not known."""
+        """Return the jobs that make no record and are not in quarantine; their days are unknown."""
         held = await self.sides.spool.quarantine_held([self.sides.task], [job.source_id for job in jobs])
         unkept: list[Quarantined] = []
         for job in jobs:

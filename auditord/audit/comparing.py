@@ -1,4 +1,4 @@
-"""Some runs of an inventory against what the record store, the spool and the quarantine hold of them."""
+"""Compare runs of an inventory with the record store, the spool and the quarantine; called by ``auditing``."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ _STATES: Final[Mapping[Verdict, State]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The places where a run may be.
+    """The places where a run can be stored.
 
     Args:
         store: the record store.
         spool: send-queue and quarantine.
-        senders: those to the record store.
+        senders: the senders to the record store.
         task: the collector.
-        transform: the change that every record meets before it is kept.
+        transform: the configured transforms, applied before records are compared.
     """
 
     store: RecordStore
@@ -47,10 +47,10 @@ class ComparedRun:
     """A run of the inventory.
 
     Args:
-        produced: as its conversion made it.
-        state: its state.
-        record: in its stored form: under its run's id, and transformed.
-        stored: the record stored in its place, if that differs.
+        produced: the result of the conversion.
+        state: the state of the run.
+        record: the record as it would be stored: under its run's id, and transformed.
+        stored: the stored record, if it differs.
     """
 
     produced: Produced
@@ -73,12 +73,12 @@ class _Known:
 
 
 class Comparer:
-    """Compares some runs at a time.
+    """Compares runs in batches.
 
     Args:
-        sides: where to look.
+        sides: the places to search.
         now: any instant; it has no effect on an identity.
-        beginning: what ended before and is nowhere is none of the collector's.
+        beginning: unstored runs that ended before this are not the collector's task.
     """
 
     def __init__(self, sides: Sides, now: datetime, beginning: datetime | None) -> None:
@@ -87,7 +87,7 @@ class Comparer:
         self._beginning = beginning
 
     async def compare(self, produced: Sequence[Produced]) -> list[ComparedRun]:
-        """The state of each run."""
+        """Return the state of each run."""
         sides = self._sides
         ids = {name for each in produced for name in _ids(each)}
         # Read the queue before the store: an entry that has left the queue has reached the store.
@@ -132,7 +132,7 @@ class Comparer:
 
 
 def _ids(produced: Produced) -> Sequence[str]:
-    """The ids that the record of a run may have."""
+    """Return the ids that the record of a run can have."""
     plain = produced.record.record_id
     return (plain,) if produced.alternate_id in {None, plain} else (plain, str(produced.alternate_id))
 

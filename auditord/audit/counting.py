@@ -25,7 +25,7 @@ class NamedIds:
     @classmethod
     @contextmanager
     def opened(cls) -> Generator["NamedIds", None, None]:
-        """No ids, in a temporary file that is gone when the context is left."""
+        """Open an empty set of ids in a temporary file, which is deleted when the context is left."""
         with closing(sqlite3.connect(_ANONYMOUS, isolation_level=None, check_same_thread=False)) as connection:
             connection.execute("BEGIN")
             yield cls(connection)
@@ -35,7 +35,7 @@ class NamedIds:
         return self._connection.execute("INSERT OR IGNORE INTO named VALUES (?)", (record_id,)).rowcount == 1
 
     def among(self, record_ids: Collection[str]) -> set[str]:
-        """Those of the ids that were named."""
+        """Return those of the ids that are in the set."""
         rows = self._connection.execute(
             "SELECT record_id FROM named WHERE record_id IN (SELECT value FROM json_each(?))",
             (json.dumps(list(record_ids)),),
@@ -76,6 +76,6 @@ class AuditCounts:
 
 
 def site_of(record: Record) -> str:
-    """The first site of a record, or nothing."""
+    """Return the first site of a record; empty without one."""
     sites = (record.meta or {}).get("site_id") or ("",)
     return sites[0]

@@ -1,4 +1,4 @@
-"""Sites that report nothing for longer than they usually do."""
+"""Find sites without new records for longer than usual; used by status, doctor and metrics."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ class SiteActivity:
     """The records of a site in the last ninety days.
 
     Args:
-        site: its name; empty for records without one.
-        records: how many ended.
+        site: the site's name; empty for records without one.
+        records: the number of records that ended.
         last: when the last one ended.
         usual: the mean time between days with records, at least a day; None after a single such day.
     """
@@ -39,7 +39,7 @@ class SiteActivity:
     usual: timedelta | None
 
     def is_gap(self, now: datetime) -> bool:
-        """True if it has been silent for several of its usual intervals."""
+        """Return whether the site has been silent for several of its usual intervals."""
         return self.usual is not None and now - self.last > TIMES * self.usual
 
 

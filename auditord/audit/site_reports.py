@@ -1,7 +1,7 @@
 """Compare reports of sites' daemons with the records stored here.
 
-A hub and the sites compare their sums by day, without a list of records. Records are on their way meanwhile: a day that
-is still filling differs by the records not yet received. Reports are kept in memory: after a restart every daemon
+A hub and the sites compare sums by day, not lists of records. A day whose records are still arriving therefore differs
+by the missing ones. Reports are kept in memory: after a restart every daemon
 reports again within its interval.
 """
 
@@ -44,11 +44,11 @@ class Reporter:
     """The last report of a daemon.
 
     Args:
-        name: of the daemon, as it says.
+        name: the name that the daemon gave.
         principal: the sender; None without authentication.
-        received_at: when it came, by the clock here.
-        report: what it said.
-        answer: the comparison with the records stored here then.
+        received_at: the time of arrival, by this host's clock.
+        report: the report.
+        answer: the comparison with the records that were stored here then.
     """
 
     name: str
@@ -114,7 +114,7 @@ class SiteReports(Collector):
             taken[largest] -= 1 + len(self._reporters.pop(oldest).report.days)
 
     def collect(self) -> Iterator[Metric]:
-        """The families."""
+        """Yield the metric families, for prometheus_client."""
         known = [((each.name, each.principal or ""), each) for each in self.reporters]
         yield gauge(
             "auditord_site_report_timestamp_seconds",

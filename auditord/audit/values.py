@@ -39,8 +39,8 @@ class AuditRequest:
         instance: the collector.
         window: runs that ended within it are compared.
         repair: collect the missing runs.
-        replace: the reason for which runs that differ are overwritten; None leaves them.
-        by: the name that is kept with the reason.
+        replace: the reason for overwriting different records; None: do not overwrite.
+        by: the author's name, stored with the reason.
     """
 
     instance: str
@@ -59,7 +59,7 @@ class DayCounts(msgspec.Struct, frozen=True):
 
 
 class Discrepancy(msgspec.Struct, frozen=True):
-    """One run that is not as it should be."""
+    """A run that is missing, unclosed, different or extra."""
 
     state: Annotated[str, Meta(description="``missing``, ``unclosed``, ``different`` or ``extra``.")]
     record_id: Annotated[str, Meta(description="the record's id; for a job without a record, its id in the source.")]

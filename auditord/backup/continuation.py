@@ -1,4 +1,4 @@
-"""Restore a missing store or spool beside the present one, and let collectors collect the lost records again."""
+"""Restore a missing store or spool, keep the other, and make collectors collect the lost records again."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ _LOCAL: Final = "local"
 
 
 class Behind(Enum):
-    """The part that has forgotten something."""
+    """The part of the pair that is older than the other."""
 
     STORE = "the record store"
     SPOOL = "the spool"
@@ -40,7 +40,7 @@ class Continued:
     Args:
         restoration: the backup.
         behind: the part that is older than the other.
-        set_back: what became of the spool where the store was the older one, or the spool a new one.
+        set_back: how the spool was set back, if the store was older or the spool is new.
     """
 
     restoration: Restoration

@@ -1,4 +1,4 @@
-"""Making a backup, beside a daemon that may be running."""
+"""Make a backup, with or without a running daemon; called by ``auditord backup`` and the plugin ``backup``."""
 
 import shutil
 import sqlite3
@@ -41,9 +41,9 @@ class BackupOptions:
     """Options of a backup.
 
     Args:
-        place: the folder that gets a folder for each backup.
-        keep: how many of them stay; None: all.
-        rate: bytes per second that are read of SQLite files at most; None: any number.
+        place: the folder of all backups.
+        keep: how many backups to keep; None: all.
+        rate: the maximum of bytes per second read from SQLite files; None: no limit.
         dump: whether a record store in PostgreSQL is dumped as well.
     """
 
@@ -55,7 +55,7 @@ class BackupOptions:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A backup that was made, and the older ones that gave way to it."""
+    """A new backup, and the older ones that were deleted."""
 
     folder: Path
     manifest: Manifest
@@ -104,7 +104,7 @@ async def make_backup(
 async def _pair(
     state_dir: Path, store: StoreSection, *, dump: bool
 ) -> AsyncGenerator[tuple[sqlite3.Connection, StoreSource], None]:
-    """Snapshots of the spool and, a moment later, of the store; no entry leaves the outbox between the two.
+    """Open snapshots of the spool and then of the store; no entry leaves the outbox between the two.
 
     The other order would lose entries that move from the spool to the store between the two snapshots.
     """

@@ -1,4 +1,4 @@
-"""Backups of instances and of ``auditord backup``, noted in the state folder when they are made; the last of each."""
+"""Note the last backup of each instance and of ``auditord backup`` in the state folder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class LastBackup(msgspec.Struct, frozen=True):
 
 
 def last_backups(state_dir: Path) -> Mapping[str, LastBackup]:
-    """The last backups by instance; none where the note cannot be read: an alarm is then about a real lack."""
+    """Return the last backups by instance; none if the note cannot be read, so that the alert for old backups fires."""
     try:
         return msgspec.json.decode((state_dir / FILE).read_bytes(), type=dict[str, LastBackup])
     except (OSError, msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""The manifest of a backup: written last, so that a folder without one is no backup."""
+"""The manifest of a backup: written last, so a folder without one is an unfinished backup."""
 
 import hashlib
 import stat
@@ -25,7 +25,7 @@ BackupFile: TypeAlias = StoreFile | SpoolFile
 
 
 class BackupDamaged(AuditordError):
-    """A backup that is not as its manifest says, or that this version cannot read.
+    """A backup that does not match its manifest, or that this version cannot read.
 
     Remedy:
         take an older backup: `auditord restore FOLDER` tries the newest complete one. With a backup of a newer version,
@@ -37,13 +37,13 @@ class StorePart(msgspec.Struct, frozen=True):
     """The record store in a backup.
 
     Args:
-        database: what it is in.
-        schema: the number of its last migration.
-        file: its copy in the folder; None where the database is backed up by its own means.
-        records: how many there are.
-        digest: of all that is known of each record, as ``auditord database copy`` prints it.
-        tables: how many rows the other tables have.
-        lake: the snapshot of the lake that has the records which the store has released; None if there are none.
+        database: the type of database.
+        schema: the number of the last migration.
+        file: the copy in the folder; None if the database is backed up by its own means.
+        records: the number of records.
+        digest: a digest of all data of each record, as ``auditord database copy`` prints it.
+        tables: the number of rows in each other table.
+        lake: the snapshot of the lake with the records that the store has released; None if there are none.
     """
 
     database: Literal["sqlite", "postgresql"]
@@ -60,11 +60,11 @@ class SpoolPart(msgspec.Struct, frozen=True):
 
     Args:
         schema: the number of its last migration.
-        file: its copy in the folder.
-        spool_id: by which the store knows it.
-        generation: how far it had come with the store.
-        queued: how many entries waited, by sender.
-        quarantined: how many entries the quarantine had.
+        file: the copy in the folder.
+        spool_id: the id by which the store recognises the spool.
+        generation: the number that matches the store's.
+        queued: the number of queued entries, by sender.
+        quarantined: the number of quarantined entries.
         checkpoints: when the checkpoint of each collector was saved.
     """
 
@@ -90,7 +90,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         format: see :data:`FORMAT`.
         auditord: the version that made it.
-        made_at: the moment whose state it has.
+        made_at: the time of the backed-up state.
         store: the record store.
         spool: the spool.
         files: every file beside the manifest.
@@ -109,7 +109,7 @@ class _Versioned(msgspec.Struct, frozen=True):
 
 
 def described(path: Path) -> FilePart:
-    """Size and checksum of a file, read from the disk."""
+    """Return size and checksum of a file, read from the disk."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(_PIECE):

@@ -52,7 +52,7 @@ async def load_dump(address: Address, dumped: Path) -> None:
 
 
 def environment(address: Address) -> Mapping[str, str]:
-    """The variables by which libpq finds a database: those of the configuration over those of this process."""
+    """Return libpq's environment variables for a database; the configuration overrides this process's variables."""
     wanted, found = address.parameters(), dict[str, str]()
     for option in Conninfo.get_defaults():
         value = wanted.get(option.keyword.decode()) or (option.val or b"").decode()

@@ -1,4 +1,4 @@
-"""The time after a restore, in which the sums of the store are still too low: plugins wait for the collectors.
+"""After a restore, make plugins wait until the collectors have caught up, since sums are still too low.
 
 A plugin that ran then would report less than before the loss, and sites would be paid or judged by its report.
 """
@@ -28,7 +28,7 @@ def note_restore(state_dir: Path, at: datetime) -> None:
 
 
 async def collectors_behind(spool: Spool, collectors: Collection[str]) -> Sequence[str]:
-    """Those of the collectors that have had no good run since the restore; none where there was none."""
+    """Return the collectors without a successful run since the restore; empty without a restore."""
     file = spool.state_dir / FILE
     try:
         restored = msgspec.json.decode(file.read_bytes(), type=Restore)

@@ -1,4 +1,4 @@
-"""Restore a backup: verify it, put aside the present files, and place spool and store as a pair."""
+"""Restore a backup: verify it, move the current files aside, and put spool and store in place as a pair."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -43,16 +43,16 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """A backup that was found whole, on its way back.
+    """A verified backup that is being restored.
 
     Args:
         backup: its folder.
         manifest: its contents.
-        state_dir: the folder of the spool, which the caller owns.
+        state_dir: the folder of the spool; the caller holds its lock.
         section: the configured store.
-        now: the present instant.
+        now: the current time.
         store: the place of the record store.
-        spool: that of the spool.
+        spool: the place of the spool.
     """
 
     backup: Path
@@ -67,7 +67,7 @@ class Restoration:
     def verified(
         cls, place: Path, state_dir: Path, section: StoreSection, now: Callable[[], datetime], progress: Progress
     ) -> "Restoration":
-        """The backup that a folder is, or the newest complete one in it, with all its files read.
+        """Return ``place`` or the newest complete backup in it, after verifying all its files.
 
         Raises:
             NoBackup: there is none.
@@ -114,7 +114,7 @@ class Restoration:
                 await target.discard()
 
     def aside(self) -> str:
-        """The name under which the present files are put aside."""
+        """Return the name under which the current files are moved aside."""
         return f"before-restore-{self.now():%Y%m%dT%H%M%SZ}"
 
     def refuse_without_store(self) -> None:

@@ -1,7 +1,7 @@
-"""The reach of collectors after a loss: what their sources still know, and where they would begin without a checkpoint.
+"""Find out what collectors can collect again after a loss: how far back their sources reach.
 
-A collector whose checkpoint is set back reads again what its source has. What the source has forgotten since, or never
-lists again (notes and files that were taken in), stays lost, and is named.
+A collector whose checkpoint is set back reads its source again. Jobs that the source no longer has, or never lists
+again (notes and files that were processed), stay lost; ``auditord restore`` names them.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,10 +22,10 @@ class Looked:
     """A collector's reach.
 
     Args:
-        name: of the instance.
-        anew: without any checkpoint; None if its kind cannot say.
-        before: with the checkpoint that it has; None the same.
-        fault: why its source could not be asked.
+        name: the instance's name.
+        anew: the reach without a checkpoint; None if the kind cannot tell.
+        before: the reach with the current checkpoint; None if the kind cannot tell.
+        fault: why the source could not be queried.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Looked:
         )
 
     def late_beginning(self, until: datetime | None) -> datetime | None:
-        """The beginning that has to be configured lest it begins later than before; None if it need not.
+        """Return the ``earliest_datetime`` to configure, lest the collector begin later; None if not needed.
 
         Args:
             until: the end of the last record that is still there.

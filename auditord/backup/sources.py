@@ -37,14 +37,14 @@ class StoreSource(ABC):
         """Write it into a folder."""
 
     def advice(self, folder: Path, made_at: datetime) -> str | None:
-        """The steps that are left to the operator."""
+        """Return the remaining steps for the operator."""
         del folder, made_at
         return None
 
 
 @asynccontextmanager
 async def opened_source(section: StoreSection, *, dump: bool) -> AsyncGenerator[StoreSource, None]:
-    """A snapshot of a configured store, unaffected by concurrent writes.
+    """Open a snapshot of a configured store, unaffected by concurrent writes.
 
     Raises:
         SchemaMismatch: it is another program's, or of another version.
@@ -73,7 +73,7 @@ class _File(StoreSource):
 
 
 def contents_of(path: Path, progress: Progress) -> Contents:
-    """The contents of a store in an SQLite file; to be called in a thread, since nothing else runs meanwhile."""
+    """Return the contents of a store in an SQLite file. It blocks: call it in a thread."""
 
     async def read() -> Contents:
         async with sqlite_source(path) as end:

@@ -83,5 +83,5 @@ def _quarantine_again(connection: sqlite3.Connection) -> int:
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> Sequence[str]:
-    """The columns of a table; the first one numbers its rows."""
+    """Return the columns of a table; the first one numbers its rows."""
     return [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?) ORDER BY cid", (table,))]

@@ -105,11 +105,11 @@ class Pacing:
     rate: float | None
 
     def __call__(self, phase: str) -> Pace:
-        """The pace of a step."""
+        """Return the pace of a step."""
         return Pace(partial(self.progress.progressed, phase), self.rate)
 
     def checking(self, size: int) -> Progress:
-        """The pace of reading through the records of a copy, whose size is in bytes."""
+        """Return the pace for verifying the records of a copy of this size in bytes."""
         return _Checking(self("checking"), size)
 
 

@@ -26,7 +26,7 @@ class Unfinished(msgspec.Struct, frozen=True):
 
 
 def unfinished(state_dir: Path) -> Unfinished | None:
-    """The restore that was begun in a state folder and not ended."""
+    """Return the interrupted restore into a state folder, or None."""
     try:
         return msgspec.json.decode((state_dir / FILE).read_bytes(), type=Unfinished)
     except FileNotFoundError:

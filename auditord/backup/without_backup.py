@@ -72,7 +72,7 @@ async def start_over(configuration: Configuration, kinds: InstalledKinds, now: C
 
 @asynccontextmanager
 async def _spool_to_look_into(folder: Path | None, now: Callable[[], datetime]) -> AsyncGenerator[Spool, None]:
-    """The spool, or an empty one that leaves nothing behind: if it stayed, it would be that of a new daemon."""
+    """Open the spool, or a temporary empty one: a new file would count as that of a new daemon."""
     with TemporaryDirectory() as empty:
         async with Spool.opened(folder or Path(empty), now) as spool:
             yield spool

@@ -82,16 +82,20 @@ def trigger_command(*, instance: str, dry_run: bool, output: str, url: str | Non
 
 def _check_output(output: str, *, dry_run: bool) -> None:
     if dry_run and output == "json":
-        raise click.UsageError("--dry-run prints what there would be, and not the report of a run: leave --output out")
+        raise click.UsageError("--dry-run prints records and not the report of a run: remove --output")
 
 
 def _check_choice(
     *, once: bool, start: datetime | None, stop: datetime | None, job_id: str | None, schedd: str | None, replace: bool
 ) -> None:
     if once and start:
-        raise click.UsageError("--once resumes from the checkpoint, --from starts at the given time: leave one out")
+        raise click.UsageError(
+            "--once continues from the checkpoint, --from starts at a given time: use only one of them"
+        )
     if job_id and (once or start or stop):
-        raise click.UsageError("--job-id takes one job and --once, --from and --to take others: leave one out")
+        raise click.UsageError(
+            "--job-id selects one job and --once, --from and --to select others: use only one of them"
+        )
     if schedd and not job_id:
         raise click.UsageError("--schedd needs --job-id")
     if not job_id and start is None and (stop or replace):

@@ -229,7 +229,9 @@ def _checked(answer: http.HttpAnswer) -> http.HttpAnswer:
     try:
         problem = msgspec.json.decode(answer.body, type=Problem)
     except msgspec.DecodeError as error:
-        raise DaemonError(f"{answer.request} is answered {answer.status}: this is no auditord with an API") from error
+        raise DaemonError(
+            f"{answer.request} is answered {answer.status}: this is not an auditord with an API"
+        ) from error
     raise DaemonError(problem.detail if problem.remedy is None else f"{problem.detail}: {problem.remedy}")
 
 

@@ -107,4 +107,4 @@ def _unusable(command: Any, taken: Collection[str]) -> str | None:  # Any: what 
         return f"declares {command!r} among its commands: yield click commands"
     if not command.name:
         return "declares a command without a name"
-    return f"brings the command '{command.name}', which is there already" if command.name in taken else None
+    return f"brings the command '{command.name}', which already exists" if command.name in taken else None

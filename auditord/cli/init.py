@@ -217,13 +217,13 @@ def chosen_collectors(found: Found, answers: Answers) -> Mapping[str, Proposal]:
 
 def _general_questions(found: Found, now: datetime, given: Answers) -> Iterator[Question]:
     yield Question("site", "Name of the site", socket.gethostname().partition(".")[0])
-    yield Question("since", "Account for jobs that ended from this day on (UTC)", f"{now:%Y-%m}-01")
+    yield Question("since", "First day of accounting (UTC)", f"{now:%Y-%m}-01")
     if len(found.collectors) > 1:
         default = [name for name, proposal in found.collectors.items() if not proposal.gateway]
         text = "Collectors, separated by commas; a job that two of them see would count twice"
         yield Question("collectors", text, ",".join(default or found.collectors))
     if AUDITOR in found.imports or AUDITOR in given:
-        yield Question(AUDITOR, "URL of the AUDITOR whose records are to be taken over (nothing: none)")
+        yield Question(AUDITOR, "URL of the AUDITOR whose records to import (empty: none)")
     if found.postgresql is not None:
         yield found.postgresql.question
     yield from _questions_of(found.transforms.values())
@@ -237,7 +237,9 @@ def _questions_of(proposals: Iterable[Proposal]) -> Sequence[Question]:
 def _answered(questions: Sequence[Question], given: Answers, *, ask: bool) -> Iterator[tuple[str, str]]:
     missing = [question for question in questions if question.name not in given]
     if missing and ask and not sys.stdin.isatty():
-        raise ConfigurationError("there is no terminal to ask at: say --yes, or give all answers with --answers FILE")
+        raise ConfigurationError(
+            "there is no terminal for questions: use --yes, or give all answers with --answers FILE"
+        )
     yield from ((each.name, given[each.name]) for each in questions if each.name in given)
     for each in missing:
         yield (
@@ -261,7 +263,7 @@ def refuse_a_file_that_counts(file: Path) -> None:
     """
     if file.exists() and any(value is not None for value in read_file(file).values.values()):
         raise ConfigurationError(
-            f"{file} is there already, and init changes no file that sets anything: write another one with --config, "
+            f"{file} already has settings, and init does not change it: write another file with --config, "
             f"such as {FRAGMENTS / 'site.yml'}, which is merged into {DEFAULT_FILE}"
         )
     document = read_files([file] if file.exists() else sorted((file.parent / "conf.d").glob("*.yml")))
@@ -358,7 +360,7 @@ def write_configuration(file: Path, text: str) -> Path | None:
             return None
         _replace(file, text, aside)
     except FileExistsError as error:
-        raise ConfigurationError(f"{error.filename2 or error.filename} is there already: move it away") from error
+        raise ConfigurationError(f"{error.filename2 or error.filename} already exists: move it away") from error
     except OSError as error:
         raise _unwritable(file, error.strerror or "") from error
     return aside

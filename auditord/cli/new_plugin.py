@@ -119,7 +119,7 @@ def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text, "utf-8")
     except FileExistsError as error:
-        raise AuditordError(f"{folder} is there already: choose another name, or another folder with --into") from error
+        raise AuditordError(f"{folder} already exists: choose another name, or another folder with --into") from error
     except OSError as error:
         raise AuditordError(f"{folder} cannot be written: {error.strerror}") from error
     _say_next(folder, name)

@@ -64,9 +64,9 @@ def restore_command(*, folder: Path | None, continues: bool, force: bool, withou
     clients posted, and jobs that a source no longer knows, are lost; the command names these.
     """
     if continues and force:
-        raise click.UsageError("--continue keeps the present files, --force puts them aside: leave one out")
+        raise click.UsageError("--continue keeps the current files, --force moves them aside: use only one of them")
     if without_backup and (not continues or folder is not None):
-        raise click.UsageError("--without-backup goes with --continue, and without FOLDER")
+        raise click.UsageError("--without-backup needs --continue, and no FOLDER")
     installation, bar = load_installation(), StepBar()
     configuration = installation.configuration
     place = None if without_backup else (folder or _noted(configuration.state_dir)).absolute()

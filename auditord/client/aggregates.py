@@ -28,7 +28,7 @@ PATH: Final = "/api/v1/aggregates"
 
 
 def target(query: aggregates.AggregateQuery, source: str = "store") -> str:
-    """The path and query string that ask an auditord for sums.
+    """Return the path and query string for an auditord's sums.
 
     Raises:
         UnsupportedQuery: the API has no words for a condition.
@@ -44,7 +44,7 @@ def target(query: aggregates.AggregateQuery, source: str = "store") -> str:
 
 
 def read_aggregates(answer: HttpAnswer, query: aggregates.AggregateQuery) -> aggregates.Aggregates:
-    """The sums.
+    """Parse an auditord's answer to a query for sums.
 
     Raises:
         InvalidAnswer: it is another program's, or answers another question.
@@ -106,7 +106,7 @@ def _usage(usage: aggregates.ComponentUsage) -> str:
 
 
 def _name(text: str) -> str:
-    """Encoded once more than the query string asks for, so that colons and bars in it separate nothing."""
+    """Encode a name once more than in other query strings, so that it can contain colons and bars."""
     return quote(text, safe="")
 
 

@@ -54,7 +54,7 @@ class AsyncClient(BaseClient):
     async def stream(
         self, query: RecordQuery | None = None, *, source: Source = "store"
     ) -> AsyncGenerator[AsyncIterator[Record], None]:
-        """The matching records in the query's order (all of them without a query), with bounded memory.
+        """Stream the matching records in the query's order (default: all records), with bounded memory.
 
         The answer has begun when the context is entered. A truncated stream raises :class:`CutAnswer` out of the
         iteration, it never just ends. (AUDITOR's own server may end an answer in order when its database fails; no
@@ -72,7 +72,7 @@ class AsyncClient(BaseClient):
 
     @asynccontextmanager
     async def stream_texts(self, query: RecordQuery | None = None) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """The texts of the matching records, for those who can go on behind one that is not valid."""
+        """Stream the texts of the matching records, for callers that skip invalid ones."""
         async with (
             self.stream_pieces(query) as pieces,
             aclosing(_objects(pieces, TextFramer(self._server.url))) as texts,
@@ -83,7 +83,7 @@ class AsyncClient(BaseClient):
     async def stream_pieces(
         self, query: RecordQuery | None = None, *, source: Source = "store"
     ) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """The pieces of the answer's body, for a :class:`auditord.client.frames.Framer`."""
+        """Stream chunks of the answer's body, for a :class:`auditord.client.frames.Framer`."""
         wanted = query or RecordQuery()
         url = self._server.url + (wire_target(wanted) if source == "store" else api_target(wanted, source))
         async with AsyncExitStack() as stack:
@@ -95,7 +95,7 @@ class AsyncClient(BaseClient):
                 yield pieces
 
     async def get(self, record_id: str) -> Record | None:
-        """One record, or None if there is none."""
+        """Return one record, or None if it does not exist."""
         answer = await self._exchange("GET", record_path(record_id))
         try:
             return exchange.read_record(answer)
@@ -134,7 +134,7 @@ class AsyncClient(BaseClient):
         return adder.answer()
 
     async def health(self) -> bool:
-        """True if the server says that it is well; False also if it does not answer."""
+        """Return whether the server answers and reports to be healthy."""
         try:
             exchange.check_status(await self._exchange("GET", "/health_check"))
         except ClientError:

@@ -39,7 +39,7 @@ class Tls:
 
 
 def tls_context(files: TlsPaths) -> ssl.SSLContext:
-    """The settings of TLS connections; the files are read now.
+    """Return the settings of TLS connections; the files are read now.
 
     Raises:
         ClientError: a file cannot be read or used.

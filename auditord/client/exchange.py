@@ -47,7 +47,7 @@ class Framer(Generic[T]):
         self._records = 0
 
     def feed(self, piece: bytes) -> Iterator[T]:
-        """The objects that are known to be complete; take all of them before the next piece.
+        """Yield the objects that are complete; consume all of them before the next chunk.
 
         Raises:
             InvalidAnswer: the stream holds something other than a record.
@@ -67,7 +67,7 @@ class Framer(Generic[T]):
             raise InvalidAnswer(f"{self._source} sends an object of more than {self._max_object_bytes} bytes")
 
     def finish(self) -> Iterator[T]:
-        """The last object, now that the stream has ended.
+        """Yield the last object, at the end of the stream.
 
         Raises:
             CutAnswer: it is not complete.
@@ -158,7 +158,7 @@ def _chunk(first: int, texts: list[bytes]) -> Chunk:
 
 
 def stop_update(record_id: str, stop_time: datetime) -> bytes:
-    """The body of ``PUT /record``; everything else that must be in it is empty, and ignored."""
+    """Return the body of ``PUT /record``; the other required members are empty, and ignored."""
     body: dict[str, object] = {
         "record_id": record_id,
         "meta": None,
@@ -217,7 +217,7 @@ def _check_empty(answer: HttpAnswer) -> None:
 
 
 def read_record(answer: HttpAnswer) -> Record | None:
-    """The record, or None if there is none (``null`` stands for an id that none can have).
+    """Parse a record, or return None for an unknown id (the server then answers ``null``).
 
     Raises:
         AnsweredError: the status says so. AUDITOR says 500 for a record that is not there, too.

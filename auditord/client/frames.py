@@ -44,7 +44,7 @@ class MissingLibrary(ClientError, ImportError):
 def to_arrow(  # Any: a pyarrow.Table; the library ships no types
     records: Iterable[Record], *, explode: str | Collection[str] = ()
 ) -> Any:
-    """The records as a table of Apache Arrow.
+    """Convert records to a table of Apache Arrow.
 
     Raises:
         MissingLibrary: install ``auditord[arrow]``.
@@ -62,7 +62,7 @@ def to_arrow(  # Any: a pyarrow.Table; the library ships no types
 
 
 def to_pandas(records: Iterable[Record], *, explode: str | Collection[str] = ()) -> "pd.DataFrame":
-    """The records as a data frame of pandas; integers are ``Int64``, which can be missing.
+    """Convert records to a data frame of pandas; integers are ``Int64``, which can be missing.
 
     Raises:
         MissingLibrary: install ``auditord[pandas]``.
@@ -77,7 +77,7 @@ def to_pandas(records: Iterable[Record], *, explode: str | Collection[str] = ())
 
 
 def to_polars(records: Iterable[Record], *, explode: str | Collection[str] = ()) -> "pl.DataFrame":
-    """The records as a data frame of polars.
+    """Convert records to a data frame of polars.
 
     Raises:
         MissingLibrary: install ``auditord[polars]``.
@@ -114,7 +114,7 @@ def _kind(column: str, exploded: Collection[str]) -> str:
 
 
 def _columns(records: Iterable[Record], explode: str | Collection[str]) -> tuple[Columns, Mapping[str, str]]:
-    """The columns, and the kind of each."""
+    """Return the columns, and the kind of each."""
     columns: Columns = {"record_id": [], "start_time": [], "stop_time": [], "runtime": []}
     keys = (explode,) if isinstance(explode, str) else explode
     rows = (row for record in records for row in _rows(record, keys))
@@ -131,7 +131,7 @@ def _columns(records: Iterable[Record], explode: str | Collection[str]) -> tuple
 
 
 def _rows(record: Record, keys: Collection[str]) -> Iterator[dict[str, Any]]:  # Any: as Columns
-    """One row, or one for each combination of the values under these keys."""
+    """Yield one row, or one for each combination of the values under these keys."""
     cells, meta = _cells(record), record.meta or {}
     exploded = [key for key in meta if key in keys]
     for values in product(*[meta[key] or (None,) for key in exploded]):

@@ -189,7 +189,7 @@ class AiohttpClient:
         raise AssertionError("stamina raises the last error")
 
     def _wait(self, call: _Call, error: Exception, budget: float) -> bool | float:
-        """The seconds before the next attempt; True: as long as stamina says; False: there is none."""
+        """Return the seconds before the next attempt; True: as stamina decides; False: do not retry."""
         if not isinstance(error, http.HttpError) or not self._may_pass(call, error):
             return False
         wait = retry_after(error.answer.headers) if isinstance(error, http.HttpStatusError) else None
@@ -235,7 +235,7 @@ class AiohttpStream:
         return self.response.headers
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Pieces of the body."""
+        """Yield chunks of the body."""
         try:
             async for piece in self.response.content.iter_any():
                 yield piece
@@ -253,7 +253,7 @@ def _headers(headers: Mapping[str, str] | None, body: bytes | None) -> Mapping[s
 
 
 def _environment_proxy(url: URL) -> str | None:
-    """The proxy that the environment names for a URL; unlike aiohttp's own ``trust_env`` without passwords of netrc."""
+    """Return the environment's proxy for a URL, without passwords of netrc (unlike aiohttp's ``trust_env``)."""
     host = url.host or ""
     if host.startswith(_LOOPBACK) or proxy_bypass(f"{host}:{url.port}"):
         return None
@@ -261,7 +261,7 @@ def _environment_proxy(url: URL) -> str | None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds that an answer asks for: a number, or an instant by the server's own clock."""
+    """Return the seconds in a ``Retry-After``: a number, or an instant by the server's clock."""
     text = headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():
         return float(text)

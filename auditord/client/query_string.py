@@ -39,7 +39,7 @@ _EXCESS: Final = ExceedsRuntime("TotalCPU", queries.MOST_CPU_TIME, "Cores")
 
 
 def encode_query(query: RecordQuery) -> str:
-    """The query string, without ``?``; empty for every record in the default order.
+    """Return the query string, without ``?``; empty for all records in the default order.
 
     Raises:
         UnsupportedQuery: the grammar has no words for a condition.
@@ -56,7 +56,7 @@ def encode_query(query: RecordQuery) -> str:
 
 
 def wire_target(query: RecordQuery) -> str:
-    """The path and query string that ask any server for records.
+    """Return the path and query string for the records of any server.
 
     Raises:
         UnsupportedQuery: there are no words for a condition.
@@ -66,7 +66,7 @@ def wire_target(query: RecordQuery) -> str:
 
 
 def api_target(query: RecordQuery, source: Source) -> str:
-    """The path and query string that ask an auditord for records, one in a line.
+    """Return the path and query string for the records of an auditord, one per line.
 
     Raises:
         UnsupportedQuery: there are no words for a condition.
@@ -76,7 +76,7 @@ def api_target(query: RecordQuery, source: Source) -> str:
 
 
 def encode_for_api(query: RecordQuery) -> str:
-    """The query string of ``GET /api/v1/records``, always with its order: the API's default is another one.
+    """Return the query string of ``GET /api/v1/records``, always with its order, whose default differs there.
 
     Raises:
         UnsupportedQuery: there are no words for a condition.
@@ -94,7 +94,7 @@ def encode_for_api(query: RecordQuery) -> str:
 
 
 def has_words(condition: queries.Condition) -> bool:
-    """True if the grammar can say a condition."""
+    """Return whether AUDITOR's grammar can express a condition."""
     return not isinstance(
         condition,
         queries.IsOpen
@@ -107,7 +107,7 @@ def has_words(condition: queries.Condition) -> bool:
 
 
 def record_path(record_id: str) -> str:
-    """The path of one record: slashes and everything else that means something in a URL are percent-encoded."""
+    """Return the path of one record; slashes and other special characters are percent-encoded."""
     return f"/record/{quote(record_id, safe='')}"
 
 
@@ -192,7 +192,7 @@ def _without_equals(comparison: queries.Comparison, value: V) -> Sequence[tuple[
 
 
 def _merged(bounds: Sequence[tuple[queries.Comparison, V]]) -> Iterator[tuple[queries.Comparison, V]]:
-    """The strictest lower and the strictest upper bound."""
+    """Yield the strictest lower and the strictest upper bound."""
     lower = [bound for bound in bounds if bound[0] in _LOWER]
     upper = [bound for bound in bounds if bound[0] in _UPPER]
     if lower:
@@ -213,7 +213,7 @@ _COMPARE: Final = {
 
 
 def flattened(condition: query.Condition) -> Iterator[query.Condition]:
-    """The conditions that must all be true, without those that only hold others together."""
+    """Yield the conditions that must all be true, without nested ``AllOf``."""
     if isinstance(condition, query.AllOf):
         for inner in condition.conditions:
             yield from flattened(inner)
@@ -222,7 +222,7 @@ def flattened(condition: query.Condition) -> Iterator[query.Condition]:
 
 
 def matches(record: Record, condition: query.Condition) -> bool:
-    """True if a condition holds for a record."""
+    """Return whether a record fulfils a condition."""
     return query.fold(condition, partial(_holds, record), all, any)
 
 

@@ -64,7 +64,7 @@ class ReportAnswer(msgspec.Struct, frozen=True):
 
 
 def sums_query(first_day: date, sites: Collection[str] | None = None) -> AggregateQuery:
-    """The question for sums by site and day of the end, of all sites or of some; roll-ups answer it."""
+    """Return the query for sums by site and day of the stop time; roll-ups can answer it."""
     ended: Condition = TimeCompares(TimeField.STOP, Comparison.GTE, datetime.combine(first_day, time(), UTC))
     if sites is not None and "" not in sites:
         ended = AllOf((ended, AnyOf(tuple(MetaContainsAny(key, tuple(sorted(sites))) for key in SITE_KEYS))))
@@ -77,7 +77,7 @@ def capped(total: int) -> int:
 
 
 def day_sums(answer: Aggregates) -> list[DaySums]:
-    """The answer to :func:`sums_query`."""
+    """Convert the answer to :func:`sums_query`."""
     found: list[DaySums] = []
     for group in answer.groups:
         site, day = group.key

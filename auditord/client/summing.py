@@ -52,7 +52,7 @@ class Adder:
 
 
 def records_for(query: aggregates.AggregateQuery) -> RecordQuery:
-    """A question for all records that may count, in words that AUDITOR's own server understands and gets right.
+    """Return a query for all records that may count, which AUDITOR's own server answers correctly.
 
     More than those may come: :class:`Adder` looks at each.
     """
@@ -110,7 +110,7 @@ class _Usage:
 
 
 def _ticks(start: datetime, stop: datetime, query: aggregates.AggregateQuery) -> int | None:
-    """The ticks of a record that count; None if it lies outside of the window."""
+    """Return the ticks of a record that count; None if it lies outside the window."""
     if query.window is None:
         return (stop - start) // _SECOND  # neither is negative here, so this truncates as the contract does
     window = query.window

@@ -33,7 +33,7 @@ class Client(BaseClient):
     def stream(
         self, query: RecordQuery | None = None, *, source: Source = "store"
     ) -> Generator[Iterator[Record], None, None]:
-        """The matching records in the query's order; see :meth:`AsyncClient.stream`."""
+        """Stream the matching records in the query's order; see :meth:`AsyncClient.stream`."""
         with (
             self._opened() as (portal, client),
             portal.wrap_async_context_manager(client.stream_pieces(query, source=source)) as pieces,
@@ -41,15 +41,15 @@ class Client(BaseClient):
             yield _records(portal, pieces, RecordFramer(self._server.url))
 
     def get(self, record_id: str) -> Record | None:
-        """One record, or None if there is none."""
+        """Return one record, or None if it does not exist."""
         return self._call(lambda client: client.get(record_id))
 
     def aggregate(self, query: AggregateQuery, *, source: Source = "store") -> Aggregates:
-        """Sums over the matching records; see :meth:`AsyncClient.aggregate`."""
+        """Return sums over the matching records; see :meth:`AsyncClient.aggregate`."""
         return self._call(lambda client: client.aggregate(query, source=source))
 
     def health(self) -> bool:
-        """True if the server says that it is well; False also if it does not answer."""
+        """Return whether the server answers and reports to be healthy."""
         return self._call(lambda client: client.health())
 
     def add(self, record: Record) -> None:

@@ -245,7 +245,7 @@ def _plain(details: ErrorDetails) -> str:
 
 
 def _meant(details: ErrorDetails) -> str:
-    """The likely one of the values that are allowed."""
+    """Return the most similar allowed value."""
     allowed = re.findall(r"'([^']*)'", str(details.get("ctx", {}).get("expected", "")))
     likely = get_close_matches(str(details["input"]).lower(), {each.lower() for each in allowed}, n=1)
     return f"; did you mean '{next(each for each in allowed if each.lower() == likely[0])}'?" if likely else ""

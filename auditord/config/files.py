@@ -40,7 +40,7 @@ def _paths(value: Any, path: OptionPath) -> Iterator[tuple[OptionPath, Path]]:  
 
 
 def _members(value: Any) -> Iterator[tuple[str | int, Any]]:  # Any: what a configuration holds
-    """The values in a section or list, by option or position."""
+    """Yield the values in a section or list, by option or position."""
     if isinstance(value, BaseModel):
         if getattr(value, "enabled", True):
             yield from ((name, getattr(value, name)) for name in type(value).model_fields)
@@ -53,7 +53,7 @@ def _members(value: Any) -> Iterator[tuple[str | int, Any]]:  # Any: what a conf
 
 
 def certificate_files(configuration: Configuration) -> list[Path]:
-    """The files of the daemon's addresses and of its enabled instances, each once.
+    """Return the certificate files of the daemon's addresses and of its enabled instances, each once.
 
     Authorities of the system, and certificates that a kind names otherwise than by ``TlsFiles``, are not among them.
     """
@@ -71,7 +71,7 @@ def certificate_files(configuration: Configuration) -> list[Path]:
 
 
 def secrets_in(section: Any, path: OptionPath = ()) -> Iterator[tuple[OptionPath, SecretStr]]:  # Any: see _members
-    """The secrets anywhere in a section, with their options."""
+    """Yield the secrets anywhere in a section, with their options."""
     for key, value in _members(section):
         if isinstance(value, SecretStr):
             yield (*path, key), value
@@ -80,7 +80,7 @@ def secrets_in(section: Any, path: OptionPath = ()) -> Iterator[tuple[OptionPath
 
 
 def tls_files(section: Section) -> Iterator[TlsFiles]:
-    """The TLS options anywhere in a section."""
+    """Yield the TLS options anywhere in a section."""
     for _, value in section:
         if isinstance(value, TlsFiles):
             yield value

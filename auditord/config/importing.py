@@ -94,7 +94,7 @@ def _import_file(file: Path, documents: Mapping[Path, FileDocument], kinds: Inst
 
 
 def _read_ini(path: Path) -> Mapping[str, Mapping[str, str]]:
-    """The options of each section that has some, as text; names of options in small letters.
+    """Read the options of each non-empty section as text, with option names in lower case.
 
     Raises:
         ConfigurationError: it cannot be read or is no INI file; the text names the file and the line.
@@ -141,7 +141,7 @@ def _replaced(plugin: str) -> str:
 
 
 def _without_level(imported: ImportedConfig) -> ImportedConfig:
-    """The document without the log level of one component: the daemon has one for everything in it."""
+    """Return the document without one component's log level, since the daemon has a single one."""
     if _LEVEL not in imported.sections:
         return imported
     sections = {path: value for path, value in imported.sections.items() if path != _LEVEL}
@@ -174,7 +174,7 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _remarks(sources: Sequence[_Source]) -> Mapping[OptionPath, str]:
-    """The remarks by path; of the same text, all but the first one name the option that has it."""
+    """Return the remarks by path; repeated ones refer to the option that has the text."""
     texts = {path: text for source in reversed(sources) for path, text in source.imported.comments.items()}
     first: dict[str, str] = {}
     for path in (path for source in sources for path in source.imported.comments):
@@ -192,7 +192,7 @@ def _head(sources: Sequence[_Source]) -> str:
 
 
 def _by_reason(source: _Source) -> Mapping[str, Sequence[str]]:
-    """The dropped options, once for each reason."""
+    """Group the dropped options by reason."""
     found: dict[str, list[str]] = {}
     for option, reason in source.imported.dropped.items():
         found.setdefault(reason, []).append(option)

@@ -92,9 +92,9 @@ class ListenSection(Section):
     def _fits(self) -> "ListenSection":
         if isinstance(parse_listen(self.address), UnixListen):
             if self.tls is not None:
-                raise ValueError("a unix socket has no use for tls: leave it out")
+                raise ValueError("a unix socket cannot use tls: remove it")
         elif self.mode is not None:
-            raise ValueError("mode is for unix sockets: leave it out")
+            raise ValueError("mode is for unix sockets only: remove it")
         return self
 
     def resolved(self) -> TcpListen | UnixListen:

@@ -185,7 +185,7 @@ class StoreSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _take_password_out(cls, values: Any) -> Any:  # Any: not validated yet
-        """A password that stands in the URL is a secret from here on: URLs get into messages."""
+        """Move a password from the URL to ``password``, since messages contain URLs."""
         if not is_section(values) or not isinstance(values.get("url"), str):
             return values
         found = _PASSWORD.fullmatch(values["url"])
@@ -314,12 +314,12 @@ class Configuration(Section):
 
 
 def kind_of(instance: InstanceConfig) -> str:
-    """The kind of a configured instance (the host adds ``kind`` to each kind's model)."""
+    """Return the kind of a configured instance (the host adds ``kind`` to each kind's model)."""
     kind: str = getattr(instance, "kind")  # noqa: B009 the host's joined models have it, the kind's own one does not
     return kind
 
 
 def source_of(sender: InstanceConfig) -> SenderSource:
-    """The source of what a configured sender sends."""
+    """Return the option ``from`` of a configured sender."""
     source: SenderSource = getattr(sender, "from", "collectors")
     return source

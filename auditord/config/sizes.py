@@ -40,7 +40,7 @@ def parse_size(value: Any) -> Any:  # Any: the value in the file
 
 
 def format_size(size: int) -> str | int:
-    """The shortest text that :func:`parse_size` reads back; a number where no binary unit fits."""
+    """Return the shortest text that :func:`parse_size` reads back; a number if no binary unit fits."""
     for unit in ("GiB", "MiB", "KiB"):
         if size and size % _UNITS[unit] == 0:
             return f"{size // _UNITS[unit]}{unit}"

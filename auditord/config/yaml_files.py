@@ -131,7 +131,7 @@ class _Reader:
                 continue
             if key in mapping:
                 first = self.origins[(*path, key)].line
-                self._fault(key_node, f"the key '{key}' stands twice (first in line {first}): keep one")
+                self._fault(key_node, f"the key '{key}' is repeated (first in line {first}): keep one")
                 continue
             self.origins[(*path, key)] = self._origin(key_node)
             mapping[key] = self.value(value_node, (*path, key))

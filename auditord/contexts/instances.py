@@ -1,6 +1,6 @@
 """The contexts of collectors, plugins and senders over the real spool and store.
 
-A plugin's context is opened with its turn, its state, and the records that its option ``source`` names.
+Opening a plugin's context takes its lease, loads its state, and opens the records of its option ``source``.
 """
 
 import logging
@@ -134,11 +134,11 @@ class SpoolCollectorContext(InstanceContext):
     """A collector's context over the spool.
 
     Args:
-        checkpoint: how far the source has been read, as of the start of the run.
+        checkpoint: the checkpoint at the start of the run.
         window: the period to collect again, if any.
         job: the job to collect again, if any.
         dry_run: whether the batches are only shown.
-        on_progress: receives the fraction of the run that is done.
+        on_progress: receives the done fraction of the run.
     """
 
     spool: Spool
@@ -172,7 +172,7 @@ class StorePluginContext(InstanceContext):
     """A plugin's context.
 
     Args:
-        state: the plugin's JSON as of the start of the run.
+        state: the plugin's state (JSON) at the start of the run.
         own_records: the redactor, if the records are this daemon's.
         dry_run: whether effects are only shown and the state is not saved.
         observer: receives log and output; without one, output is logged.
@@ -291,7 +291,7 @@ async def opened_records(config: InstanceConfig, local: Records | None) -> Async
 class StateStore(Protocol):
     """Stores a plugin's state: the record store, so that another daemon may take over.
 
-    For a plugin whose records are elsewhere, it is the spool.
+    For a plugin with a remote ``source``, it is the spool.
     """
 
     def memory(
@@ -349,4 +349,4 @@ async def opened_plugin(
 
 
 def _wait(instance: InstanceContext) -> Callable[[], None]:
-    return lambda: instance.log.warning("waits: it runs elsewhere at the moment")
+    return lambda: instance.log.warning("waits: it is running on another daemon")

@@ -1,4 +1,4 @@
-"""Panels of hook modules: the instances that have them, and what they may query for a visitor."""
+"""Collect the panels of hook modules, and limit their queries to the records that a visitor may see."""
 
 import inspect
 import re
@@ -41,7 +41,7 @@ class Memories:
 
     Args:
         store: the state of plugins.
-        spool: checkpoints, last runs, and the state of plugins whose records are elsewhere.
+        spool: checkpoints, last runs, and the state of plugins with a remote ``source``.
     """
 
     store: StateStore
@@ -119,7 +119,7 @@ class Panels:
 
     Args:
         declared: the panels, each with the name of its module.
-        instances: returns the presently enabled instances.
+        instances: returns the currently enabled instances.
     """
 
     declared: Sequence[tuple[str, Panel]]

@@ -1,4 +1,4 @@
-"""All that a configuration refers to, looked at without an effect; beside a running daemon and without one.
+"""Check everything that a configuration refers to, without effects; works with and without a running daemon.
 
 * ``examining``: every check behind a boundary, and the findings with their places;
 * ``host``: files, disks, addresses; ``daemon``: the process and its instances; ``records``: the record store;

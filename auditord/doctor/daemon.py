@@ -1,4 +1,4 @@
-"""The running daemon, and how its instances have fared."""
+"""Check the running daemon, and the last runs of its instances."""
 
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime, timedelta
@@ -57,7 +57,7 @@ async def check_runs(
 
 
 def _due(times: timedelta | str, now: datetime) -> datetime:
-    """The instant after which a run should have ended: several intervals ago, or the tick before the last one."""
+    """Return when a run should have ended: several intervals ago, or at the tick before the last one."""
     if isinstance(times, timedelta):
         return now - OVERDUE * times
     last = latest_tick(times, now) or now - _EVER

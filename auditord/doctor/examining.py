@@ -1,4 +1,4 @@
-"""An examination: every check behind a boundary of its own, so that one that fails hides no other."""
+"""Run all checks of ``auditord doctor``, each with its own error handling and time limit."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from datetime import datetime
@@ -78,7 +78,7 @@ async def _findings(check: AsyncIterator[Finding]) -> list[Finding]:
                 found.append(finding)  # noqa: PERF401 earlier findings stay if the next one raises
     except TimeoutError:
         text = f"not finished after {LONGEST:g} s"
-        found.append(Finding(Severity.FAILURE, "check", text, "find out why the check hangs"))
+        found.append(Finding(Severity.FAILURE, "check", text, "find out why it is slow"))
     except AuditordError as error:
         found.append(Finding(Severity.FAILURE, "check", str(error), "see the message"))
     except Exception as error:  # noqa: BLE001 the boundary: a third party's check must not hide the others

@@ -1,4 +1,4 @@
-"""Files, disks and addresses of this host."""
+"""Check files, disks and addresses of this host."""
 
 import os
 import shutil
@@ -68,7 +68,7 @@ def _looked_at(path: Path) -> os.stat_result | None:
 
 
 async def check_disk(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
-    """The free space where spool and records are, and when it will be used up."""
+    """Report the free space for spool and records, and when the disk will be full."""
     growth = await growth_per_day(configuration, now)
     for place in sorted(configuration.data_folders):
         yield _free(next(each for each in (place, *place.parents) if each.exists()), growth)
@@ -91,7 +91,7 @@ def _free(place: Path, growth: float | None) -> Finding:
 
 
 def _absence(host: str) -> OSError | None:
-    """The reason for which nothing can listen on any port of an address; None if something can."""
+    """Return why no program can listen on an address at all; None if one can."""
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with socket.socket(family, kind, protocol) as trial:
@@ -102,7 +102,7 @@ def _absence(host: str) -> OSError | None:
 
 
 async def check_addresses(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
-    """The addresses that the daemon listens on, and their certificates."""
+    """Check the addresses of ``api.listen``, and their certificates."""
     if not configuration.api.enabled:
         return
     for listen in configuration.api.listen:
@@ -122,7 +122,7 @@ async def check_addresses(configuration: Configuration, now: Callable[[], dateti
 
 
 async def check_names(api: ApiSection, refused: Collection[str]) -> AsyncGenerator[Finding, None]:
-    """The names under which clients ask for this host without TLS, and are refused.
+    """Report names of this host under which clients are refused without TLS.
 
     Args:
         api: the configuration.
@@ -141,7 +141,7 @@ async def check_names(api: ApiSection, refused: Collection[str]) -> AsyncGenerat
 
 
 def _names_of_this_host() -> frozenset[str]:
-    """The names with dots that the resolver knows for this host."""
+    """Return the names with dots that the resolver has for this host."""
     try:
         name, aliases, _ = socket.gethostbyname_ex(socket.gethostname())
     except OSError:

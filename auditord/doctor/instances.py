@@ -1,4 +1,4 @@
-"""The checks that kinds bring, and the certificates that any section names."""
+"""Run the checks of kinds, and check the certificates in all sections."""
 
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from auditord_hookspecs.checks import Check, Finding, Severity, check_certificat
 def instance_checks(
     configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
 ) -> Mapping[str, AsyncIterator[Finding]]:
-    """The checks of each enabled instance, by its place."""
+    """Return the checks of each enabled instance, by its place."""
     found: dict[str, AsyncIterator[Finding]] = {}
     for section, kinds in hooks.kinds.sections().items():
         for name, config in getattr(configuration, section).items():

@@ -1,4 +1,4 @@
-"""The lake: its libraries and table, this daemon's part of it, and whether it falls behind."""
+"""Check the lake: libraries, table, this daemon's records in it, and whether the sync keeps up."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator

@@ -1,4 +1,4 @@
-"""The record store: its answers, its schema and its clock, and which sites have reported."""
+"""Check the record store: connection, schema, clock, roll-ups, and the last record of each site."""
 
 import shutil
 from collections.abc import AsyncGenerator, Callable
@@ -121,7 +121,7 @@ async def _count(store: RecordStore, where: TimeCompares) -> int:
 
 
 async def growth_per_day(configuration: Configuration, now: Callable[[], datetime]) -> float | None:
-    """Bytes that records add to this host's disk in a day, as of the last four weeks; None if that is not known."""
+    """Return the bytes that records add to this host's disk per day, over four weeks; None if unknown."""
     if is_postgresql(configuration.store.url) or not (path := sqlite_path(configuration.store.url)).exists():
         return None
     try:

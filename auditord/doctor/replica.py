@@ -1,4 +1,4 @@
-"""The replica of the record store."""
+"""Check the replica of the record store."""
 
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -46,7 +46,7 @@ async def check_replica(section: StoreSection) -> AsyncGenerator[Finding, None]:
 
 
 async def _lag(replica: Replica, patience: timedelta) -> float | None:
-    """Seconds that it is behind at most; None if it has not caught up with the state at the first look."""
+    """Return an upper bound of the lag in seconds; None if the replica has not reached the first position."""
     with anyio.move_on_after(patience.total_seconds()):
         while replica.lag is None:
             await replica.look()

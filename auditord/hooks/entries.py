@@ -1,4 +1,4 @@
-"""Entry points of hook modules in installed distributions, the built-in ones like any other."""
+"""Find the entry points of hook modules in installed distributions, built-in or not, and import them."""
 
 import logging
 import traceback
@@ -41,13 +41,13 @@ class HookModule:
 
 @dataclass(frozen=True, slots=True)
 class HookEntry:
-    """An entry point that was found, and how to import what it names."""
+    """An entry point, which can be imported."""
 
     described: HookModule
     load: Callable[[], object]
 
     def import_module(self) -> object:
-        """The hook module.
+        """Import the hook module.
 
         Raises:
             HookError: importing it raised anything but an interrupt, an exit included; the text names the last line.
@@ -66,7 +66,7 @@ class HookEntry:
 
 
 def _needs_more(error: ImportError) -> str:
-    """The remedy for an import of what later versions of the contract have."""
+    """Return the remedy if an import needs a later version of the contract."""
     if (error.name or "").partition(".")[0] != auditord_hookspecs.__name__:
         return ""
     return f"; this auditord has contract {CONTRACT} of hook modules: a module for a later one needs a newer auditord"
@@ -91,7 +91,7 @@ def _load_into(outcome: Future[object], load: Callable[[], object]) -> None:
 
 
 def installed_entries() -> Sequence[HookEntry]:
-    """Every entry point of the group, in an order that does not depend on the file system."""
+    """Return every entry point of the group, in an order that does not depend on the file system."""
     named = cache(_name_and_version)  # without email.parser, which Distribution.metadata needs
     found = [
         HookEntry(HookModule(entry.name, entry.value, *named(entry.dist)), entry.load)
@@ -108,7 +108,7 @@ def _name_and_version(distribution: Distribution) -> tuple[str, str]:
 
 
 def blame(error: BaseException) -> str:
-    """The text of an error, with the innermost line of code that raised it."""
+    """Return the text of an error, with the innermost line of code that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"

@@ -72,7 +72,7 @@ def read_errors(sources: Iterable[Source]) -> Errors:
 
 
 def _error_names(texts: Sequence[str]) -> set[str]:
-    """The names that errors may have where they are made, found without parsing; some may be of other classes."""
+    """Return the names that errors may have where they are raised, found without parsing."""
     bases = [(name, set(_WORD.findall(words))) for text in texts for name, words in _DEFINED.findall(text)]
     bases += [(alias, {name}) for text in texts for name, alias in _RENAMED.findall(text)]
     names = {_ROOT}
@@ -82,7 +82,7 @@ def _error_names(texts: Sequence[str]) -> set[str]:
 
 
 def _tree(source: Source, text: str, names: set[str]) -> ast.Module:
-    """The syntax tree of the statements that may tell of an error: the tree of everything takes four times as long."""
+    """Parse only the statements that may raise an error; parsing everything takes four times as long."""
     wanted = names.union(_ANSWERS if _is_web(source) else ())
     wanted |= {"ValueError"} if _IN_CONFIGURATION.search(source.module) else set[str]()
     statements = [(each, not wanted.isdisjoint(_CALLED.findall(each))) for each in _STATEMENT.split(text)]
@@ -119,7 +119,7 @@ def _is_web(source: Source) -> bool:
 
 
 def _status(arguments: list[ast.expr]) -> int | None:
-    """The status of a refusal that has a text."""
+    """Return the HTTP status of a refusal with a text."""
     match arguments:
         case [ast.Constant(value=int(status)), _, *_] if status >= HTTPStatus.BAD_REQUEST:
             return status
@@ -130,7 +130,7 @@ def _status(arguments: list[ast.expr]) -> int | None:
 
 
 def _last(node: ast.expr) -> str:
-    """The last of the names that an expression is made of."""
+    """Return the last name of a dotted expression."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
@@ -153,7 +153,7 @@ class _Contents(ast.NodeVisitor):
         self.visit(tree)
 
     def full_name(self, called: ast.expr, known: Mapping[str, ErrorClass]) -> str | None:
-        """The known class that is called; a fault of a value in a configuration is one of the configuration."""
+        """Return the known class that is called; a fault of a configuration value is a ConfigurationError."""
         name = _last(called)
         if name == "ValueError" and _IN_CONFIGURATION.search(self._module):
             return _CONFIGURATION
@@ -199,7 +199,7 @@ class _Contents(ast.NodeVisitor):
 
 
 def _texts(node: ast.expr, assigned: Assigned, deep: int = 2) -> Iterator[str]:
-    """The texts that an expression may be; none if they are made elsewhere."""
+    """Yield the texts that an expression can have; none if they are computed elsewhere."""
     match node:
         case ast.Constant(value=str(text)):
             yield _one_line(text)
@@ -224,7 +224,7 @@ def _one_line(text: str) -> str:
 
 @cache
 def _page_texts() -> Mapping[str, str]:
-    """The texts of the page by their keys."""
+    """Return the texts of the page by their keys."""
     spec = find_spec("auditord")
     folder = Path((spec.origin if spec is not None else None) or "").parent
     texts: Mapping[str, str] = json.loads((folder / "web/page/texts/en.json").read_bytes())

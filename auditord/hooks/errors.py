@@ -36,7 +36,7 @@ STATUSES: Final[Mapping[int, tuple[str, str]]] = {
 
 
 def markdown() -> str:
-    """The whole index."""
+    """Return the whole index, for ``auditord manual errors``."""
     index = read_errors(installed_sources())
     parts = [_BEGINNING, *_statuses(index.refusals), "## By class\n\n"]
     for entry in sorted(index.classes.values(), key=lambda each: (each.name, each.module)):

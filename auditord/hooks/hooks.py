@@ -1,4 +1,4 @@
-"""Call the hooks of the loaded modules, each implementation on its own, so that a fault has a name."""
+"""Call the hooks of the loaded modules, each implementation separately, so that errors name the module."""
 
 import logging
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
@@ -25,8 +25,8 @@ class Hooks:
 
     Args:
         manager: has every module registered under the name of its module.
-        modules: the modules, in the order in which they are called.
-        event_timeout: how long one implementation may take over one event.
+        modules: the modules, in the order of the calls.
+        event_timeout: the time limit of one implementation for one event.
     """
 
     manager: pluggy.PluginManager
@@ -35,7 +35,7 @@ class Hooks:
     event_timeout: timedelta = EVENT_TIMEOUT
 
     def declarations(self, name: str, **arguments: object) -> Iterator[tuple[HookModule, Any]]:
-        """The values that the implementations of a declaration yield, each with its module.
+        """Yield the values that the implementations of a declaration yield, each with its module.
 
         Raises:
             HookError: an implementation raised, or returned nothing to iterate; the text names its module.
@@ -77,14 +77,14 @@ class Hooks:
 def implementations(
     manager: pluggy.PluginManager, modules: Iterable[HookModule], name: str
 ) -> Iterator[tuple[HookModule, pluggy.HookImpl]]:
-    """The implementations of a hook with their modules, in the modules' order."""
+    """Yield the implementations of a hook with their modules, in the modules' order."""
     caller: pluggy.HookCaller = getattr(manager.hook, name)
     by_module = {each.plugin_name: each for each in caller.get_hookimpls()}
     return ((module, by_module[module.module]) for module in modules if module.module in by_module)
 
 
 def declared_by(module: HookModule, implementation: pluggy.HookImpl, arguments: Mapping[str, object]) -> Sequence[Any]:
-    """All that one implementation of a declaration yields.
+    """Return all values that one implementation of a declaration yields.
 
     Raises:
         HookError: it raised, exits included, or returned nothing to iterate.

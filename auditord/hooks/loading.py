@@ -1,4 +1,4 @@
-"""Load the hook modules. One that is broken stops the start: a daemon that quietly lacks a collector loses jobs."""
+"""Load the hook modules. A broken module stops the start, since a daemon without a collector would lose jobs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,16 +15,16 @@ from auditord_hookspecs import hookspec
 from auditord_hookspecs.contract import DECLARED_AS
 from auditord_hookspecs.hookspec import PROJECT
 
-WAY_OUT = "repair or uninstall it, or name it in hooks.disabled"
+WAY_OUT = "repair or uninstall it, or add it to hooks.disabled"
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Everything there is to say about the installed hook modules.
+    """The state of all installed hook modules, for ``auditord hooks``.
 
     Args:
-        disabled: those that the configuration leaves out; they were not imported.
-        faults: why the others cannot be used; one sentence each.
+        disabled: modules in ``hooks.disabled``; they were not imported.
+        faults: why modules cannot be used; one sentence each.
     """
 
     hooks: Hooks
@@ -67,7 +67,7 @@ def survey(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) 
 
 
 def broken_kinds(kinds: InstalledKinds) -> Iterator[str]:
-    """The faults of kinds that were deferred, loading all of them; one sentence each."""
+    """Load all deferred kinds, and return their faults, one sentence each."""
     for installed in (*kinds.sections().values(), kinds.importers):
         for name in installed:
             try:
@@ -84,7 +84,7 @@ def _unknown(disabled: Sequence[str], entries: Sequence[HookEntry]) -> Iterator[
 
 
 class _Loader:
-    """Registers modules one by one and keeps the faults of those that it refuses."""
+    """Registers modules one by one and collects the faults of refused ones."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
@@ -103,12 +103,12 @@ class _Loader:
         except pluggy.PluginValidationError as error:
             self.faults.append(f"{entry.described}: {error}")
         except Exception as error:  # noqa: BLE001 even looking at a module may raise; its fault gets its name
-            self.faults.append(f"{entry.described} cannot be looked at: {blame(error)}")
+            self.faults.append(f"{entry.described} cannot be inspected: {blame(error)}")
         else:
             self._modules.append(replace(entry.described, hooks=tuple(sorted(implemented_hooks(module)))))
 
     def finish(self) -> Hooks:
-        """The modules that were taken, with their kinds."""
+        """Return the accepted modules, with their kinds."""
         collection = KindCollection()
         for name in KIND_HOOKS:
             for module, implementation in implementations(self._manager, self._modules, name):

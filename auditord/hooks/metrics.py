@@ -41,20 +41,20 @@ class Exposed:
 
 
 def markdown() -> str:
-    """The whole reference."""
+    """Return the whole reference, for ``auditord manual metrics``."""
     rows = (f"| `{each.name}` | {each.type} | {each.text} |\n" for each in sorted(set(exposed())))
     return f"{_BEGINNING}{''.join(rows)}"
 
 
 def exposed() -> Iterator[Exposed]:
-    """The metrics of the daemon and of every installed hook module."""
+    """Yield the metrics of the daemon and of every installed hook module."""
     for source in installed_sources():
         if _MAY_DECLARE.search(text := source.text()):
             yield from _declared(ast.parse(text))
 
 
 def _declared(tree: ast.Module) -> Iterator[Exposed]:
-    """Calls such as ``Counter("name", "help", …)``, also of a function that makes one."""
+    """Yield calls such as ``Counter("name", "help", …)``, also of a function that makes one."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(

@@ -40,7 +40,7 @@ _FORMATS: Final = {
 
 
 def markdown() -> str:
-    """The whole reference."""
+    """Return the whole reference, for ``auditord manual options``."""
     kinds = survey(()).hooks.kinds.sections()
     root = json_schema(configuration_model(instance_models(survey(()).hooks.kinds)))
     return "\n".join([_BEGINNING, *_Writer(root).lines(kinds)]) + "\n"
@@ -56,14 +56,14 @@ class _Writer:
         self._shared = sorted(name for name, count in uses.items() if count > 1 and name not in kinds)
 
     def _kinds(self, section: str) -> Mapping[str, str]:
-        """The definitions of a section's kinds."""
+        """Return the definitions of a section's kinds."""
         found = re.findall(r'"#/\$defs/(\w+)"', json.dumps(self._root["properties"][section].get("patternProperties")))
         named = {self._root["$defs"][name]["properties"]["kind"]["const"]: name for name in found if "kind" in
                  self._root["$defs"][name]["properties"]}  # fmt: skip
         return dict(sorted(named.items()))
 
     def lines(self, kinds: Mapping[str, Mapping[str, AnyKind]]) -> Iterator[str]:
-        """Every section."""
+        """Yield the lines of every section."""
         yield from ("## Of the daemon", "", *self._properties(self._root, ""), "")
         for section in INSTANCE_SECTIONS:
             for name, definition in self._kinds(section).items():
@@ -96,7 +96,7 @@ class _Writer:
         return f"- `{path}`: {' '.join(words)}"
 
     def _types(self, option: Schema) -> Iterator[str]:
-        """The words for the type of a value; ``null`` only says that nothing need be written."""
+        """Yield the words for the type of a value; ``null`` only means that the option is not required."""
         if reference := option.get("$ref"):
             name = reference.rpartition("/")[2]
             schema = self._root["$defs"][name]
@@ -118,7 +118,7 @@ class _Writer:
             yield _FORMATS.get(option.get("format", ""), _TYPES.get(str(kind), "value"))
 
     def _within(self, option: Schema, path: str) -> Iterator[tuple[Schema, str]]:
-        """The sections that an option's value consists of, and that are no shared parts."""
+        """Yield the sections in an option's value, except shared parts."""
         if (reference := option.get("$ref")) and (name := reference.rpartition("/")[2]) not in self._shared:
             yield self._root["$defs"][name], path
         for alternative in option.get("anyOf") or option.get("oneOf") or option.get("allOf") or ():
@@ -136,7 +136,7 @@ class _Writer:
 
 
 def _clock(kind: AnyKind) -> Schema:
-    """The defaults that the kind itself has."""
+    """Return the defaults of the kind itself."""
     periods = {name: getattr(kind, name, None) for name in ("interval", "timeout")}
     return {name: format_duration(period) for name, period in periods.items() if period is not None}
 
@@ -151,7 +151,7 @@ def _choice(schema: Schema) -> str:
 
 
 def _written(value: Any) -> Any:  # Any: JSON
-    """A member of a default as a person would write it: without empty parts."""
+    """Return a member of a default without empty parts."""
     if not is_section(value):
         return value
     return {name: each for name, each in value.items() if each not in (None, [], False, "1")}
@@ -162,12 +162,12 @@ def _code(value: Any) -> str:  # Any: JSON
 
 
 def _title(definition: str) -> str:
-    """The name of a definition without the module that tells it from another one of that name."""
+    """Return the name of a definition without the module that makes it unique."""
     return definition.rpartition("__")[2]
 
 
 def _default(option: Schema, default: Any) -> str:  # Any: JSON
-    """The default, unless that is nothing, or what the members of a section say for themselves."""
+    """Return the default; empty if it is nothing, or follows from the members of a section."""
     if default is None or default in ([], "") or is_section(default):
         return ""
     if is_list(default):

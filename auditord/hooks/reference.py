@@ -18,12 +18,12 @@ marked with `@hookimpl`. `auditord hooks` lists the modules and what they implem
 
 
 def markdown() -> str:
-    """The whole reference."""
+    """Return the whole reference, for ``auditord manual hooks``."""
     return "\n".join([_BEGINNING, *(line for function in specified_hooks().values() for line in _lines(function))])
 
 
 def signature(function: Function) -> str:
-    """The signature as the source has it, on one line."""
+    """Return the signature as in the source, on one line."""
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         raise TypeError(f"{function} is no function")
@@ -31,7 +31,7 @@ def signature(function: Function) -> str:
 
 
 def signature_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """The signature of a function in a syntax tree, on one line.
+    """Return the signature of a function in a syntax tree, on one line.
 
     Raises:
         TypeError: it does not say what it returns.
@@ -48,7 +48,7 @@ def signature_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def plain_text(docstring: str) -> str:
-    """A docstring's text with code as Markdown has it."""
+    """Return a docstring's text with code in Markdown."""
     return re.sub(r":(?:class|func|data|mod|meth):`~?([^`]*)`", r"`\1`", docstring).replace("``", "`")
 
 

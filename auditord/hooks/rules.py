@@ -63,7 +63,7 @@ class KindCollection:
 
 
 def _made(module: HookModule, declared: Any, kind_type: type, section: str) -> Any:  # Any: kinds of the section
-    """A kind that was declared.
+    """Return a declared kind; import it if it is deferred.
 
     Raises:
         HookError: it was deferred, and cannot be imported or breaks a rule.
@@ -112,13 +112,13 @@ def _wrong_function(kind: AnyKind | ImporterKind[Any]) -> str | None:
 
 
 def specified_hooks() -> Mapping[str, Function]:
-    """The hookspecs, by name."""
+    """Return the hookspecs, by name."""
     functions = vars(hookspec).items()
     return {name: function for name, function in functions if hasattr(function, f"{PROJECT}_spec")}
 
 
 def implemented_hooks(module: object) -> Mapping[str, Function]:
-    """The functions of a module that are marked with ``@hookimpl``, by the hook's name."""
+    """Return the functions of a module with ``@hookimpl``, by the hook's name."""
     marked: dict[str, Function] = {}
     for name, function in inspect.getmembers(module, inspect.isroutine):
         if (options := getattr(function, f"{PROJECT}_impl", None)) is not None:
@@ -127,7 +127,7 @@ def implemented_hooks(module: object) -> Mapping[str, Function]:
 
 
 def contract_fault(declared: object, distribution: str) -> str | None:
-    """Why a module for this version of the contract cannot be used, and the remedy; None if it can.
+    """Return why a module for this version of the contract cannot be used, and the remedy; None if it can.
 
     Args:
         declared: what it says; nothing: the first version.
@@ -146,7 +146,7 @@ def contract_fault(declared: object, distribution: str) -> str | None:
 
 
 def violations(module: object) -> Iterator[str]:
-    """The rules that a hook module breaks: one sentence each, without the module's name."""
+    """Yield the rules that a hook module breaks: one sentence each, without the module's name."""
     specs, implemented = specified_hooks(), implemented_hooks(module)
     if not implemented:
         yield f"it implements no hook: is @hookimpl missing?{suggestion('', specs)}"

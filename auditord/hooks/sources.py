@@ -16,12 +16,12 @@ class Source:
     path: Path
 
     def text(self) -> str:
-        """The module's text; most modules are passed over for it, since parsing takes far longer than reading."""
+        """Return the module's text. Callers search it first, since parsing takes far longer than reading."""
         return self.path.read_text("utf-8")
 
 
 def installed_sources() -> Iterator[Source]:
-    """The modules of the daemon, of the contract with hook modules and of every installed hook module."""
+    """Yield the modules of the daemon, of the contract and of every installed hook module."""
     for name in sorted({"auditord", "auditord_hookspecs", *(entry.described.module for entry in installed_entries())}):
         yield from _sources(name)
 

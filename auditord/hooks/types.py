@@ -53,7 +53,7 @@ class Documented:
 
 
 def markdown() -> str:
-    """The whole reference."""
+    """Return the whole reference, for ``auditord manual types``."""
     lines = [_BEGINNING]
     for chapter, modules in CHAPTERS.items():
         found = [line for module in modules for each in definitions(module) for line in _lines(*each)]
@@ -63,7 +63,7 @@ def markdown() -> str:
 
 @cache
 def definitions(module: str) -> Sequence[tuple[str, ast.stmt, str]]:
-    """The exported classes, functions and aliases that a module of the contract defines, with the text behind each."""
+    """Return the exported classes, functions and aliases of a module of the contract, each with the text after it."""
     there = import_module(f"{auditord_hookspecs.__name__}.{module}")
     body = ast.parse(inspect.getsource(there)).body
     exported = {name: getattr(auditord_hookspecs, name) for name in auditord_hookspecs.__all__}
@@ -98,7 +98,7 @@ def fields_of(node: ast.ClassDef) -> Iterator[tuple[str, str, str]]:
 
 
 def methods_of(node: ast.ClassDef) -> Iterator[Function]:
-    """The public methods."""
+    """Yield the public methods."""
     functions = (member for member in node.body if isinstance(member, Function))
     return (each for each in functions if not each.name.startswith("_") and not _is_property(each))
 
@@ -166,7 +166,7 @@ def _string(node: ast.stmt | None) -> str:
 
 
 def _described(value: ast.expr | None) -> str:
-    """The description of a pydantic field."""
+    """Return the description of a pydantic field."""
     keywords = value.keywords if isinstance(value, ast.Call) else []
     texts = (each.value for each in keywords if each.arg == "description")
     return next((str(text.value) for text in texts if isinstance(text, ast.Constant)), "")

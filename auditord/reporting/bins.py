@@ -28,7 +28,7 @@ class Part:
         return self.text(iso=True)
 
     def text(self, *, iso: bool = False) -> str:
-        """The days in words, such as ``from 29 Oct``; in ISO 8601, ``from 2026-10-29``."""
+        """Return the days in words, such as ``from 29 Oct``; in ISO 8601, ``from 2026-10-29``."""
         first, last = (None if day is None else _written(day, iso=iso) for day in (self.first, self.last))
         if first is not None and last is not None:
             return first if first == last else f"{first} to {last}"

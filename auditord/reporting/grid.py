@@ -65,12 +65,12 @@ class Grid:
 
 
 def numbers(cell: Cell) -> Numbers:
-    """The figures of a cell as JSON has them."""
+    """Return the figures of a cell as in JSON."""
     return tuple(map(number, cell))
 
 
 def number(figure: Figure) -> Number:
-    """A figure as JSON has it, with six digits behind the point; None for a ratio of nothing."""
+    """Return a figure as in JSON, with six decimals; None for a ratio without a denominator."""
     value = figure.value
     if value is None:
         return None
@@ -79,7 +79,7 @@ def number(figure: Figure) -> Number:
 
 
 def grid_of(report: Report) -> Grid:
-    """The numbers of a report that is there as a whole."""
+    """Return the numbers of a complete report."""
     places: Sequence[date | None] = report.bins or (None,)
 
     def row(label: Label, cells: Mapping[date | None, Cell], total: Cell) -> GridRow:

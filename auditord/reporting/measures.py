@@ -89,11 +89,11 @@ class Sums:
         return Fraction(self.runtime, self.ticks_per_second * _HOUR)
 
     def total(self, component: str) -> Fraction:
-        """The sum of the amounts of a component."""
+        """Return the sum of the amounts of a component."""
         return Fraction(self.amounts[component])
 
     def hours(self, component: str) -> Fraction:
-        """The sum of amount times runtime, in hours."""
+        """Return the sum of amount times runtime, in hours."""
         return Fraction(self.products[component], self.ticks_per_second * _HOUR)
 
 
@@ -127,7 +127,7 @@ class Measure:
     needs_intensity: bool = False
 
     def usage(self, score: str) -> tuple[ComponentUsage, ...]:
-        """The sums to ask the store for."""
+        """Return the components to request from the store."""
         scores = (score,) if self.scored else ()
         return tuple(ComponentUsage(name, scores) for name in self.components)
 

@@ -30,7 +30,7 @@ def _midnight(moment: datetime) -> datetime:
 
 
 def month_of(moment: datetime, back: int = 0) -> Window:
-    """The calendar month of an instant, or one before it."""
+    """Return the calendar month of an instant, or an earlier one."""
     first = _midnight(moment).replace(day=1)
     for _ in range(back):
         first = (first - timedelta(days=1)).replace(day=1)
@@ -38,19 +38,19 @@ def month_of(moment: datetime, back: int = 0) -> Window:
 
 
 def days_until(moment: datetime, count: int) -> Window:
-    """That many days, the last of them being the one of the instant."""
+    """Return a number of days that end with the day of an instant."""
     tomorrow = _midnight(moment) + timedelta(days=1)
     return Window(tomorrow - timedelta(days=count), tomorrow)
 
 
 def year_of(moment: datetime, back: int = 0) -> Window:
-    """The calendar year of an instant, or one before it."""
+    """Return the calendar year of an instant, or an earlier one."""
     first = _midnight(moment).replace(year=moment.year - back, month=1, day=1)
     return Window(first, first.replace(year=first.year + 1))
 
 
 def before(window: Window) -> Window:
-    """The period of the same length that ends where this one begins; of whole months, as many months."""
+    """Return the previous period of the same length; whole months are compared with as many months."""
     if window.start.day == window.stop.day == 1 and window.start.time() == window.stop.time():
         months = (window.stop.year - window.start.year) * 12 + window.stop.month - window.start.month
         return Window(month_of(window.start, months).start, window.start)
@@ -58,7 +58,7 @@ def before(window: Window) -> Window:
 
 
 def year_before(window: Window) -> Window:
-    """The same days of the year before."""
+    """Return the same days of the previous year."""
     return Window(_year_before(window.start), _year_before(window.stop))
 
 
@@ -68,7 +68,7 @@ def _year_before(moment: datetime) -> datetime:
 
 
 def as_far_as(window: Window, now: datetime, former: Window) -> Window:
-    """The first days of a former period, as many as have begun in a period that may not be over yet."""
+    """Return the first days of a former period: as many as have begun in a period that may still be running."""
     begun = now.date() + timedelta(days=1) - window.start.date()
     if now >= window.stop or begun <= timedelta(0):
         return former

@@ -38,7 +38,7 @@ class Pledge:
     end: date
 
     def hours(self, window: Window) -> Fraction:
-        """Power times the hours of it in a window of whole days, of its time zone."""
+        """Return power times the pledge's hours in a window of whole days, of its time zone."""
         first, end = max(window.start.date(), self.first), min(window.stop.date(), self.end)
         if end <= first:
             return Fraction(0)
@@ -47,7 +47,7 @@ class Pledge:
 
 
 def pledged(pledges: Sequence[Pledge], question: Question, window: Window) -> Fraction | None:
-    """The sum of pledges for a question's subject, in a window of whole days; None if nothing was promised."""
+    """Return the sum of pledges for a question's subject in a window of whole days; None without a pledge."""
     wanted = _wanted(question)
     if wanted is None:
         return None
@@ -58,7 +58,7 @@ def pledged(pledges: Sequence[Pledge], question: Question, window: Window) -> Fr
 
 
 def _wanted(question: Question) -> tuple[str | None, str | None] | None:
-    """The site and the group that the question is limited to; None if no pledge is about it."""
+    """Return the site and the group to which the question is limited; None if no pledge fits its other filters."""
     filters: Mapping[str, str] = dict(question.filters)
     if question.measures[0].name not in {"core-hours", "score-hours"} or set(filters) - {"site", "group"}:
         return None
@@ -66,7 +66,7 @@ def _wanted(question: Question) -> tuple[str | None, str | None] | None:
 
 
 def _matching(pledges: Sequence[Pledge], site: str | None, group: str | None) -> Sequence[Pledge]:
-    """The pledges to a site and a group; one to a whole site is not added to those to its groups."""
+    """Return the pledges to a site and a group; those to a whole site are not added to those to its groups."""
     here = [each for each in pledges if site in {None, each.site}]
     if group is not None:
         return [each for each in here if each.group == group]

@@ -47,7 +47,7 @@ class LabelKeys:
     user: str = "user_id"
 
     def key(self, name: str) -> str:
-        """The meta key that a name stands for; any other name is a key itself, and so is ``meta:site``."""
+        """Return the meta key of a name; any other name is a key itself, and so is ``meta:site``."""
         if name.startswith(_META):
             return name.removeprefix(_META)
         return {"site": self.site, "group": self.group, "user": self.user}.get(name, name)
@@ -90,7 +90,7 @@ class Question:
         return any(measure.needs_cpu_time for measure in self.measures)
 
     def where(self) -> Condition:
-        """The condition on the records that count."""
+        """Return the condition on the records that count."""
         filters = [(self.keys.key(name), value) for name, value in self.filters]
         conditions: list[Condition] = [MetaContains(key, value) if value else MetaAbsent(key) for key, value in filters]
         if self.window is not None:
@@ -100,7 +100,7 @@ class Question:
         return AllOf(tuple(conditions))
 
     def query(self) -> AggregateQuery:
-        """The question to the store; its dimensions are the bin, the group and the presence of a CPU time.
+        """Return the query for the store; its dimensions are the bin, the group and the presence of a CPU time.
 
         Raises:
             UnknownIntensity: a measure needs the CO2 of a kWh, which is not configured.

@@ -63,7 +63,7 @@ class Vectors:
         return [0] * ((2 + 3 * len(self.names)) * (2 if self.are_double else 1))
 
     def by_label(self, answer: Aggregates) -> "Mapping[Label, Cells]":
-        """The cells of an answer by row, in no order."""
+        """Return the cells of an answer by row, in no order."""
         sums: defaultdict[Label, dict[date | None, Vector]] = defaultdict(dict)
         for group in answer.groups:
             begin, label, has_cpu_time = _key(self.question, group, has_presence=self.are_double)
@@ -72,7 +72,7 @@ class Vectors:
         return {label: Cells(self, by_bin) for label, by_bin in sums.items()}
 
     def of(self, group: Group, *, has_cpu_time: bool) -> Vector:
-        """The sums of a group of the answer."""
+        """Return the sums of a group of the answer."""
         found: list[Exact] = [group.records, group.runtime]
         for usage in group.usage:
             scored = [Fraction(sums.amount_runtime) for sums in usage.scores.values()]
@@ -82,7 +82,7 @@ class Vectors:
         return found
 
     def cell(self, vector: Vector) -> Cell:
-        """The figures."""
+        """Return the figures of sums."""
         every = self._sums(vector)
         counted = self._sums(vector[len(vector) // 2 :]) if self.are_double else every
         return tuple(
@@ -120,16 +120,16 @@ class Cells(Mapping[date | None, Cell]):
         return begin in self._sums
 
     def total(self) -> Cell:
-        """The figures over all bins."""
+        """Return the figures over all bins."""
         return self._vectors.cell(self.summed())
 
     def summed(self) -> Vector:
-        """The sums over all bins."""
+        """Return the sums over all bins."""
         return added([self._vectors.nothing, *self._sums.values()])
 
     @staticmethod
     def joined(vectors: Vectors, several: Iterable["Cells"]) -> "Cells":
-        """The sums of the cells of several rows."""
+        """Return the sums of the cells of several rows."""
         by_bin: defaultdict[date | None, list[Vector]] = defaultdict(list)
         for each in several:
             for begin, sums in each._sums.items():  # noqa: SLF001 of its own class
@@ -137,7 +137,7 @@ class Cells(Mapping[date | None, Cell]):
         return Cells(vectors, {begin: added(sums) for begin, sums in by_bin.items()})
 
     def without(self, several: Iterable["Cells"]) -> "Cells":
-        """The sums that are left beside the cells of several rows."""
+        """Return the sums minus the cells of several rows."""
         known = Cells.joined(self._vectors, several)._sums  # noqa: SLF001 of its own class
         left = {
             begin: [number - other for number, other in zip(sums, known.get(begin, self._vectors.nothing), strict=True)]
@@ -186,7 +186,7 @@ class Report:
     snapshot: LakeSnapshot | None = None
 
     def largest(self, most: int) -> tuple[tuple[Row, ...], Row | None, int]:
-        """The first rows, all others as one row, and how many these are."""
+        """Return the largest rows, the sum of all others as one row, and the number of others."""
         row, count = self.others or (None, 0)
         rest = [*self.rows[most:], *([] if row is None else [row])]
         if not rest:
@@ -200,7 +200,7 @@ class Report:
         return len(self.rows) + (0 if self.others is None else self.others[1])
 
     def shortened(self, most: int) -> "Report":
-        """The same with its largest rows one by one, and all others as one."""
+        """Return the report with its largest rows, and all others as one row."""
         rows, rest, count = self.largest(most)
         return replace(self, rows=rows, others=None if rest is None else (rest, count))
 
@@ -217,7 +217,7 @@ def make_report(question: Question, answer: Aggregates) -> Report:
 
 
 def condensed(rows: Report, named: Report, totals: Report, most: int) -> Report:
-    """The bins of the largest rows alone; all others are one row, by what the totals have beyond these.
+    """Return the bins of the largest rows, and all other rows as one: the totals minus the largest rows.
 
     Args:
         rows: all of them, without bins.
@@ -246,7 +246,7 @@ def place_of(question: Question, label: Label, total: Cell) -> tuple[float, str]
 
 
 def zero(measures: Sequence[Measure]) -> Cell:
-    """The figures of no records."""
+    """Return the figures of no records."""
     return tuple(map(_nothing, measures))
 
 
@@ -255,7 +255,7 @@ def _nothing(measure: Measure) -> Figure:
 
 
 def following(first: date, unit: CalendarUnit) -> date:
-    """The first day of the next bin."""
+    """Return the first day of the next bin."""
     return unit.first_day(first + timedelta(days=_LONGER_THAN[unit]))
 
 
@@ -270,7 +270,7 @@ def _key(question: Question, group: Group, *, has_presence: bool) -> tuple[date 
 
 
 def added(vectors: Sequence[Vector]) -> Vector:
-    """The sum of vectors."""
+    """Return the sum of vectors."""
     return vectors[0] if len(vectors) == 1 else [sum(column) for column in zip(*vectors, strict=True)]
 
 
@@ -286,7 +286,7 @@ def bins_between(question: Question, cells: Iterable[date | None]) -> tuple[date
 
 
 def _size_class(cores: int) -> str:
-    """The class of a number of cores: 1, 2, 3-4, 5-8 and so on."""
+    """Return the class of a number of cores: 1, 2, 3-4, 5-8 and so on."""
     before = 0
     for limit in _SIZES:
         if cores <= limit:

@@ -67,7 +67,7 @@ def _write(book: Any, name: str, table: Iterator[Line], *, counts: bool) -> Iter
 
 
 def _by_bins(grid: Grid) -> Iterator[Line]:
-    """A row for each label, with its total and each bin, and one for all."""
+    """Yield a row for each label, with its total and each bin, and one for all."""
     parts = parts_of(grid.question, grid.bins)
     named = (f"{begin} ({parts[begin]})" if begin in parts else begin.isoformat() for begin in grid.bins)
     yield (grid.question.by or "", "total", *named)
@@ -84,7 +84,7 @@ def _figures(grid: Grid, row: GridRow) -> Iterator[float | None]:
 
 
 def _by_measures(grid: Grid) -> Iterator[Line]:
-    """The lines of CSV."""
+    """Yield the lines of CSV."""
     yield columns(grid)
     yield from lines(grid)
 

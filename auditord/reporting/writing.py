@@ -31,13 +31,13 @@ class NoParquet(AuditordError):
 
 
 def text(value: Fraction, digits: int = 0) -> str:
-    """A number for people: thousands separated, that many digits behind the point."""
+    """Format a number for people: with separators for thousands, and this number of decimals."""
     rounded = round(value * 10**digits) if digits else round(value)
     return f"{Decimal(rounded).scaleb(-digits):,.{digits}f}" if digits else f"{rounded:,}"
 
 
 def json_pieces(grid: Grid) -> Iterator[str]:
-    """One object: the question, the rows with their bins, the totals."""
+    """Yield a JSON object: the question, the rows with their bins, the totals."""
     question = grid.question
     names = [measure.name for measure in question.measures]
 
@@ -71,7 +71,7 @@ def _json(value: object) -> str:
 
 
 def columns(grid: Grid) -> tuple[str, ...]:
-    """The columns of :func:`lines`."""
+    """Return the columns of :func:`lines`."""
     question = grid.question
     labels = [question.bin.value] if question.bin is not None else []
     labels += [question.by] if question.by is not None else []
@@ -89,7 +89,7 @@ def _days(part: Part) -> dict[str, str]:
 
 
 def lines(grid: Grid) -> Iterator[Sequence[str | Number]]:
-    """One line for each row and bin, in the order of the bins."""
+    """Yield one line for each row and bin, in the order of the bins."""
     bins: Sequence[date | None] = grid.bins or (None,)
     parts = {begin: str(part) for begin, part in parts_of(grid.question, grid.bins).items()}
     has_parts = _has_parts(grid)
@@ -103,7 +103,7 @@ def lines(grid: Grid) -> Iterator[Sequence[str | Number]]:
 
 
 def csv_pieces(grid: Grid, shown: Callable[[Any], Any] = no_formula) -> Iterator[str]:  # Any: cells
-    """RFC 4180 with a header; text that a spreadsheet would take for a formula is escaped."""
+    """Yield CSV (RFC 4180) with a header; text that a spreadsheet would evaluate as a formula is escaped."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns(grid))

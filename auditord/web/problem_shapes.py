@@ -24,15 +24,15 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
             "record); ``forbidden`` (refused: it is not the sender's to write)."
         ),
     ]
-    record_id: Annotated[str | None, doc("whose record it is, as far as that can be read.")] = None
+    record_id: Annotated[str | None, doc("the record's id, if it can be read.")] = None
     reason: Annotated[str | None, doc("why it was refused.")] = None
 
 
 class Verdicts(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcomes of posted records."""
 
-    counts: Annotated[dict[str, int], doc("how many records there are of each verdict.")]
-    verdicts: Annotated[list[Verdict], doc("one for each record that is listed, in the order of the request.")]
+    counts: Annotated[dict[str, int], doc("the number of records with each verdict.")]
+    verdicts: Annotated[list[Verdict], doc("one for each listed record, in the order of the request.")]
     unlisted: Annotated[
         int,
         Meta(
@@ -52,5 +52,5 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     remedy: Annotated[str | None, doc("what to do.")] = None
     handled: Annotated[
         Verdicts | None,
-        doc("of records that were posted: what became of the first of them until something went wrong."),
+        doc("for posted records: the outcomes of those before the fault."),
     ] = None

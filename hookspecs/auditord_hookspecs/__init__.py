@@ -1,4 +1,4 @@
-"""All that an author of collectors, plugins and senders for auditord may import.
+"""The contract: everything that authors of collectors, plugins and senders for auditord may import.
 
 A hook module declares kinds and listens to events (:mod:`auditord_hookspecs.hookspec`); one line in its distribution's
 metadata makes the daemon load it::
@@ -6,7 +6,7 @@ metadata makes the daemon load it::
     [project.entry-points."auditord.hooks"]
     printers = "auditord_printers"
 
-Each name is imported when it is first asked for: a command imports the part of the contract that it needs.
+Names are imported on first use, so that a command imports only the part of the contract that it needs.
 """
 
 from importlib import import_module

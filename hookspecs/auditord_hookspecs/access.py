@@ -1,7 +1,7 @@
-"""Authentication: the contract between authenticators, which recognise callers, and the host, which lets them in.
+"""Authentication: the contract between authenticators, which identify callers, and the host, which authorises them.
 
-An authenticator says *who* a caller is, by a name and the names of roles. What a role may do is the host's
-configuration (``access.roles``), so that one place says who reads what, however people prove who they are.
+An authenticator returns a caller's name and the names of roles. The host's configuration (``access.roles``) defines the
+rights of roles, independent of authenticators.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ A = TypeVar("A", bound=InstanceConfig)
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The certificate of a client, verified: the client owns it, and an authority of the listener signed it.
+    """A verified client certificate: the client has its key, and the listener's ``client_ca`` signed it.
 
     Args:
         common_names: the common names of the subject, in the certificate's order.
@@ -37,7 +37,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class UnixPeer:
-    """The process at the other end of a unix socket, as the kernel saw it connect.
+    """The process at the other end of a unix socket, as reported by the kernel at connection time.
 
     Args:
         uid: the effective user.
@@ -54,16 +54,16 @@ class UnixPeer:
 class Credentials:
     """The credentials of a request.
 
-    A token counts alone: if there is one, neither certificate nor peer is given. So a wrong token is refused, even if
-    the certificate or peer would have been accepted.
+    With a token, neither certificate nor peer is set. So a wrong token is refused even if the certificate or peer would
+    be accepted.
 
     Args:
         address: the IP address of the other end of the connection; None on unix sockets. Headers do not change it.
-        certificate: of the client, on a TLS connection that asked for one.
+        certificate: the client's certificate, on a TLS listener with ``client_ca``.
         token: the bearer token, without the word ``Bearer``; never log it.
-        peer: on a unix socket.
-        claims: the claims that a :class:`Login` of this authenticator verified when the session began; they count
-            alone.
+        peer: the peer on a unix socket.
+        claims: the claims that a :class:`Login` of this authenticator verified when the session began. With claims,
+            all other credentials are empty.
     """
 
     address: str | None = None
@@ -75,13 +75,13 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A recognised caller.
+    """An authenticated caller.
 
     Args:
-        name: unique within the authenticator, and the same tomorrow.
+        name: a stable name, unique within the authenticator.
         roles: names from ``access.roles``.
-        user: the name that the caller's jobs have in the records, for roles with ``rows: {user_id: [self]}``. None if
-            it is not known, or if the caller could choose it.
+        user: the caller's user name in records, for roles with ``rows: {user_id: [self]}``. None if it is unknown, or
+            if the caller could choose it.
     """
 
     name: str
@@ -90,13 +90,13 @@ class Identity:
 
 
 class AccessRefused(AuditordError):
-    """Credentials of a form that this authenticator knows are wrong: expired, revoked, badly signed.
+    """Credentials of this authenticator's form are wrong: expired, revoked, badly signed.
 
     The text goes into the audit log and never to the client; it must not quote the credentials.
 
     Remedy:
-        use other credentials; `auditord token list` shows which tokens have ended, the log of auditord.audit who was
-        refused and why.
+        use other credentials; `auditord token list` shows expired tokens, the log auditord.audit shows refused
+            callers and the reasons.
     """
 
 
@@ -110,8 +110,8 @@ class LoginStart:
     """The beginning of a login.
 
     Args:
-        url: leads the browser to the server at which people prove who they are.
-        kept: secrets that the host keeps in this very browser until it comes back.
+        url: the issuer's login page, to which the host redirects the browser.
+        kept: secrets that the host stores in this browser (in a cookie) until it returns.
     """
 
     url: str
@@ -119,16 +119,16 @@ class LoginStart:
 
 
 class LoginUnavailable(AuditordError):
-    """The server at which people log in does not answer; the text goes into the log.
+    """The login server does not answer; the text goes into the log.
 
     Remedy:
-        see the issuer's URL and the log; tokens and certificates work meanwhile.
+        check the issuer's URL and the log; tokens and certificates work meanwhile.
     """
 
 
 @runtime_checkable
 class Login(Protocol):
-    """An authenticator at which people log in with a browser: what ``open`` yields may be one, besides being called."""
+    """An authenticator with a login for browsers. ``open`` of a kind may yield one; it must also be callable."""
 
     @property
     def title(self) -> str:
@@ -168,16 +168,16 @@ class AuthenticatorContext(Context, Protocol):
 
 @dataclass(frozen=True)  # no slots: AuthenticatorKind[Config](…) would raise TypeError
 class AuthenticatorKind(Generic[A]):
-    """A kind of proof of identity.
+    """A kind of authenticator.
 
-    As soon as one instance is enabled, everything but ``/health_check`` is refused to callers who are not recognised.
+    As soon as one instance is enabled, unauthenticated callers are refused everywhere except at ``/health_check``.
 
     Args:
         name: what ``kind:`` says in the configuration.
         config: the model of an instance's section.
-        open: opens an instance; left when the daemon ends.
-        roles: every role that an instance's section names, so that one that does not exist stops the start.
-        names_users: whether an instance says the user names of callers; a role with ``self`` shows nothing without.
+        open: opens an instance; the context is left when the daemon ends.
+        roles: returns the roles in an instance's section; unknown ones stop the start.
+        names_users: whether an instance sets ``Identity.user``; without it a role with ``self`` shows nothing.
         check: looks at what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
     """
 

@@ -1,6 +1,6 @@
-"""Checks of what a configuration refers to: programs, files, servers. Nothing is changed by looking.
+"""Checks of programs, files and servers in a configuration, for ``auditord doctor``. They change nothing.
 
-A kind's ``check`` yields one finding for each thing that it looks at, also for those that are well::
+A kind's ``check`` yields one finding for each checked thing, also if it is OK::
 
     async def check(config: PageLogConfig, context: Context) -> AsyncIterator[Finding]:
         yield await check_program(context, ["lpstat"], option="-v")
@@ -28,7 +28,7 @@ _LONGEST: Final = 200
 
 
 class Severity(Enum):
-    """The weight of a finding; the values are what ``--output json`` says."""
+    """The severity of a finding; the values are those of ``--output json``."""
 
     OK = "ok"
     WARNING = "warning"
@@ -42,10 +42,10 @@ class Finding:
     """The result of a check.
 
     Args:
-        severity: how bad it is.
+        severity: the severity.
         subject: the checked thing, such as a program or a file.
         text: the result, in one line.
-        remedy: what to do, unless all is well.
+        remedy: what to do; empty if the thing is OK.
     """
 
     severity: Severity

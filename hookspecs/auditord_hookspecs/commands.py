@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class CommandContext(Protocol):
-    """The context of a command; nothing is read or opened before it is asked for, so that ``--help`` always works."""
+    """The context of a command. It reads and opens things on first use only, so that ``--help`` always works."""
 
     @property
     def state_dir(self) -> Path:

@@ -1,4 +1,4 @@
-"""The building blocks of configuration models: strict sections and durations (pydantic itself reads ISO 8601 alone)."""
+"""Base classes and types for configuration models: strict sections and durations (pydantic reads only ISO 8601)."""
 
 import re
 from collections.abc import Mapping
@@ -104,7 +104,7 @@ well, the secret itself. The model gets the secret when the host loads the confi
 
 
 class Section(BaseModel):
-    """A part of the configuration: unknown keys are refused, values never change after loading."""
+    """The base class of configuration sections: unknown keys are refused, values are frozen."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -122,10 +122,10 @@ class InstanceConfig(Section):
 
 
 class RunConfig(InstanceConfig):
-    """An instance that runs by the clock: collectors and plugins derive their models from this.
+    """The options of scheduled instances: collectors and plugins derive their models from this.
 
     ``interval`` and ``schedule`` (a five-field cron line in UTC, :mod:`auditord_hookspecs.schedule`) exclude each
-    other; with neither, the kind's own interval counts.
+    other; with neither, the kind's own interval is used.
     """
 
     interval: Duration | None = Field(default=None, description="Time between runs.")

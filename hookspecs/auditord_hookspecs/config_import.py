@@ -25,11 +25,11 @@ Document = Mapping[str, Any]  # Any: an operator's YAML
 
 
 class ConfigImport:
-    """An imported configuration as it grows.
+    """Builds the translation of a configuration file.
 
     Args:
         document: the other program's file.
-        instance: the dotted path of the section that it becomes (``collectors.slurm``).
+        instance: the dotted path of the new section (``collectors.slurm``).
     """
 
     def __init__(self, document: Document, instance: str) -> None:

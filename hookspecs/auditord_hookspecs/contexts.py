@@ -168,7 +168,7 @@ class CollectorContext(Context, Protocol):
 
     @property
     def dry_run(self) -> bool:
-        """True if the batches are only shown: do not move or remove anything at the source."""
+        """True if batches are only shown: do not move or remove anything at the source."""
         ...
 
     @property
@@ -227,7 +227,7 @@ class PluginContext(Context, Protocol):
 
     @property
     def dry_run(self) -> bool:
-        """True to only :meth:`show` the effects, without having them."""
+        """True if the run must only :meth:`show` its effects."""
         ...
 
     def show(self, text: str) -> None:

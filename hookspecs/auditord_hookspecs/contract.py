@@ -13,8 +13,8 @@ class Contract(NamedTuple):
     """A version of the contract.
 
     Args:
-        major: grows when something is taken away or means something else: a module for another one is refused.
-        minor: grows when something is added: a module for a later one is refused.
+        major: increases when something is removed or changes its meaning. Modules for another one are refused.
+        minor: increases when something is added. Modules for a later one are refused.
     """
 
     major: int

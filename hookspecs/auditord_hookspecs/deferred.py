@@ -1,7 +1,7 @@
-"""Declarations that are made on first use.
+"""Declarations whose implementation is imported on first use.
 
-Every command imports every hook module. A module that imports its models and its work inside a function does not slow
-down commands that do not use it::
+Every command imports every hook module. A module that imports its models and functions inside a function does not slow
+down other commands::
 
     @hookimpl
     def auditord_collectors():
@@ -23,12 +23,12 @@ D_co = TypeVar("D_co", covariant=True)
 
 @dataclass(frozen=True)  # no slots: Deferred[CollectorKind[Config]](…) would raise TypeError
 class Deferred(Generic[D_co]):
-    """A kind or a command that hook modules declare by its name alone.
+    """A kind or a command that is declared by name, and imported on first use.
 
     Args:
-        name: of the kind, or of the command.
-        load: imports it and returns it, under that name.
-        help: one line about a command, for ``auditord --help``, which imports none.
+        name: the name of the kind or command.
+        load: imports and returns it; it must have this name.
+        help: a line about a command for ``auditord --help``, which imports no command.
     """
 
     name: str

@@ -10,7 +10,7 @@ from auditord_hookspecs.roles import Role
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The origin of a record: sender and time; kept beside it, never in its wire text."""
+    """The origin of a record: sender and time; stored beside it, never in its wire text."""
 
     received_at: datetime
     """The instant at which the daemon took it (aware)."""
@@ -33,12 +33,12 @@ class Insert:
     """Insert a record into a destination. After a crash or a lost answer the insert is repeated, and is then a no-op.
 
     Args:
-        record: what happened.
-        alternate_id: the id to use instead if the plain one already belongs to another run (another start time).
-        provenance: where it came from, as far as the queue knows.
+        record: the record.
+        alternate_id: the id to use if the plain one already belongs to another run (with another start time).
+        provenance: the record's origin, if the queue knows it.
         limits: roles of the client; one of these roles must allow the change of the record that is stored at delivery.
             Set where the stored record could not be checked when the client sent this one. None: nothing to check.
-        encoded: the record with its wire text, where that is known: the host's way not to encode it again.
+        encoded: the record with its wire text, if known; the host uses it to avoid encoding twice.
 
     Example::
 
@@ -59,12 +59,12 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Give an open record of a destination its stop time. One that is closed keeps its own: nothing is left to do.
+    """Give an open record of a destination its stop time. For a closed record this is a no-op.
 
     Args:
-        record_id: of the record that was inserted open.
-        stop_time: when it ended (aware).
-        provenance: where the news came from, as far as the queue knows.
+        record_id: the id of the open record.
+        stop_time: the stop time (aware).
+        provenance: the origin of the update, if the queue knows it.
         limits: as in :class:`Insert`.
 
     Example::
@@ -80,13 +80,13 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Overwrite what a destination has of this run, under either id (a correction on purpose); without one, insert.
+    """Overwrite a destination's record of this run, under either id (a deliberate correction); insert if there is none.
 
     Args:
-        record: what happened.
-        alternate_id: the id to use instead if the plain one belongs to another run (another start time), or if this run
-            is stored under it already.
-        provenance: where it came from, as far as the queue knows.
+        record: the record.
+        alternate_id: the id to use if the plain one belongs to another run (with another start time), or if this run is
+            already stored under it.
+        provenance: the record's origin, if the queue knows it.
 
     Example::
 

@@ -1,4 +1,4 @@
-"""The errors that cross the border between the host and hook modules."""
+"""The errors that the host and hook modules exchange."""
 
 from typing import ClassVar
 
@@ -6,13 +6,14 @@ from auditord_hookspecs.wording import counted
 
 
 class AuditordError(Exception):
-    """Root of every error that auditord raises on purpose; its text is written for the operator.
+    """Base class of every error that auditord raises on purpose; its text is for the operator.
 
     Args:
-        exit_status: of a command that it ends; a class of one's own may say another one than 1. 2 is wrong usage.
+        exit_status: the exit status of a command that fails with it, 1 unless a subclass sets another one. 2 is wrong
+            usage.
 
     Remedy:
-        do what the text says; words of it find their chapter by `auditord manual WORD`.
+        do what the text says; `auditord manual WORD` finds the chapter with words of the text.
     """
 
     exit_status: ClassVar[int] = 1
@@ -22,19 +23,19 @@ class InvalidRecord(AuditordError, ValueError):
     """A record breaks a rule of the wire contract; the text names the member and the rule.
 
     Remedy:
-        mend the named member. Such a record is kept in quarantine, or in the body that was answered 400: `auditord
-        quarantine show NUMBER`, then `retry`.
+        correct the named member. Such a record is kept in quarantine, or in the body that was answered with 400:
+        `auditord quarantine show NUMBER`, then `retry`.
     """
 
 
 class RecordsRejected(AuditordError):
-    """A destination refuses records for good: sending them again unchanged would fail again.
+    """A destination refuses records permanently: sending them again unchanged would fail again.
 
     Args:
-        reasons: why, per position in the batch that was sent; every other record of the batch was delivered.
+        reasons: the reasons, by position in the sent batch; every other record of the batch was delivered.
 
     Remedy:
-        `auditord quarantine list` has them with the reasons; mend the cause, then `auditord quarantine retry`.
+        `auditord quarantine list` shows them with the reasons; remove the cause, then run `auditord quarantine retry`.
     """
 
     def __init__(self, reasons: dict[int, str]) -> None:
@@ -45,7 +46,7 @@ class RecordsRejected(AuditordError):
 
 
 class TooManyGroups(AuditordError):
-    """An answer would have more groups than the question allows.
+    """An answer would have more groups than the query allows.
 
     Remedy:
         group by less, by longer periods, or ask for fewer records.
@@ -56,15 +57,14 @@ class CommandFailed(AuditordError):
     """A child process could not start, ran out of time, printed too much or ended with a non-zero exit code.
 
     Args:
-        text: which one, and what happened.
-        exit_code: what it ended with by itself, negative the signal that ended it; None if it never started or was
-            killed by us.
-        timed_out: whether it was killed since it took too long.
-        printed_too_much: whether it was killed since it printed too much.
+        text: the command, and what happened.
+        exit_code: the exit code, or the negative number of the signal that ended it; None if it never started or
+            auditord killed it.
+        timed_out: whether it was killed because it took too long.
+        printed_too_much: whether it was killed because it printed too much.
 
     Remedy:
-        run the command of the text as the service's user; the checkpoint stays, so nothing is left out once it works
-        again.
+        run the command in the text as the service's user. The checkpoint stays, so no job is lost once it works again.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UnsafePath(AuditordError):
-    """A path that another user may have prepared is not used; the text names it and the remedy.
+    """A path could have been prepared by another user, and is not used; the text names it and the remedy.
 
     Remedy:
         change owner and mode of the path as the text says, or use another folder.
@@ -36,7 +36,7 @@ class UnsafePath(AuditordError):
 
 
 def identity(status: os.stat_result) -> str:
-    """Text that changes when a file is written to, or when another file takes its name."""
+    """Return text that changes if a file is written to, or if another file takes its name."""
     return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
 
 
@@ -82,8 +82,8 @@ class Folder:
     """An open folder.
 
     Args:
-        path: where it was found; for messages only.
-        descriptor: of the folder, which the caller closes.
+        path: the path, for messages only.
+        descriptor: the folder's descriptor, which the caller closes.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -277,7 +277,7 @@ class PrivateFolder(Folder):
         return free
 
     def room(self) -> int:
-        """Bytes that still fit on its file system."""
+        """Return the free bytes of its file system."""
         found = os.fstatvfs(self.descriptor)
         return found.f_bavail * found.f_frsize
 

@@ -1,8 +1,8 @@
 """The hooks of auditord. A module in entry-point group ``auditord.hooks`` implements any of them with :data:`hookimpl`.
 
-Two families, one rule each. *Declarations* ("what do you bring?") are plain functions, called once at start-up, that
-yield frozen values. *Events* ("this happened") are ``async def``, each awaited in its own error boundary with a time
-limit. The loader refuses an implementation of the wrong colour by name.
+There are two families. *Declarations* tell what a module provides: plain functions, called once at start-up, that yield
+frozen values. *Events* report that something happened: ``async def`` functions, each awaited with its own error
+handling and time limit. The loader refuses an implementation of the wrong form.
 """
 
 from collections.abc import Iterable

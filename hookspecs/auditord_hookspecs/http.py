@@ -47,20 +47,20 @@ class HttpOptions:
     """The options of a client.
 
     Args:
-        tls: the authorities that may vouch for a server, and our own certificate, for servers that ask for one.
-        verify: False accepts any certificate: for tests alone.
-        proxy: the URL of a proxy; None: the one that the environment names (``https_proxy``, ``no_proxy`` and so on; a
-            loopback address never goes through it).
+        tls: the CAs of servers, and our client certificate.
+        verify: False accepts any certificate; for tests only.
+        proxy: the URL of a proxy; None: the proxy of the environment (``https_proxy``, ``no_proxy`` and so on; never
+            for a loopback address).
         headers: sent with every request; ``User-Agent`` is ``auditord/<version>`` unless it is among them.
         timeout: the longest time of one attempt at a whole answer, from connecting to its last byte.
         silence: the longest time without progress: connecting, or waiting for the next bytes; None: ``timeout``.
-        connections: how many are open at the same time.
-        max_answer: bytes of a whole answer above which it is refused.
-        attempts: how often a request is made at most.
-        retry_for: no further attempt is planned later than this after the first one.
-        waits: seconds before each further attempt; None: they grow from 0.5 s to 30 s, with jitter. ``Retry-After``
-            of an answer counts instead of either, as long as it ends within ``retry_for``.
-        retried: the statuses after which an idempotent request is made again.
+        connections: the maximum of open connections.
+        max_answer: a larger complete answer (in bytes) is refused.
+        attempts: the maximum number of attempts.
+        retry_for: no attempt starts later than this after the first one.
+        waits: seconds before each further attempt; None: they grow from 0.5 s to 30 s, with jitter. ``Retry-After`` of
+            an answer takes precedence if it ends within ``retry_for``.
+        retried: the statuses after which an idempotent request is retried.
         on_attempt: called with the status of each attempt, None if there was no answer; for metrics.
     """
 
@@ -85,9 +85,9 @@ class HttpAnswer:
 
     Args:
         request: method and URL, for messages.
-        status: of HTTP.
-        headers: names ignore case.
-        body: all of it.
+        status: the HTTP status.
+        headers: the headers; names ignore case.
+        body: the complete body.
         links: the URLs of the header ``Link`` by ``rel``, such as ``next``.
         attempts: how often the request was made.
     """
@@ -111,14 +111,14 @@ class HttpAnswer:
 
 
 class HttpError(AuditordError):
-    """Root of the errors of outgoing HTTP; the text names the request.
+    """Base class of the errors of outgoing HTTP; the text names the request.
 
     Args:
         text: the request and what happened.
         attempts: how often it was made.
 
     Remedy:
-        see the class that was raised; all of them have this root.
+        see the subclass that was raised.
     """
 
     def __init__(self, text: str, attempts: int = 1) -> None:
@@ -127,7 +127,7 @@ class HttpError(AuditordError):
 
 
 class NoHttpAnswer(HttpError):
-    """No whole answer came: refused, reset, cut, timed out.
+    """No complete answer arrived: connection refused, reset, cut, or timed out.
 
     Args:
         text: the request and what happened.
@@ -183,7 +183,7 @@ class HttpStream(Protocol):
         ...
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Pieces of its body; raises NoHttpAnswer if it is cut."""
+        """Yield chunks of the body; raises NoHttpAnswer if it is truncated."""
         ...
 
 

@@ -1,6 +1,7 @@
-"""The outcome of each job that a collector reads, and the batch that some of them make.
+"""Collect the outcomes of single jobs, and make batches of them; for collectors.
 
-A job makes a record, is left out on purpose, or goes to quarantine; what its conversion raises must stop no other job::
+A job makes a record, is skipped on purpose, or goes to quarantine. An error in its conversion must not stop other
+jobs::
 
     outcomes = Outcomes()
     for job in jobs:
@@ -45,7 +46,7 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A job that makes no record on purpose; ``reason`` is what it is counted under."""
+    """A job that makes no record on purpose; it is counted under ``reason``."""
 
     reason: str
 
@@ -96,7 +97,7 @@ class Outcomes:
 
 
 def retried(outcome: Outcome) -> Record | Produced | None:
-    """The answer of a kind's ``convert`` to a quarantined job that is tried again; None if it makes no record now.
+    """Convert a quarantined job again (for ``CollectorKind.convert``); None if it makes no record now.
 
     Raises:
         InvalidRecord: it still cannot be converted; the text says why.
@@ -119,6 +120,6 @@ def restore(checkpoint: Json, shape: type[T]) -> T:
 
 
 def stray(raw: Mapping[str, Any], reason: str) -> Quarantined:  # Any: JSON
-    """Output that belongs to no job, under an id of its content: the same output is kept once."""
+    """Quarantine output that belongs to no job, under an id from its content: equal output is kept once."""
     digest = hashlib.sha256("\n".join(map(str, raw.values())).encode()).hexdigest()[:16]
     return Quarantined(f"stray/{digest}", raw, reason)

@@ -1,4 +1,4 @@
-"""Panels: what a hook module shows on the page, as data. The host makes pages of it, and nothing in it is HTML."""
+"""Panels of hook modules on the page: data that the host renders; nothing in it is HTML."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class Column:
     """A column of a table.
 
     Args:
-        title: the name above it.
-        unit: of its numbers, such as ``core h``.
+        title: the column's heading.
+        unit: the unit of its numbers, such as ``core h``.
     """
 
     title: str
@@ -32,9 +32,9 @@ class Table:
     """A table; 500 rows of it are shown at most.
 
     Args:
-        columns: 20 at most.
-        rows: each with a value for each column.
-        title: above it, where a panel has several.
+        columns: the columns, at most 20.
+        rows: the rows, each with a value for each column.
+        title: a heading, if a panel has several tables.
     """
 
     columns: Sequence[Column]
@@ -47,7 +47,7 @@ class Series:
     """A series of a chart.
 
     Args:
-        name: in the legend.
+        name: the name in the legend.
         values: one for each label, 0 or more; None is a gap.
     """
 
@@ -60,11 +60,11 @@ class Chart:
     """A chart with an axis of labels, such as months.
 
     Args:
-        title: above it.
-        labels: of the axis, 400 at most.
-        series: 8 at most; stacked bars, unless they are lines.
-        unit: of all values.
-        lines: lines with dots, for values that cannot be added up.
+        title: the heading.
+        labels: the labels of the axis, at most 400.
+        series: the series, at most 8, as stacked bars by default.
+        unit: the unit of all values.
+        lines: draw lines with dots, for values that cannot be added up.
     """
 
     title: str
@@ -79,7 +79,7 @@ PanelPart: TypeAlias = Table | Chart | str
 
 
 class PanelContext(Protocol):
-    """The context of a panel, for the visitor who looks at it."""
+    """The context in which a panel is shown to a visitor."""
 
     @property
     def instance(self) -> str | None:
@@ -96,11 +96,11 @@ class PanelContext(Protocol):
         ...
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Sums over those of the matching records that the visitor may see; to others they do not exist."""
+        """Return sums over the matching records that the visitor may see."""
         ...
 
     async def state(self) -> Any:  # Any: the JSON that the instance itself saved
-        """The JSON that the instance saved last: a plugin's state, a collector's checkpoint; None if there is none.
+        """Return the JSON that the instance has saved: a plugin's state, a collector's checkpoint; or None.
 
         Raises:
             AuditordError: the panel is not declared as ``whole``, or belongs to no kind.

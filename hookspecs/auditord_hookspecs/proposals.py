@@ -1,6 +1,6 @@
-"""Sections of a configuration that fit a host, for ``auditord init``.
+"""Proposals of configuration sections for a host, for ``auditord init``.
 
-A kind's ``detect`` looks at the host through an object, so that a test plays one::
+A kind's ``detect`` inspects the host through an object, so that tests can replace it::
 
     def detect(host: Host) -> Proposal | None:
         if host.run(["lpstat", "-v"]) is None:
@@ -18,7 +18,7 @@ Answers: TypeAlias = Mapping[str, str]
 
 
 class Host(Protocol):
-    """The machine that is set up."""
+    """The machine that ``auditord init`` configures."""
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -26,11 +26,11 @@ class Host(Protocol):
         ...
 
     def run(self, argv: Sequence[str]) -> str | None:
-        """Standard output of a program; None if it is not there, fails, or takes too long."""
+        """Return the standard output of a program; None if it is missing, fails, or takes too long."""
         ...
 
     def find(self, *patterns: str) -> Sequence[Path]:
-        """The files that are there, by absolute patterns such as ``/etc/apel/*.cfg``, in the order of the patterns."""
+        """Return the existing files for absolute patterns such as ``/etc/apel/*.cfg``, in the order of the patterns."""
         ...
 
 

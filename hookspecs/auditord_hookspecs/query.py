@@ -1,6 +1,6 @@
-"""Questions to a record store: frozen query values, which each store compiles to its own language.
+"""Queries for a record store: frozen values, which each store compiles to SQL.
 
-A condition is data, so that a restriction (of a reader to one site, say) is and-ed to it, never spliced into text.
+A condition is data, so that the host can combine it with a restriction (such as a reader's site) without editing text.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,11 +44,11 @@ class SortField(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A half-open period of time: its start is in it, its stop is not, so windows that follow each other share nothing.
+    """A half-open period of time, from its start to before its stop, so consecutive windows do not overlap.
 
     Args:
-        start: the first instant in it (aware).
-        stop: the first instant after it (aware).
+        start: the first instant (aware).
+        stop: the first instant after the window (aware).
 
     Example::
 
@@ -120,7 +120,7 @@ class MetaAbsent:
 
 @dataclass(frozen=True, slots=True)
 class ComponentCompares:
-    """Any component of this name whose amount compares so."""
+    """Any component of this name has an amount that fulfils the comparison."""
 
     name: str
     comparison: Comparison
@@ -134,10 +134,10 @@ class IsOpen:
 
 @dataclass(frozen=True, slots=True)
 class ImplausibleCpuTime:
-    """The CPU time (``TotalCPU``) is more than :data:`MOST_CPU_TIME` of the record's ``Cores`` in its runtime.
+    """The CPU time (``TotalCPU``) is more than :data:`MOST_CPU_TIME` times ``Cores`` times the runtime.
 
-    The runtime counts a second more, since batch systems cut times to whole seconds. Never true of an open record, or
-    of one that lacks either component.
+    One second is added to the runtime, since batch systems truncate times to whole seconds. Never true of an open
+    record, or of one that lacks either component.
     """
 
 
@@ -155,14 +155,14 @@ class PlaceCompares:
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Every one of the conditions; with none, every record."""
+    """All of the conditions; without any, every record."""
 
     conditions: tuple["Condition", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """At least one of the conditions; with none, no record."""
+    """At least one of the conditions; without any, no record."""
 
     conditions: tuple["Condition", ...] = ()
 

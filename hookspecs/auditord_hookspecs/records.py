@@ -1,10 +1,10 @@
-"""Records, the units of accounting, as values that cannot be invalid.
+"""Records and their components, as values that are validated when they are constructed.
 
 The rules are those of AUDITOR's wire contract (names of 1 to 256 extended grapheme clusters that are not blank, amounts
-that fit 63 bits, scores that are not negative) and three of our own that every store needs: no NUL character, at most
-1,024 bytes of UTF-8 in a name (an index entry of PostgreSQL has 2,704 bytes, and some have two names), and times from
-the year 1 to 9999. Constructing a value checks text, numbers and times; types are checked when a record is decoded, and
-the spool decodes every record once before it keeps it.
+that fit 63 bits, scores that are not negative) and three additional ones that every store needs: no NUL character, at
+most 1,024 bytes of UTF-8 in a name (an index entry of PostgreSQL has 2,704 bytes, and some have two names), and times
+from the year 1 to 9999. Constructors check text, numbers and times. Decoding checks types, and the spool
+decodes every record once before it stores it.
 """
 
 import math
@@ -41,8 +41,8 @@ class Score(msgspec.Struct, frozen=True, gc=False):
     """A benchmark value attached to a component, such as HEPscore23 per core.
 
     Args:
-        name: of the benchmark, such as ``hepscore23``.
-        value: per unit of the component's amount; finite, not negative.
+        name: the benchmark's name, such as ``hepscore23``.
+        value: the score per unit of the component's amount; finite, not negative.
 
     Example::
 
@@ -65,9 +65,9 @@ class Component(msgspec.Struct, frozen=True, gc=False):
     """An amount of one resource that a job held for its whole run time, in the unit that its name implies.
 
     Args:
-        name: of the resource, such as ``Cores`` or ``Memory``; a site chooses its names once for all collectors.
-        amount: a whole number from 0 to 2**63 - 1; of memory, bytes or mebibytes, as the site's other records have it.
-        scores: factors that value it; none where none is known.
+        name: the resource's name, such as ``Cores`` or ``Memory``; use the same names in all collectors of a site.
+        amount: a whole number from 0 to 2**63 - 1; for memory in bytes or mebibytes, as in the site's other records.
+        scores: the scores of the resource; may be empty.
 
     Example::
 
@@ -86,14 +86,14 @@ class Component(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One accountable unit of work; open while it has no stop time.
+    """The accounting data of one job; open while it has no stop time.
 
     Args:
-        record_id: unique in the store, stable over restarts and re-collection.
-        start_time: aware; kept in UTC with microseconds.
-        components: what the job held; may be empty.
-        stop_time: aware, or None while the job runs. May lie before the start time: stored, left out of sums.
-        meta: lists of texts by key (``site_id``, ``group_id``, ``user_id``, …), or None where there are none.
+        record_id: an id that is unique in the store, and the same when the job is collected again.
+        start_time: aware; stored in UTC with microseconds.
+        components: the job's resources; may be empty.
+        stop_time: aware, or None while the job runs. A stop before the start is stored, but left out of sums.
+        meta: lists of texts by key (``site_id``, ``group_id``, ``user_id``, …), or None.
 
     Example::
 
@@ -129,14 +129,14 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordUpdate(msgspec.Struct, frozen=True, gc=False):
-    """The closing of a record: only the id and the stop time have an effect, the rest must merely be valid.
+    """An update that closes a record. Only the id and the stop time have an effect; the rest must be valid.
 
     Args:
-        record_id: of the open record.
-        components: valid, and not looked at.
-        stop_time: when it ended (aware).
-        start_time: valid, and not looked at.
-        meta: valid, and not looked at.
+        record_id: the id of the open record.
+        components: valid, but ignored.
+        stop_time: the stop time (aware).
+        start_time: valid, but ignored.
+        meta: valid, but ignored.
     """
 
     record_id: Name
@@ -218,7 +218,7 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def runtime_seconds(start: datetime, stop: datetime) -> int:
-    """Whole seconds between two instants, truncated toward zero."""
+    """Return whole seconds between two instants, truncated toward zero."""
     span = stop - start
     seconds = span.days * 86_400 + span.seconds  # rounded down
     return seconds + 1 if seconds < 0 and span.microseconds else seconds

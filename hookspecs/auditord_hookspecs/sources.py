@@ -1,4 +1,4 @@
-"""The source of a plugin's records: this daemon, or an auditord or an AUDITOR elsewhere."""
+"""The option ``source`` of plugins: the records of this daemon, or of another auditord or AUDITOR."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +11,7 @@ from auditord_hookspecs.config import Duration, RunConfig, Secret, Section
 
 
 class TlsFiles(Section):
-    """The trust in an ``https`` server, and the certificate that it is shown."""
+    """The CA of an ``https`` server, and our client certificate for it."""
 
     ca: Path | None = Field(default=None, description="PEM file with the server's CA; default: the system's CAs.")
     certificate: Path | None = Field(
@@ -42,7 +42,7 @@ ServerUrl = Annotated[str, AfterValidator(_server_url)]
 
 
 class RemoteSource(Section):
-    """An auditord, which is asked for sums, or an AUDITOR, whose records are read and summed up here."""
+    """A remote auditord, which computes sums itself, or an AUDITOR, whose records are read and summed up here."""
 
     url: ServerUrl = Field(description="The server's URL: http://host:port or https://host:port.")
     tls: TlsFiles = Field(default_factory=TlsFiles, description="CA and client certificate for https.")
@@ -55,7 +55,7 @@ class RemoteSource(Section):
 class PluginConfig(RunConfig):
     """The options of every plugin: plugins derive their models from this.
 
-    The host opens the source, so ``context.records`` is always the right one; a plugin never looks at it.
+    The host opens the source and passes it as ``context.records``; plugins do not read the option.
     """
 
     source: Literal["local"] | RemoteSource = Field(

@@ -1,4 +1,4 @@
-"""Print text from outside safely: no id, name or message can act on the terminal, or look like another line.
+"""Print untrusted text safely: no id, name or message can control the terminal, or look like another line.
 
 Control characters (also C1), invisible ones, those that change the direction of writing, and line breaks become
 escapes, in JSON's notation. Commands print only with these functions:
@@ -112,7 +112,7 @@ def write_json(value: Any) -> None:  # Any: dataclasses, mappings, texts, number
 
 
 def output() -> TextIO:
-    """Standard output for formats for programs; on a terminal nothing in it acts."""
+    """Return standard output for machine formats; on a terminal, control characters are escaped."""
     return cast("TextIO", _Screen(sys.stdout)) if sys.stdout.isatty() else sys.stdout
 
 

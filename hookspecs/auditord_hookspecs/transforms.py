@@ -1,4 +1,4 @@
-"""Changes of records before they are kept: pseudonyms for users, current names of sites."""
+"""Kinds that change every record before it is stored, for example pseudonyms for users."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ correction by hand, the host takes only the changes to the stored record from th
 
 @dataclass(frozen=True)  # no slots: TransformKind[Config](…) would raise TypeError
 class TransformKind(Generic[T]):
-    """A kind of change that every record meets before it is kept, wherever it comes from.
+    """A kind that changes every record before it is stored, from any origin.
 
     Args:
         name: what ``kind:`` says in the configuration.
         config: the model of an instance's section.
-        make: what an instance does; called once, when the daemon starts.
+        make: returns an instance's function from a record to the changed record; called once, when the daemon starts.
         detect: the questions of ``auditord init`` about it; see :mod:`auditord_hookspecs.proposals`. Answers that
             make no options make no instance.
     """

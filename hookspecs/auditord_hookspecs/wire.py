@@ -1,8 +1,8 @@
 """AUDITOR's JSON for records: decoding what clients send, encoding what they read.
 
 Decoding follows AUDITOR 0.11: unknown members are ignored, times are relaxed RFC 3339 with a mandatory zone and are
-truncated to microseconds. One deviation: of a duplicated member the last one counts; who posts one is refused, as by
-AUDITOR, where records come in.
+truncated to microseconds. One deviation: of a duplicated member the last one counts; the API refuses a post
+with duplicates before, as AUDITOR does.
 """
 
 import re
@@ -148,7 +148,7 @@ class SharedParts:
 
 
 def decode_records(body: bytes, shared: SharedParts | None = None) -> list[Record]:
-    """Records from a JSON array; one bad element refuses the whole array, as AUDITOR does.
+    """Decode records from a JSON array; one bad element refuses the whole array, as in AUDITOR.
 
     Args:
         body: the array.
@@ -228,7 +228,7 @@ def parse_time(text: str) -> datetime:
 
 
 def format_time(moment: datetime) -> str:
-    """An instant as AUDITOR writes it: UTC with ``Z`` and the shortest of 0, 3 or 6 fractional digits that is exact."""
+    """Format an instant as AUDITOR does: UTC with ``Z`` and the shortest exact form of 0, 3 or 6 decimals."""
     text = (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).isoformat()  # with +00:00
     micros = moment.microsecond
     if not micros:

@@ -1,7 +1,7 @@
 """Named time zones, such as Europe/Berlin, and the calendar days of their clocks.
 
-The clocks of a zone are read from this host's zone database, and databases get what they need of it with the question,
-so that every store counts the same days. From 1970 to 2100; earlier and later days are those of UTC.
+Clock changes are read from this host's zone database and passed to the store's database with each query, so that every
+store uses the same days. They cover 1970 to 2100; earlier and later days are those of UTC.
 """
 
 from bisect import bisect_right
@@ -27,8 +27,8 @@ class ClockChange:
     """A change of a zone's clocks.
 
     Args:
-        moment: from which on it holds.
-        ahead: the time by which they are ahead of UTC, negative where they are behind.
+        moment: when the change takes effect.
+        ahead: the offset from UTC, negative west of it.
     """
 
     moment: datetime
@@ -57,7 +57,7 @@ def zone_name(moment: datetime) -> str:
 
 @lru_cache(maxsize=128)
 def clock_changes(name: str) -> Sequence[ClockChange]:
-    """The changes of a zone's clocks, the earliest first; none if they always show UTC, which they do before the first.
+    """Return the clock changes of a zone, the earliest first; empty for zones that always show UTC.
 
     Raises:
         ValueError: this host knows no such zone.

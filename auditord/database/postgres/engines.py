@@ -76,7 +76,7 @@ async def refuse_shared_sessions(connection: AsyncConnection[TupleRow], address:
         pids = {pid, *[(await _row(each, "SELECT pg_backend_pid()"))[0] for each in [connection, other] * 3]}
     if len(pids) != 2:  # noqa: PLR2004 a process for each of the two
         raise SchemaMismatch(
-            f"A pooler in transaction mode stands before {address.where}, which takes away the locks and settings of "
+            f"A pooler in transaction mode in front of {address.where} breaks the locks and settings of "
             "sessions: give this database pool_mode=session there, or point store.url to the server itself."
         )
 

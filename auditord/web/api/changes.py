@@ -18,10 +18,8 @@ _SECONDS: Final = 10**11  # no calendar has more
 
 
 class _Reasoned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    reason: Annotated[Reason, doc("why, in words; it is kept.")]
-    by: Annotated[str | None, doc("the name of its author; without it, the user at the other end of the socket.")] = (
-        None
-    )
+    reason: Annotated[Reason, doc("the reason, which is stored.")]
+    by: Annotated[str | None, doc("the author's name; default: the user at the other end of the socket.")] = None
 
 
 class CorrectionWanted(_Reasoned, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -67,15 +65,15 @@ class Outcomes(msgspec.Struct, frozen=True):
 class FormerVersion(msgspec.Struct, frozen=True):
     """The version of a record before a change."""
 
-    number: Annotated[int, doc("of one record, a later change has the higher one.")]
+    number: Annotated[int, doc("the number of the change; it increases with each change of a record.")]
     action: Annotated[Action, doc("the change that ended this version: ``correct``, ``close`` or ``delete``.")]
     reason: Annotated[str, doc("why.")]
     changed_at: Annotated[Instant, doc("when.")]
     changed_by: Annotated[str | None, doc("who did it.")]
     record: Annotated[StoredRecord, doc("the record before the change.")]
-    received_at: Annotated[Instant, doc("when the record had first arrived.")]
-    updated_at: Annotated[Instant | None, doc("when this version of it had come, or null if it was the first.")]
-    principal: Annotated[str | None, doc("the principal that had sent it.")]
+    received_at: Annotated[Instant, doc("when the record first arrived.")]
+    updated_at: Annotated[Instant | None, doc("when this version arrived, or null for the first one.")]
+    principal: Annotated[str | None, doc("the principal that sent it.")]
 
 
 class History(msgspec.Struct, frozen=True):

@@ -63,8 +63,8 @@ MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Retried": {
         "settled": "how many entries left quarantine (some jobs make no record under today's configuration).",
-        "queued": "how many records are on their way now.",
-        "failed": "the fault that remains, by the entry's number.",
+        "queued": "the number of queued records.",
+        "failed": "the remaining fault, by the entry's number.",
     },
     "RunReport": {
         "task": "the instance's name.",

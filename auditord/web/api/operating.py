@@ -57,7 +57,7 @@ LIMIT: Final = Whole(1, LARGEST_PAGE)
 
 ENTRY: Final = Parameter("number", "The number of an entry.", COUNT.schema, in_path=True)
 QUARANTINE: Final = (
-    Parameter("task", "Only what this collector or sender left; api for bodies that clients posted.", NAME.schema),
+    Parameter("task", "Only entries of this collector or sender; api for bodies that clients posted.", NAME.schema),
     Parameter("after", "Only entries with a higher number.", COUNT.schema),
     Parameter(
         "limit",
@@ -97,7 +97,7 @@ class QuarantineHandlers:
         "GET",
         "/api/v1/quarantine",
         "listQuarantine",
-        "See what could not be handled.",
+        "See jobs and records that could not be processed.",
         Permission.OPERATE,
         {200: {JSON: QuarantinePage}},
         problems=(400, 503),
@@ -193,7 +193,7 @@ class ChangeHandlers:
         "POST",
         "/api/v1/corrections",
         "correctRecord",
-        "Put a record in the place of the stored one, which is kept as a former version.",
+        "Replace a stored record, which is kept as a former version.",
         Permission.ADMINISTER,
         {200: {JSON: changes.Outcomes}},
         problems=(*BODY_PROBLEMS, 422, 503),
@@ -248,7 +248,7 @@ class ChangeHandlers:
         "GET",
         "/api/v1/records/{record_id}/versions",
         "getFormerVersions",
-        "See a record before each change on purpose, who made it, when and why; also a deleted one.",
+        "See the former versions of a record, also of a deleted one: who changed it, when and why.",
         Permission.ADMINISTER,
         {200: {JSON: changes.History}},
         problems=(404, 503),
@@ -309,7 +309,7 @@ class ConfigurationHandlers:
         "POST",
         "/api/v1/configuration/reload",
         "reloadConfiguration",
-        "Take over what the configuration files say now, or only compare.",
+        "Reload the configuration files, or only compare them.",
         Permission.OPERATE,
         {200: {JSON: Reloaded}},
         problems=(*BODY_PROBLEMS, 422),

@@ -36,24 +36,24 @@ class RunWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
     start: Annotated[
         str | None,
-        doc("start of the period that a collector collects again; without it the collector resumes at its checkpoint."),
+        doc("start of a period to collect again; without it the collector continues from its checkpoint."),
     ] = None
     stop: Annotated[str | None, doc("end of the same period.")] = None
     job_id: Annotated[str | None, doc("the one job that a collector collects again, instead of a period.")] = None
-    source: Annotated[str | None, doc("where that job ran, if the collector reads several places (a schedd).")] = None
+    source: Annotated[str | None, doc("the source of that job, if the collector reads several (a schedd).")] = None
     replace: Annotated[bool, doc("overwrite the stored records of the same runs.")] = False
-    dry_run: Annotated[bool, doc("keep and do nothing, say what would be kept or done.")] = False
-    section: Annotated[Section | None, doc("what the instance must be; without it, either will do.")] = None
+    dry_run: Annotated[bool, doc("store nothing and have no effects; show them.")] = False
+    section: Annotated[Section | None, doc("the required type of the instance; default: either.")] = None
 
 
 class AuditWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "stop": "to"}):
     """The request of an audit."""
 
-    start: Annotated[str, doc("of the period: runs that ended then or later.")]
+    start: Annotated[str, doc("start of the period: runs that ended at or after this time.")]
     stop: Annotated[str, doc("of the period, exclusive.")]
     repair: Annotated[bool, doc("collect the missing runs.")] = False
-    replace: Annotated[str | None, doc("the reason for which records that differ are replaced.")] = None
-    by: Annotated[str, doc("the name that is kept with the reason.")] = ""
+    replace: Annotated[str | None, doc("replace records that differ; the reason.")] = None
+    by: Annotated[str, doc("the author's name, stored with the reason.")] = ""
 
     def request(self, instance: str) -> AuditRequest:
         """Return the request of the audit.
@@ -72,16 +72,14 @@ class AuditWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line with exactly one of the first seven members; the last line has ``report`` or ``audit``."""
 
-    progress: Annotated[float | None, doc("which fraction of the run is done; said twice a second.")] = None
+    progress: Annotated[float | None, doc("the done fraction of the run; sent twice a second.")] = None
     said: Annotated[str | None, doc("a line that a plugin logged.")] = None
-    printed: Annotated[str | None, doc("a text that a plugin showed; in a dry run, what it would do.")] = None
-    record: Annotated[StoredRecord | None, doc("a record that a dry run would have kept.")] = None
-    quarantined: Annotated[str | None, doc("the id at its source of a job that a dry run would have quarantined.")] = (
-        None
-    )
+    printed: Annotated[str | None, doc("a text that a plugin showed; in a dry run, an effect.")] = None
+    record: Annotated[StoredRecord | None, doc("a record that a real run would store.")] = None
+    quarantined: Annotated[str | None, doc("the source's id of a job that a real run would quarantine.")] = None
     report: Annotated[RunReport | None, doc("how the run ended.")] = None
-    audit: Annotated[AuditReport | None, doc("what an audit has found.")] = None
-    alternate_id: Annotated[str | None, doc("of ``record``: its id if the plain one belongs to another run.")] = None
+    audit: Annotated[AuditReport | None, doc("the result of an audit.")] = None
+    alternate_id: Annotated[str | None, doc("for ``record``: its id if the plain one belongs to another run.")] = None
     reason: Annotated[str | None, doc("of ``quarantined``.")] = None
 
 
@@ -214,7 +212,7 @@ class RunHandler:
         "POST",
         "/api/v1/instances/{instance}/audits",
         "auditInstance",
-        "Compare what a collector's source knows of a period with the records; leaving ends the audit.",
+        "Compare a collector's source with the records for a period; closing the connection ends the audit.",
         Permission.OPERATE,
         {200: {NDJSON: RunEvent}},
         problems=(*BODY_PROBLEMS, 404, 422, 503),

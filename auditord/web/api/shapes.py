@@ -23,14 +23,14 @@ class StoredRecord(msgspec.Struct, frozen=True):
     meta: Annotated[records.Meta | None, doc("lists of texts by key, or null where there are none.")]
     components: Annotated[tuple[Component, ...], doc("what the job held.")]
     start_time: Annotated[Instant, doc("when it started.")]
-    stop_time: Annotated[Instant | None, doc("when it stopped, or null while it runs.")]
+    stop_time: Annotated[Instant | None, doc("the stop time, or null while it runs.")]
     runtime: Annotated[int | None, doc("whole seconds from start to stop, or null while it runs.")]
 
 
 class RecordPage(msgspec.Struct, frozen=True):
     """A page of records."""
 
-    records: Annotated[list[StoredRecord], doc("in the order of their start times, ties by id.")]
+    records: Annotated[list[StoredRecord], doc("ordered by start time, then by id.")]
     next: Annotated[str | None, doc("the URL of the next page, or null on the last page.")]
 
 
@@ -38,13 +38,13 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
     """Something that could not be handled."""
 
     number: Annotated[int, doc("what commands call it.")]
-    task: Annotated[str, doc("the collector; of an entry the sender; of a body ``api``.")]
+    task: Annotated[str, doc("the collector; for an entry the sender; for a body ``api``.")]
     stage: Annotated[str, doc("``job``, ``record``, ``entry`` or ``body``.")]
-    source_id: Annotated[str, doc("what the source calls it.")]
+    source_id: Annotated[str, doc("its id in the source.")]
     reason: Annotated[str, doc("the error.")]
     at: Annotated[Instant, doc("when it came last.")]
     occurrences: Annotated[int, doc("how often it came.")]
-    route: Annotated[str | None, doc("of a body: where it was posted.")]
+    route: Annotated[str | None, doc("for a body: the path to which it was posted.")]
 
 
 class QuarantinePage(msgspec.Struct, frozen=True):
@@ -57,8 +57,8 @@ class QuarantinePage(msgspec.Struct, frozen=True):
 class QuarantinedInput(QuarantineEntry, frozen=True):
     """The same with its raw input and its sender."""
 
-    raw: Annotated[Any, doc("JSON, or a text where it is none.")]  # Any: any input of a source
-    principal: Annotated[str | None, doc("the principal that sent it, where that is known.")]
+    raw: Annotated[Any, doc("JSON, or a text if it is not JSON.")]  # Any: any input of a source
+    principal: Annotated[str | None, doc("the principal that sent it, if known.")]
     agent: Annotated[str | None, doc("with which program.")]
 
 
@@ -101,9 +101,9 @@ class ScoredAmounts(msgspec.Struct, frozen=True):
 class UsedComponent(msgspec.Struct, frozen=True):
     """The sums over the components of one name."""
 
-    amount: Annotated[int, doc("the sum of their amounts.")]
+    amount: Annotated[int, doc("the sum of the amounts.")]
     amount_runtime: Annotated[int, doc("the sum of amount times runtime, in ticks.")]
-    scores: Annotated[dict[str, ScoredAmounts], doc("by the name of each score that was asked for.")]
+    scores: Annotated[dict[str, ScoredAmounts], doc("by the name of each requested score.")]
 
 
 class GroupSums(msgspec.Struct, frozen=True):
@@ -117,28 +117,28 @@ class GroupSums(msgspec.Struct, frozen=True):
         ),
     ]
     records: Annotated[int, doc("how many there are.")]
-    runtime: Annotated[int, doc("the sum of their runtimes, in ticks.")]
+    runtime: Annotated[int, doc("the sum of the runtimes, in ticks.")]
     first_stop: Annotated[Instant, doc("the earliest stop among them.")]
     last_stop: Annotated[Instant, doc("the latest.")]
-    usage: Annotated[dict[str, UsedComponent], doc("by the name of each component that was asked for.")]
+    usage: Annotated[dict[str, UsedComponent], doc("by the name of each requested component.")]
 
 
 class SummedSnapshot(msgspec.Struct, frozen=True):
     """A state of the lake, which no commit changes."""
 
-    id: Annotated[str, doc("the number of the Iceberg snapshot, by which other engines ask for the same state.")]
-    committed_at: Annotated[Instant, doc("when it was made; what daemons have heard since is not in it.")]
-    complete: Annotated[bool, doc("false while a daemon that counts has not brought all yet: sums are too low.")]
+    id: Annotated[str, doc("the number of the Iceberg snapshot, for queries of other engines.")]
+    committed_at: Annotated[Instant, doc("the time of the commit; later changes are not included.")]
+    complete: Annotated[bool, doc("false during the first sync of a daemon: sums are too low.")]
 
 
 class Sums(msgspec.Struct, frozen=True):
     """Sums over records, as integers of any size: a program that reads JSON numbers as floats loses digits of them."""
 
     ticks_per_second: Annotated[
-        int, doc("in which unit runtimes are summed: 1 for seconds or, with ``from`` and ``to``, 1000000.")
+        int, doc("the ticks per second of summed runtimes: 1 or, with ``from`` and ``to``, 1000000.")
     ]
-    groups: Annotated[list[GroupSums], doc("in the order of their keys.")]
-    snapshot: Annotated[SummedSnapshot | None, doc("of the lake that was summed up; null: the record store was.")]
+    groups: Annotated[list[GroupSums], doc("ordered by key.")]
+    snapshot: Annotated[SummedSnapshot | None, doc("the lake's snapshot; null for sums over the record store.")]
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -146,10 +146,10 @@ class Run(msgspec.Struct, frozen=True):
 
     started: Annotated[Instant, doc("when it began.")]
     seconds: Annotated[float, doc("how long it took.")]
-    error: Annotated[str | None, doc("what went wrong, or null.")]
-    records: Annotated[int, doc("how many new records it made.")]
-    quarantined: Annotated[int, doc("how many jobs it put into quarantine.")]
-    skipped: Annotated[dict[str, int], doc("how many jobs made no record on purpose, by reason.")]
+    error: Annotated[str | None, doc("the error, or null.")]
+    records: Annotated[int, doc("the number of new records.")]
+    quarantined: Annotated[int, doc("the number of quarantined jobs.")]
+    skipped: Annotated[dict[str, int], doc("the number of jobs that make no record on purpose, by reason.")]
 
 
 class HeldTurn(msgspec.Struct, frozen=True):
@@ -157,8 +157,8 @@ class HeldTurn(msgspec.Struct, frozen=True):
 
     host: Annotated[str, doc("of the holder.")]
     process: Annotated[int, doc("its process id there.")]
-    since: Annotated[Instant, doc("when it got the turn.")]
-    expired: Annotated[bool, doc("whether it has not renewed its lease in time, so that any other may take over.")]
+    since: Annotated[Instant, doc("when it got the lease.")]
+    expired: Annotated[bool, doc("whether its lease has expired, so that another daemon may take over.")]
 
 
 class Instance(msgspec.Struct, frozen=True):
@@ -167,17 +167,15 @@ class Instance(msgspec.Struct, frozen=True):
     name: Annotated[str, doc("in the configuration.")]
     kind: Annotated[str, doc("what it is.")]
     section: Annotated[str, doc("``collectors``, ``plugins`` or ``senders``.")]
-    enabled: Annotated[bool, doc("whether the instance is enabled; of a disabled instance, nothing else is known.")]
+    enabled: Annotated[bool, doc("whether the instance is enabled; all other values of a disabled instance are empty.")]
     running: Annotated[bool, doc("whether the instance is running now; always true of a sender.")]
-    next_run: Annotated[Instant | None, doc("when the clock asks for the next run.")]
-    last_started: Annotated[Instant | None, doc("when the last run began.")]
-    last_success: Annotated[Instant | None, doc("when something last went well.")]
+    next_run: Annotated[Instant | None, doc("the time of the next scheduled run.")]
+    last_started: Annotated[Instant | None, doc("the start of the last run.")]
+    last_success: Annotated[Instant | None, doc("the time of the last success.")]
     failures: Annotated[int, doc("failures in a row.")]
-    last_error: Annotated[str | None, doc("what went wrong at last, or null if it went well.")]
-    last_runs: Annotated[list[Run], doc("the last runs that ended, the newest first.")]
-    turn: Annotated[
-        HeldTurn | None, doc("of a plugin: who runs it at the moment, where daemons of several hosts may.")
-    ] = None
+    last_error: Annotated[str | None, doc("the last error, or null after success.")]
+    last_runs: Annotated[list[Run], doc("the last finished runs, newest first.")]
+    turn: Annotated[HeldTurn | None, doc("for a plugin: the current holder of its lease.")] = None
 
 
 class Instances(msgspec.Struct, frozen=True):
@@ -189,7 +187,7 @@ class Instances(msgspec.Struct, frozen=True):
 class Part(msgspec.Struct, frozen=True):
     """A part that must be able to write."""
 
-    works: Annotated[bool, doc("whether it could a moment ago.")]
+    works: Annotated[bool, doc("whether the last attempt succeeded.")]
     error: Annotated[str | None, doc("why not.")]
 
 
@@ -198,8 +196,8 @@ class Queue(msgspec.Struct, frozen=True):
 
     sender: Annotated[str, doc("whose queue it is.")]
     entries: Annotated[int, doc("how many changes wait.")]
-    oldest: Annotated[Instant | None, doc("when the oldest of them was received.")]
-    attempts: Annotated[int, doc("how often the oldest was tried.")]
+    oldest: Annotated[Instant | None, doc("the time at which the oldest was received.")]
+    attempts: Annotated[int, doc("the number of attempts for the oldest.")]
 
 
 class QuarantineCount(msgspec.Struct, frozen=True):
@@ -224,18 +222,18 @@ class HealthReport(msgspec.Struct, frozen=True):
     durable: Annotated[bool, doc("whether a post would be durable.")]
     store: Annotated[Part, doc("the record store.")]
     spool: Annotated[Part, doc("the send-queue's file.")]
-    records: Annotated[int | None, doc("how many there are; null while the store cannot say.")]
-    differences: Annotated[int | None, doc("of them, how many came again with other content.")]
+    records: Annotated[int | None, doc("the number of records; null if the store is unavailable.")]
+    differences: Annotated[int | None, doc("the number of records that arrived again with different content.")]
     queues: Annotated[list[Queue], doc("the queues of the senders.")]
-    quarantine: Annotated[list[QuarantineCount], doc("what could not be handled.")]
+    quarantine: Annotated[list[QuarantineCount], doc("entries that could not be processed.")]
     gaps: Annotated[
         dict[str, Instant],
-        doc("sites that have reported nothing for three of their usual intervals, with the end of their last record."),
+        doc("sites without a record for three of their usual intervals, with the end of their last record."),
     ]
-    failing: Annotated[list[str], doc("the instances whose last run (of a sender: attempt) failed.")]
+    failing: Annotated[list[str], doc("the instances whose last run (for a sender: attempt) failed.")]
     refused_hosts: Annotated[
         list[str],
-        doc("names under which clients asked for this host, and got 421 since `api.hosts` lacks them; at most 100."),
+        doc("host names in requests that got 421, because they are missing in `api.hosts`; at most 100."),
     ] = []
 
 
@@ -256,10 +254,10 @@ class OptionDifference(msgspec.Struct, frozen=True):
 class Reloaded(msgspec.Struct, frozen=True):
     """The differences between the daemon and its files."""
 
-    applied: Annotated[bool, doc("whether the daemon uses what the files say now.")]
+    applied: Annotated[bool, doc("whether the daemon now uses the files' values.")]
     differences: Annotated[Sequence[OptionDifference], doc("option by option.")]
-    instances: Annotated[Sequence[str], doc("instances that can be exchanged, with their sections.")]
-    restart: Annotated[Sequence[str], doc("what takes a restart; if there is anything, nothing was changed.")]
+    instances: Annotated[Sequence[str], doc("instances that can be reloaded, with their sections.")]
+    restart: Annotated[Sequence[str], doc("options that need a restart; if there are any, nothing was changed.")]
 
 
 def summary(entry: StoredEntry) -> QuarantineEntry:

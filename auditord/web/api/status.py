@@ -59,7 +59,7 @@ class StatusHandlers:
         "GET",
         "/api/v1/instances",
         "listInstances",
-        "See how each collector, plugin and sender fares.",
+        "See the state of each collector, plugin and sender.",
         Permission.OPERATE,
         {200: {JSON: Instances}},
         problems=(503,),
@@ -82,7 +82,7 @@ class StatusHandlers:
         "GET",
         "/api/v1/health",
         "getHealth",
-        "See how the daemon fares; 503 if a post would not be durable now.",
+        "See the state of the daemon; 503 if a post would not be durable now.",
         Permission.METRICS,
         {200: {JSON: HealthReport}, 503: {JSON: HealthReport}},
     )
@@ -186,7 +186,7 @@ def _time(moment: datetime | None) -> str | None:
 
 _REPORTER: Parameter = Parameter(
     "reporter",
-    "What the daemon calls itself; its next report takes the place of this one.",
+    "The daemon's name; its next report replaces this one.",
     NAME.schema,
     in_path=True,
 )
@@ -195,10 +195,10 @@ _REPORTER: Parameter = Parameter(
 class ReportedSite(msgspec.Struct, frozen=True):
     """A daemon that reports, and how its last report compares."""
 
-    reporter: Annotated[str, doc("what the daemon calls itself.")]
+    reporter: Annotated[str, doc("the daemon's name.")]
     principal: Annotated[str | None, doc("the principal that sent the report, or null without authenticators.")]
     received_at: Annotated[Instant, doc("when the report came.")]
-    clock_offset: Annotated[float, doc("its clock less the one here, in seconds.")]
+    clock_offset: Annotated[float, doc("its clock minus this host's, in seconds.")]
     sites: Annotated[list[str], doc("which it reports.")]
     comparison: Annotated[ReportAnswer, doc("with the records that were stored here when the report came.")]
 

@@ -217,8 +217,7 @@ class PanelsPage:
             return ShownPanel(panel.title, name, _drawn(parts, zone_named(self.figures.zone)))
         except _Misshapen as error:
             log.warning(
-                "panel %s (%s) of %s has a wrong shape: %s; its author has to mend what it shows: "
-                "see `auditord manual types`",
+                "panel %s (%s) of %s has a wrong shape: %s; its author has to correct it: see `auditord manual types`",
                 *(panel.name, name, module, error),
             )
             said = self._said(request, error.__cause__ or error)

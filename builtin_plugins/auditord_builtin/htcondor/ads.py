@@ -129,7 +129,7 @@ def _check_unique(names: Sequence[str]) -> None:
     if len({name.lower() for name in names}) < len(names):
         counts = Counter(name.lower() for name in names)
         repeated = [name for name in names if counts[name.lower()] > 1]
-        raise InvalidRecord(f"this is no ClassAd: {repeated[-1]} comes twice")
+        raise InvalidRecord(f"this is no ClassAd: {repeated[-1]} is repeated")
 
 
 def _of_line(line: str) -> Attribute:

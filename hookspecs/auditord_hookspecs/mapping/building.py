@@ -38,7 +38,7 @@ AnyRule: TypeAlias = SiteRule | MetaRule | ComponentRule | ScoreRule
 
 
 def columns(sites: Iterable[SiteRule], meta: Iterable[MetaRule], components: Iterable[ComponentRule]) -> list[str]:
-    """The names of all columns that the rules look at, each once, so that a source is asked for these and no others."""
+    """Return the names of all columns that the rules use, each once, so that a collector requests only these."""
     scored: Iterable[AnyRule] = chain.from_iterable((rule, *rule.scores) for rule in components)
     rules: Iterable[AnyRule] = chain(sites, meta, scored)
     return list(dict.fromkeys(key for rule in rules for key in _keys(rule) if key is not None))

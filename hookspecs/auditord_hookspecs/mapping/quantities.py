@@ -95,7 +95,7 @@ def parse_number(text: str) -> Decimal:
 
 
 def parse_size(text: str) -> Decimal:
-    """Bytes from ``412717056``, ``132384K``, ``1.5G``, ``4GiB``; the prefixes are powers of 1,024, as Slurm's are.
+    """Parse bytes from ``412717056``, ``132384K``, ``1.5G``, ``4GiB``; prefixes are powers of 1,024, as Slurm's are.
 
     Raises:
         InvalidRecord: the text is something else.
@@ -107,7 +107,7 @@ def parse_size(text: str) -> Decimal:
 
 
 def parse_energy(text: str) -> Decimal:
-    """Joules from ``512``, ``1.23K``; the prefixes are powers of 1,000, as Slurm's are for energy.
+    """Parse joules from ``512``, ``1.23K``; prefixes are powers of 1,000, as Slurm's are for energy.
 
     Raises:
         InvalidRecord: the text is something else.
@@ -123,7 +123,7 @@ def _scaled(match: "re.Match[str] | None", base: int, text: str, expected: str) 
 
 
 def parse_duration(text: str) -> Decimal:
-    """Seconds, with their fraction, from ``[[D-]H:]MM:SS[.f]`` or a plain number of seconds.
+    """Parse seconds, with their fraction, from ``[[D-]H:]MM:SS[.f]`` or a plain number of seconds.
 
     Raises:
         InvalidRecord: the text is something else.
@@ -155,7 +155,7 @@ def parse_instant(text: str) -> datetime:
 
 
 def sub_value(text: str, key: str) -> str:
-    """The value under a key of a list such as ``cpu=4,gres/gpu:a100=2,gres/gpu=2,mem=2G``; empty if it is not there.
+    """Return the value of a key in a list such as ``cpu=4,gres/gpu:a100=2,gres/gpu=2,mem=2G``; empty if it is missing.
 
     A typed resource is listed twice, as ``gres/gpu:a100`` and within ``gres/gpu``; where only typed entries are there,
     their sum is the value. So ``gres/gpu`` counts each GPU once.
@@ -244,7 +244,7 @@ def read_text(rule: ValueRule, row: Row) -> str:
 
 
 def cut_out(rule: ValueRule | ScoreRule | SiteRule, text: str) -> str:
-    """The part of the text that ``matches`` finds: its first group, or all of it; without ``matches`` the text."""
+    """Return the part of the text that ``matches`` finds: its first group, or the whole match."""
     if rule.matches is None:
         return text
     found = rule.matches.search(text)

@@ -101,7 +101,7 @@ NOT_CONFIGURED: Final = "NOT_CONFIGURED"
 
 
 def remarks_on_sites(sites: Iterable[SiteRule]) -> list[str]:
-    """Remarks of a kind with ``sites`` (``CollectorKind.remarks``): records would name no site of yours."""
+    """Return a remark if ``sites`` is not configured (for ``CollectorKind.remarks``)."""
     if all(site.name != NOT_CONFIGURED for site in sites):
         return []
     return [f"sites is missing: every record is labelled {NOT_CONFIGURED}; say sites: [{{name: YOUR-SITE}}]"]

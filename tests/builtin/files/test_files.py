@@ -255,7 +255,7 @@ async def test_a_period_is_found_again_in_what_was_taken_in(drop: DropFolder) ->
 
 
 async def test_without_the_folder_a_run_fails_and_says_so(drop: DropFolder) -> None:
-    with pytest.raises(AuditordError, match="make it"):
+    with pytest.raises(AuditordError, match="create it"):
         await run(config(drop, folder=drop.folder / "missing"), context(drop))
 
 

@@ -306,5 +306,5 @@ async def test_an_ad_that_is_cut_off_takes_nothing_of_its_neighbour(tmp_path: Pa
 
 @pytest.mark.parametrize("text", ['{"ClusterId": 1, "clusterid": 2}', "ClusterId = 1\nclusterid = 2\n"])
 def test_no_attribute_comes_twice_in_an_ad(text: str) -> None:
-    with pytest.raises(InvalidRecord, match="clusterid comes twice"):
+    with pytest.raises(InvalidRecord, match="clusterid is repeated"):
         parse_ad(text)

@@ -141,9 +141,9 @@ def test_a_run_of_the_daemon_waits_for_a_command(run: Run, tmp_path: Path, caplo
         with portal.wrap_async_context_manager(turn_taken(tmp_path / "state/records.db")):
             trigger.start()
             deadline = time.monotonic() + 20
-            while "waits: it runs elsewhere" not in caplog.text and time.monotonic() < deadline:
+            while "waits: it is running on another daemon" not in caplog.text and time.monotonic() < deadline:
                 time.sleep(0.01)
-            assert "waits: it runs elsewhere" in caplog.text
+            assert "waits: it is running on another daemon" in caplog.text
             assert outputs == []
         trigger.join(20)
         assert outputs == ["0 records, run 2\n"]
@@ -218,7 +218,7 @@ def test_commands_that_cannot_be_used_are_reported(
     with click.Context(auditord):
         assert set(hooks.provided_commands({"run"})) == {"fine"}
     stderr = capsys.readouterr().err
-    for text in ("'run', which is there already", "without a name", "yield click commands", "'fine', which is"):
+    for text in ("'run', which already exists", "without a name", "yield click commands", "'fine', which already"):
         assert text in stderr
 
 

@@ -140,7 +140,7 @@ def test_every_log_level_has_a_counterpart(import_texts: Import, level: str) -> 
             "no program that .* has an option 'applications'",
         ),
         ([SLURM, SLURM.replace("hpc", "grid")], r"collectors\.slurm\.record_prefix: .*0\.yml and .*1\.yml differ"),
-        (["a: 1\na: 2\n"], r"0\.yml:2: the key 'a' stands twice"),
+        (["a: 1\na: 2\n"], r"0\.yml:2: the key 'a' is repeated"),
         (["metrics: {database: {metrics: [RecordCuont]}}\n"], r"the imported configuration:\d+: .*metrics\[0\]"),
     ],
 )

@@ -84,7 +84,7 @@ def test_reports_of_runs_and_of_retries(site: Path) -> None:
     found = json.loads(retried.stdout)
     assert (retried.exit_code, found["settled"], list(found["failed"])) == (1, 0, ["1"])
     refused = call(site, "collect", "files", "--dry-run", "--output", "json")
-    assert (refused.exit_code, "leave --output out" in refused.output) == (2, True)
+    assert (refused.exit_code, "remove --output" in refused.output) == (2, True)
 
 
 def test_a_check_of_the_configuration(site: Path, tmp_path: Path) -> None:

@@ -177,4 +177,4 @@ async def test_a_pooler_that_shares_sessions_is_refused(postgres_url: str, mode:
 
 def test_a_migration_through_a_pooler_that_shares_sessions_is_refused(empty_postgres_url: str, tmp_path: Path) -> None:
     with pooled(empty_postgres_url, "transaction") as url:
-        assert "A pooler in transaction mode stands before" in migrate(url, tmp_path)
+        assert "A pooler in transaction mode in front of" in migrate(url, tmp_path)

@@ -114,7 +114,7 @@ def test_a_file_that_is_there_is_never_changed(play: Play, tmp_path: Path) -> No
     (tmp_path / "a.yml").write_text("mine: 1\n")
     done = call(tmp_path / "a.yml", "--yes")
     assert done.exit_code == 1
-    assert "is there already" in str(done.exception)
+    assert "already has settings" in str(done.exception)
     assert (tmp_path / "a.yml").read_text() == "mine: 1\n"
 
 
@@ -137,7 +137,7 @@ def test_an_answer_that_makes_no_sense_writes_nothing(play: Play, tmp_path: Path
 
 def test_without_a_terminal_it_does_not_wait_for_answers(play: Play, tmp_path: Path) -> None:
     slurm_host(play)
-    assert "say --yes, or give all answers" in str(call(tmp_path / "a.yml").exception)
+    assert "use --yes, or give all answers" in str(call(tmp_path / "a.yml").exception)
 
 
 def test_a_file_of_comments_alone_is_put_aside(play: Play, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_what_was_put_aside_before_is_kept(play: Play, tmp_path: Path) -> None:
     file = tmp_path / "a.yml"
     file.write_text("# nothing\n")
     Path(f"{file}.orig").write_text("older")
-    assert f"{file}.orig is there already: move it away" in str(call(file, "--yes").exception)
+    assert f"{file}.orig already exists: move it away" in str(call(file, "--yes").exception)
     assert (file.read_text(), Path(f"{file}.orig").read_text()) == ("# nothing\n", "older")
 
 

@@ -30,6 +30,6 @@ def test_the_distribution_has_the_kind_s_name(tmp_path: Path, name: str) -> None
 def test_what_is_there_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "auditord-pbs").mkdir()
     done = new_plugin(tmp_path, "pbs")
-    assert "auditord-pbs is there already: choose another name" in str(done.exception)
+    assert "auditord-pbs already exists: choose another name" in str(done.exception)
     assert list((tmp_path / "auditord-pbs").iterdir()) == []
     assert "cannot be written: " in str(new_plugin(Path("/proc/nowhere"), "pbs").exception)

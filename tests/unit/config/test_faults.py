@@ -130,7 +130,7 @@ def test_rows_of_ones_own_need_an_authenticator_that_knows_user_names(load: Load
         ("api: {listen: [{address: '127.0.0.1:1', tls: {certificat: /x}}]}", "a.yml:1: api.listen[0].tls.certificat: "),
         ("api: {listen: {}}", "a.yml:1: api.listen: it should be a list"),
         (INSTANCE + "    sites:\n      - {nam: A}", "a.yml:6: collectors.big.sites[0].nam: there is no such option"),
-        ("a: 1\na: 2", "a.yml:2: the key 'a' stands twice (first in line 1): keep one"),
+        ("a: 1\na: 2", "a.yml:2: the key 'a' is repeated (first in line 1): keep one"),
     ],
 )
 def test_a_fault_names_line_path_and_what_is_allowed(load: Load, text: str, expected: str) -> None:

@@ -45,7 +45,7 @@ def test_what_is_shown_can_be_written(entry: object) -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"address": "unix:/a", "tls": FILES}, "no use for tls"),
+        ({"address": "unix:/a", "tls": FILES}, "cannot use tls"),
         ({"address": "127.0.0.1:1", "mode": "0600"}, "mode is for unix sockets"),
         ({"address": "unix:/a", "mode": "rw"}, "pattern"),
         ({"address": "nowhere"}, "no address to listen on"),

@@ -70,8 +70,8 @@ def test_an_anchor_may_be_used_twice() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: 2\na: 3\n", r"^a\.yml:3: the key 'a' stands twice \(first in line 1\)"),
-        ("a: {b: 1, b: 2}", "the key 'b' stands twice"),
+        ("a: 1\nb: 2\na: 3\n", r"^a\.yml:3: the key 'a' is repeated \(first in line 1\)"),
+        ("a: {b: 1, b: 2}", "the key 'b' is repeated"),
         ("- a\n", "must hold a mapping"),
         ("a: 1\n---\nb: 2\n", r"a\.yml:2: not YAML: but found another document"),
         ("a: [1\n", r"a\.yml:2: not YAML"),

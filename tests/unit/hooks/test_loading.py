@@ -266,7 +266,7 @@ def test_a_module_that_cannot_even_be_looked_at_is_named() -> None:
             raise RuntimeError("look away")
 
     text = refusal(HookEntry(HookModule("shy", "acme_shy", "acme", "1.2"), Shy))
-    assert "acme_shy (entry point shy of acme 1.2) cannot be looked at: RuntimeError: look away" in text
+    assert "acme_shy (entry point shy of acme 1.2) cannot be inspected: RuntimeError: look away" in text
 
 
 class WithKind(RunConfig):
