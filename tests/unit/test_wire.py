@@ -52,7 +52,7 @@ def test_a_leap_second_is_the_first_of_the_next_minute(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("0000-01-01T00:00:00Z", "year 0 is out of range"),
+        ("0000-01-01T00:00:00Z", "year 0 is out of range|year must be in"),  # the second from Python 3.14 on
         ("9999-12-31T23:59:60Z", "out of range"),
         ("9999-12-31T23:59:59-01:00", "out of range in UTC"),
         ("+10000-01-01T00:00:00Z", "expected a time"),
