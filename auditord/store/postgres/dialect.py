@@ -223,14 +223,14 @@ class PostgresDialect(StoreDialect):
         """The condition that a column has one of the values."""
         return Sql(f"{column} = ANY (%s::text[])", (list(values),))
 
-    def dimension_contains(self, column: Sql, document: Sql, columns: Columns) -> Sql:
-        """The column of sites, which are few; of groups and users, the index on meta finds one among many.
+    def dimension_contains(self, column: Sql, document: Sql, columns: Columns, *, has_few_values: bool) -> Sql:
+        """The column of few values, such as sites; of groups and users, the index on meta finds one among many.
 
         There the column dismisses the others. Of many groups or users, it is the column alone.
         """
         if columns is not Columns.COMPLETE:
             return document
-        is_column = self.of_cells or column.sql.startswith("site ") or len(document.parameters) > _FOUND_BY_INDEX
+        is_column = self.of_cells or has_few_values or len(document.parameters) > _FOUND_BY_INDEX
         return column if is_column else all_of([column, document])
 
     def for_cells(self) -> "PostgresDialect":

@@ -95,10 +95,12 @@ class SqliteDialect(StoreDialect):
     Args:
         arithmetic: of sums.
         windowed: whether runtimes are microseconds of a window.
+        of_cells: whether conditions are on cells of roll-ups.
     """
 
     arithmetic: Arithmetic = Arithmetic.LIKELY
     windowed: bool = False
+    of_cells: bool = False
 
     has_one_writer = True
     upserts_repeat = True
@@ -166,6 +168,10 @@ class SqliteDialect(StoreDialect):
     runtime_in_index = "(stop_time - start_time) / 1000000"  # of a generated column, no index covers it
     has_numbers = True
     meta_is_long = True
+
+    def for_cells(self) -> "SqliteDialect":
+        """The words for conditions on cells."""
+        return replace(self, of_cells=True)
 
     def mentions(self, text: str) -> Sql:
         """The condition that the document has a text."""
