@@ -35,7 +35,7 @@ from auditord_hookspecs.query import (
 
 _Ordering: TypeAlias = tuple[SortField, bool]
 
-# Descending is the exact reverse of ascending, so that one index serves both. The runtime takes the place of the braces.
+# Descending is the exact reverse of ascending, so that one index serves both. The runtime replaces the braces.
 _ORDERS: Final[dict[_Ordering, LiteralString]] = {
     (SortField.STOP, False): "stop_time ASC NULLS LAST, record_id ASC",
     (SortField.STOP, True): "stop_time DESC NULLS FIRST, record_id DESC",
