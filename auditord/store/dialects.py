@@ -250,12 +250,13 @@ class StoreDialect(Dialect):
     by_no_position: ClassVar[LiteralString]
     """A condition on positions, in the place of the braces, by which no index is chosen."""
     rolled_cells: ClassVar[LiteralString]
-    """The cells of a level and of a range of periods, with the columns of records and with their sums.
+    """The cells of a level, with the columns of records and with their sums.
 
-    The first parameter is the number of days between the begin of a cell's period and its time.
+    The braces stand for the sums, the table and a condition on the periods. The first parameter is the number of days
+    between the begin of a cell's period and its time.
     """
-    rolled_cells_of_users: ClassVar[LiteralString]
-    """The same of periods and of users that are lists in JSON."""
+    rolled_periods_of_users: ClassVar[LiteralString]
+    """The condition that period and user are in lists, which are JSON."""
     rolled_day: ClassVar[LiteralString]
     """The time of a cell, days later: their number, a text or NULL for none, in the place of the braces."""
 

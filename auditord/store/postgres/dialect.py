@@ -144,12 +144,11 @@ class PostgresDialect(StoreDialect):
     rolled_cells = (
         "SELECT to_timestamp((period + %s)::double precision * 86400) AS stop_time, site, user_group, user_name,"
         " labels AS meta, nullif(score_set, 0) AS score_set, ((present & 8) > 0)::integer AS has_cpu_time, {0}"
-        " FROM auditord.{1} WHERE level = %s AND period >= %s AND period < %s"
+        " FROM auditord.{1} WHERE level = %s AND {2}"
     )
-    rolled_cells_of_users = rolled_cells.replace(
-        "period >= %s AND period < %s",
+    rolled_periods_of_users = (
         "period = ANY (ARRAY(SELECT day::integer FROM jsonb_array_elements_text(%s::jsonb) AS day))"
-        ' AND user_name = ANY (ARRAY(SELECT name COLLATE "C" FROM jsonb_array_elements_text(%s::jsonb) AS name))',
+        ' AND user_name = ANY (ARRAY(SELECT name COLLATE "C" FROM jsonb_array_elements_text(%s::jsonb) AS name))'
     )
     rolled_day = "(stop_time + coalesce(({})::integer, 0) * interval '24 hours')"
     runtime_in_index = None
