@@ -103,27 +103,35 @@ COLUMNS: Final = (
 SQLITE_COLUMNS: Final = tuple([each for each in COLUMNS if each.in_sqlite])
 """Those of SQLite."""
 
-SQLITE_VALUES: Final = {each.name: each.sqlite or each.value for each in SQLITE_COLUMNS if each.sqlite is not None}
+SQLITE_VALUES: Final[Mapping[LiteralString, LiteralString]] = {
+    each.name: each.sqlite or each.value for each in SQLITE_COLUMNS if each.sqlite is not None
+}
 """The expressions for the columns that SQLite does not compute, by name."""
 
-POSTGRES_VALUES: Final = {each.name: each.value for each in COLUMNS}
+POSTGRES_VALUES: Final[Mapping[LiteralString, LiteralString]] = {each.name: each.value for each in COLUMNS}
 """The expressions for PostgreSQL."""
 
-META_COLUMNS: Final = {each.key: each.name for each in COLUMNS if each.key is not None}
+META_COLUMNS: Final[Mapping[str, LiteralString]] = {each.key: each.name for each in COLUMNS if each.key is not None}
 """Columns for the first value of meta keys; they are complete where ``more`` is not set."""
 
-CELL_META_COLUMNS: Final = {each.key: each.name for each in COLUMNS if each.key is not None and each.in_cells}
+CELL_META_COLUMNS: Final[Mapping[str, LiteralString]] = {
+    each.key: each.name for each in COLUMNS if each.key is not None and each.in_cells
+}
 """Those of them that cells of roll-ups, and the lake, have as well."""
 
 OLDER_KEYS: Final = frozenset([each.older for each in COLUMNS if each.older is not None])
 """The same keys in older records. ``more`` is set for every record that has one of them."""
 
-COLUMNS_OF_TWO_KEYS: Final = {(each.key, each.older): each.name for each in COLUMNS if each.key and each.older}
+COLUMNS_OF_TWO_KEYS: Final[Mapping[tuple[str, ...], LiteralString]] = {
+    (each.key, each.older): each.name for each in COLUMNS if each.key and each.older
+}
 """Columns that have the first value under the first of two keys that a record has."""
 
 KEYS_OF_FEW_VALUES: Final = frozenset([each.key for each in COLUMNS if each.key is not None and each.has_few_values])
 
-AMOUNT_COLUMNS: Final = {each.component: each.name for each in COLUMNS if each.component is not None}
+AMOUNT_COLUMNS: Final[Mapping[str, LiteralString]] = {
+    each.component: each.name for each in COLUMNS if each.component is not None
+}
 """Columns for the amounts of components; they are complete where ``more`` is not set."""
 
 
@@ -153,9 +161,9 @@ def _lists(
         written: the names of those that it does not compute.
         new: the text before the name of a new value.
     """
-    changed = {name: name for name in written if name != "record_id"}
+    changed: dict[LiteralString, LiteralString] = {name: name for name in written if name != "record_id"}
     changed["updated_at"] = changed.pop("received_at")
-    redacted = [each.name for each in columns if each.redacted]
+    redacted: list[LiteralString] = [each.name for each in columns if each.redacted]
     return {
         "record_columns": ", ".join(written),
         "record_types": ", ".join([f"{each.name} {each.type}" for each in columns]),

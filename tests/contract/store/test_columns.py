@@ -18,6 +18,7 @@ from psycopg.rows import dict_row
 
 from auditord.client.query_string import matches
 from auditord.config.model import StoreSection
+from auditord.database.sql_files import load_queries
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.columns import (
     AMOUNT_COLUMNS,
@@ -112,6 +113,11 @@ def test_the_tables_of_postgresql_are_as_described(postgres_url: str, table: str
     assert there == {each.name: each.type for each in kept_in(table, COLUMNS)}
 
 
+def test_a_list_with_an_unknown_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="removed_columns"):
+        load_queries("auditord.store.sqlite", "feed.sql")
+
+
 # -- ways of writing --------------------------------------------------------------------------------------------------
 
 
@@ -128,8 +134,11 @@ def rows_of(url: str, table: LiteralString = "records", order: LiteralString = "
         with closing(sqlite3.connect(url.removeprefix("sqlite://"))) as connection:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY {order}")]  # noqa: S608 literals
-    with psycopg.connect(url, options="-c TimeZone=UTC", row_factory=dict_row) as connection:
-        return connection.execute(f"SELECT * FROM auditord.{table} ORDER BY {order}").fetchall()  # noqa: S608 literals
+    with (
+        psycopg.connect(url, options="-c TimeZone=UTC") as connection,
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
+        return cursor.execute(f"SELECT * FROM auditord.{table} ORDER BY {order}").fetchall()  # noqa: S608 literals
 
 
 def check_row(url: str, row: Row, record: Record, document: str | None = None) -> None:
