@@ -131,9 +131,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def rows_of(url: str, table: LiteralString = "records", order: LiteralString = "record_id") -> Sequence[Row]:
     """The rows of a table, as both databases give them."""
     if url.startswith("sqlite"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite://"))) as connection:
-            connection.row_factory = sqlite3.Row
-            return [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY {order}")]  # noqa: S608 literals
+        with closing(sqlite3.connect(url.removeprefix("sqlite://"))) as file:
+            file.row_factory = sqlite3.Row
+            return [dict(row) for row in file.execute(f"SELECT * FROM {table} ORDER BY {order}")]  # noqa: S608 literals
     with (
         psycopg.connect(url, options="-c TimeZone=UTC") as connection,
         connection.cursor(row_factory=dict_row) as cursor,
