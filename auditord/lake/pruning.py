@@ -30,8 +30,8 @@ from pyiceberg.expressions import (
 )
 
 from auditord.lake.engines import Chosen
+from auditord.store.columns import CELL_META_COLUMNS
 from auditord.store.rollups.scope import Scope
-from auditord.store.rows import META_COLUMNS
 from auditord_hookspecs import AggregateQuery
 from auditord_hookspecs.query import (
     Comparison,
@@ -152,9 +152,9 @@ def _compares(column: str, comparison: Comparison, moment: datetime) -> BooleanE
 
 
 def _contains(key: str, values: Sequence[str]) -> BooleanExpression:
-    if key not in META_COLUMNS:
+    if key not in CELL_META_COLUMNS:
         return AlwaysTrue()
-    return Or(In(term=META_COLUMNS[key], literals=set(values)), _MORE)
+    return Or(In(term=CELL_META_COLUMNS[key], literals=set(values)), _MORE)
 
 
 def _all_of(parts: Sequence[BooleanExpression]) -> BooleanExpression:

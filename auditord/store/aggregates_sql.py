@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from typing import LiteralString
 
 from auditord.store.aggregates import Kind, Limbs, Part
+from auditord.store.columns import AMOUNT_COLUMNS
 from auditord.store.conditions import can_be_there, compile_condition
 from auditord.store.dialects import Dialect, Key, State, StoreDialect
 from auditord.store.dimensions import compile_dimension, key_of_amount
 from auditord.store.rollups.cells import CORES_KEY, first_moment
 from auditord.store.rollups.reading import cells_of, local_dates, on_days
 from auditord.store.rollups.scope import Rolled, Scope
-from auditord.store.rows import AMOUNT_COLUMNS
 from auditord.store.sql import Columns, Sql, join, literal
 from auditord_hookspecs import AggregateQuery, CalendarPeriod, ComponentAmount, ComponentPresent, Dimension, ScoreValue
 
@@ -286,6 +286,8 @@ def _key(dimension: Dimension, query: AggregateQuery, source: _Source, dialect: 
         for at in source.amounts:
             if query.usage[at].component == dimension.component:
                 return key_of_amount(dimension, _name("amount", at), dialect)
+    if source.kind is Kind.CELLS and isinstance(dialect, StoreDialect):
+        dialect = dialect.for_cells()
     return compile_dimension(dimension, source.state.stop, dialect, source.columns)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, LiteralString, TypeAlias
 
+from auditord.store.columns import AMOUNT_COLUMNS, KEYS_OF_FEW_VALUES, OLDER_KEYS
 from auditord.store.dialects import Dialect
-from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS
 from auditord.store.sql import FALSE, OPERATORS, TRUE, Columns, Sql, all_of, any_of, column_or_document, literal
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.query import (
@@ -35,14 +35,14 @@ from auditord_hookspecs.query import (
 
 _Ordering: TypeAlias = tuple[SortField, bool]
 
-# Descending is the exact reverse of ascending, so that one index serves both.
+# Descending is the exact reverse of ascending, so that one index serves both. The runtime replaces the braces.
 _ORDERS: Final[dict[_Ordering, LiteralString]] = {
     (SortField.STOP, False): "stop_time ASC NULLS LAST, record_id ASC",
     (SortField.STOP, True): "stop_time DESC NULLS FIRST, record_id DESC",
     (SortField.START, False): "start_time ASC, record_id ASC",
     (SortField.START, True): "start_time DESC, record_id DESC",
-    (SortField.RUNTIME, False): "runtime ASC NULLS LAST, record_id ASC",
-    (SortField.RUNTIME, True): "runtime DESC NULLS FIRST, record_id DESC",
+    (SortField.RUNTIME, False): "{} ASC NULLS LAST, record_id ASC",
+    (SortField.RUNTIME, True): "{} DESC NULLS FIRST, record_id DESC",
     (SortField.ID, False): "record_id ASC",
     (SortField.ID, True): "record_id DESC",
 }
@@ -62,9 +62,9 @@ def compile_query(query: RecordQuery, dialect: Dialect, among: Sql | None = None
         among: a further condition on the records.
         few: whether an index finds few records, or few among those, which are sorted.
     """
-    by = _ORDERS[query.order.field, query.order.descending]
+    by = _ORDERS[query.order.field, query.order.descending].format(dialect.runtime_in_index or "runtime")
     if query.order.field is SortField.RUNTIME and dialect.runtime_in_index is not None:
-        return _sorted_by_number(query, dialect, by.replace("runtime", dialect.runtime_in_index, 1))
+        return _sorted_by_number(query, dialect, by)
     if few and dialect.has_numbers:
         return _sorted_by_number(query, dialect, f"+{by}", among)  # the plus sign: not from the index of the order
     where = compile_condition(query.where, dialect, Columns.EITHER, query.order.field)
@@ -136,9 +136,10 @@ class _Conditions:
         contains = self.dialect.contains(key, wanted)
         if key in OLDER_KEYS:
             return all_of([Sql(self.dialect.more), contains])  # few records have one, and an index has these
-        if key not in META_COLUMNS:
+        if (column := self.dialect.meta_columns.get(key)) is None:
             return contains
-        return self.dialect.dimension_contains(self.dialect.one_of(META_COLUMNS[key], wanted), contains, self.columns)
+        is_one_of, few = self.dialect.one_of(column, wanted), key in KEYS_OF_FEW_VALUES
+        return self.dialect.dimension_contains(is_one_of, contains, self.columns, has_few_values=few)
 
     def _lacks(self, key: str, value: str) -> Sql:
         if not can_be_there(key) or (key in OLDER_KEYS and self.columns is Columns.COMPLETE):
@@ -148,9 +149,9 @@ class _Conditions:
             return has
         contains = self.dialect.contains(key, (value,))
         lacks = Sql(f"({has.sql} AND NOT coalesce({contains.sql}, FALSE))", (*has.parameters, *contains.parameters))
-        if key not in META_COLUMNS:
+        if (column := self.dialect.meta_columns.get(key)) is None:
             return lacks
-        return self.dialect.dimension_lacks(Sql(f"{META_COLUMNS[key]} <> %s", (value,)), lacks, self.columns)
+        return self.dialect.dimension_lacks(Sql(f"{column} <> %s", (value,)), lacks, self.columns)
 
     def _absent(self, key: str) -> Sql:
         if not can_be_there(key):
@@ -159,9 +160,9 @@ class _Conditions:
         absent = Sql(f"NOT {has.sql}", has.parameters)
         if key in OLDER_KEYS:
             return self.dialect.dimension_lacks(TRUE, absent, self.columns)
-        if key not in META_COLUMNS:
+        if (column := self.dialect.meta_columns.get(key)) is None:
             return absent
-        return self.dialect.dimension_lacks(Sql(f"{META_COLUMNS[key]} IS NULL"), absent, self.columns)
+        return self.dialect.dimension_lacks(Sql(f"{column} IS NULL"), absent, self.columns)
 
     def _component(self, name: str, comparison: Comparison, amount: int) -> Sql:
         if not can_be_there(name):

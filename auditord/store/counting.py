@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, LiteralString
 
+from auditord.store.columns import META_COLUMNS
 from auditord.store.dialects import StoreDialect
 from auditord.store.feed import (
     BEHIND_ALL,
@@ -20,7 +21,6 @@ from auditord.store.feed import (
     versions_between,
 )
 from auditord.store.protocol import RecordCounts
-from auditord.store.rows import META_COLUMNS
 from auditord.store.sql import Sql, join
 from auditord.store.work import Work, ask, execute
 

@@ -5,13 +5,16 @@ of a document.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, Final, LiteralString
 
+from typing_extensions import override
+
 from auditord.database.instants import EPOCH, MICROSECOND, to_micros
 from auditord.store.aggregates import Limbs
+from auditord.store.columns import CELL_META_COLUMNS, META_COLUMNS
 from auditord.store.sql import OPERATORS, Columns, Sql, column_or_document, literal
 from auditord_hookspecs import AggregateQuery, CalendarUnit
 from auditord_hookspecs.query import Comparison, SortField, TimeField
@@ -105,6 +108,11 @@ class Dialect(ABC):
     meta_is_long: ClassVar[bool]
     """True if looking into meta costs as much as looking into the document."""
 
+    @property
+    def meta_columns(self) -> Mapping[str, LiteralString]:
+        """The columns for meta keys. Other keys are looked up in meta."""
+        return CELL_META_COLUMNS
+
     @abstractmethod
     def amounts_of(self, component: str) -> Sql:
         """All amounts of the components of one name, as :class:`auditord.store.aggregates.Folding` reads them."""
@@ -167,8 +175,9 @@ class Dialect(ABC):
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
         """The condition that a column has one of the values."""
 
-    def dimension_contains(self, column: Sql, document: Sql, columns: Columns) -> Sql:
+    def dimension_contains(self, column: Sql, document: Sql, columns: Columns, *, has_few_values: bool) -> Sql:
         """The better of both ways to say that a site, group or user is wanted, and an index finds few."""
+        del has_few_values
         return column_or_document(columns, column, document)
 
     def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
@@ -195,6 +204,8 @@ class Dialect(ABC):
 class StoreDialect(Dialect):
     """The SQL of a database that is a record store: of its feed and of the cells of its roll-ups as well."""
 
+    of_cells: bool
+    """True if the SQL is about cells of roll-ups."""
     schema: ClassVar[LiteralString]
     """In front of the names of tables."""
     feed: ClassVar[LiteralString]
@@ -239,14 +250,20 @@ class StoreDialect(Dialect):
     by_no_position: ClassVar[LiteralString]
     """A condition on positions, in the place of the braces, by which no index is chosen."""
     rolled_cells: ClassVar[LiteralString]
-    """The cells of a level and of a range of periods, with the columns of records and with their sums.
+    """The cells of a level, with the columns of records and with their sums.
 
-    The first parameter is the number of days between the begin of a cell's period and its time.
+    The braces stand for the sums, the table and a condition on the periods. The first parameter is the number of days
+    between the begin of a cell's period and its time.
     """
-    rolled_cells_of_users: ClassVar[LiteralString]
-    """The same of periods and of users that are lists in JSON."""
+    rolled_periods_of_users: ClassVar[LiteralString]
+    """The condition that period and user are in lists, which are JSON."""
     rolled_day: ClassVar[LiteralString]
     """The time of a cell, days later: their number, a text or NULL for none, in the place of the braces."""
+
+    @property
+    @override
+    def meta_columns(self) -> Mapping[str, LiteralString]:
+        return CELL_META_COLUMNS if self.of_cells else META_COLUMNS
 
     @abstractmethod
     def entries(self, key: str) -> tuple[Sql, Sql]:
@@ -264,6 +281,6 @@ class StoreDialect(Dialect):
     def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Columns of cells: as :meth:`usage`."""
 
+    @abstractmethod
     def for_cells(self) -> Dialect:
-        """The words for conditions on cells of roll-ups."""
-        return self
+        """The words for cells of roll-ups."""

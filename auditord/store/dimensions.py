@@ -1,13 +1,13 @@
 """Dimensions of aggregates as columns: from the narrow columns where they are complete, otherwise from documents."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final, LiteralString
+from typing import LiteralString
 
+from auditord.store.columns import AMOUNT_COLUMNS, COLUMNS_OF_TWO_KEYS, OLDER_KEYS
 from auditord.store.conditions import can_be_there
 from auditord.store.dialects import Dialect, Key
-from auditord.store.rows import AMOUNT_COLUMNS, META_COLUMNS, OLDER_KEYS
 from auditord.store.sql import Columns, Sql, case, join, literal
 from auditord_hookspecs import (
     CalendarPeriod,
@@ -20,13 +20,6 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.query import Comparison, TimeField
 from auditord_hookspecs.zones import ClockChange, clock_changes
-
-# These columns hold the first value under the first of both keys that a record has.
-_COLUMNS_OF_TWO: Final[Mapping[tuple[str, ...], LiteralString]] = {
-    ("site_id", "site"): "site",
-    ("group_id", "group"): "user_group",
-    ("user_id", "user"): "user_name",
-}
 
 
 def compile_dimension(  # noqa: PLR0911 one branch for each type of dimension
@@ -101,13 +94,13 @@ def _possible(dimension: Dimension) -> Dimension | None:
 def _key_of_meta(keys: tuple[str, ...], dialect: Dialect, columns: Columns) -> Key:
     """The first value under the first of the keys that a record has, from a column if one is complete."""
     if columns is not Columns.COMPLETE:
-        found = _COLUMNS_OF_TWO.get(keys)
+        found = COLUMNS_OF_TWO_KEYS.get(keys)
         return _looked_up(keys, dialect) if found is None else Key(Sql(found))
     keys = tuple([key for key in keys if key not in OLDER_KEYS])  # of these records, none has one
     if not keys:
         return Key(Sql("NULL"))
-    if set(keys) <= META_COLUMNS.keys():
-        names: list[LiteralString] = [META_COLUMNS[key] for key in keys]
+    if set(keys) <= dialect.meta_columns.keys():
+        names: list[LiteralString] = [dialect.meta_columns[key] for key in keys]
         return Key(Sql(names[0] if len(names) == 1 else f"coalesce({', '.join(names)})"))
     return _looked_up(keys, dialect, has_columns=True)
 
@@ -123,8 +116,7 @@ def _looked_up(keys: tuple[str, ...], dialect: Dialect, *, has_columns: bool = F
 
 def _value(key: str, dialect: Dialect, *, has_columns: bool) -> tuple[Sql, Sql]:
     """A flag that a record has a key, and its first value: from a column, if these are complete."""
-    if has_columns and key in META_COLUMNS:
-        column = META_COLUMNS[key]
+    if has_columns and (column := dialect.meta_columns.get(key)) is not None:
         return Sql(f"{column} IS NOT NULL"), Sql(column)
     return dialect.has_key(key), dialect.first_value(key)
 

@@ -2,32 +2,24 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
+from auditord.database.instants import EPOCH
 from auditord.store.changes import stored_rows
 from auditord.store.feed import note_removals, removed
 from auditord.store.lake import ReleasedRow
 from auditord.store.planning import IsReleased
+from auditord.store.protocol import Duplicates, Provenance
 from auditord.store.releasing import Pair, find_released, restore
-from auditord.store.rows import make_row
-from auditord.store.work import Work, as_json, ask, for_each
+from auditord.store.rows import make_pending
+from auditord.store.work import Work, as_json, ask, records
 from auditord_hookspecs import Record
-from auditord_hookspecs.records import Meta
 from auditord_hookspecs.wire import decode_record, encode_record
 
-
-class RedactedRow(msgspec.Struct, frozen=True, gc=False):
-    """The columns of a record that its meta decides."""
-
-    record_id: str
-    site: str | None
-    user_group: str | None
-    user_name: str | None
-    more: bool | None
-    content: int
-    meta: Meta | None
-    document: str
+_UNUSED: Final = Provenance(EPOCH)
+"""The statement ``redact_records`` takes rows as they are added, and leaves who brought them as it is stored."""
 
 
 def redact(
@@ -56,7 +48,7 @@ def redact(
     found = [after for row in rows if (after := _without(row.text, keys)) is not None]
     if found:
         yield from note_removals([removed(after.record_id) for after in found])
-        yield from for_each("redact_records", [_redacted_row(after) for after in found])
+        yield from records("redact_records", [make_pending(each, _UNUSED, Duplicates.SAME_RUN) for each in found])
         yield from ask("settle_differences", ids=as_json([after.record_id for after in found]))
     return len(found)
 
@@ -100,11 +92,3 @@ def _without_if_old(document: str, keys: Collection[str], before: datetime) -> R
     """The redacted record, but None for a record that ended later (an open one: started later)."""
     after = _without(document, keys)
     return None if after is None or (after.stop_time or after.start_time) >= before else after
-
-
-def _redacted_row(after: Record) -> RedactedRow:
-    row = make_row(after)
-    labels = row.labels
-    return RedactedRow(
-        row.record_id, labels.site, labels.user_group, labels.user_name, row.more, row.content, after.meta, row.document
-    )

@@ -4,30 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
-from typing import Final, LiteralString
+from typing import Final
 
 import msgspec
 
 from auditord.database.instants import EPOCH, MICROSECOND
+from auditord.store.columns import AMOUNT_COLUMNS, OLDER_KEYS
 from auditord.store.protocol import Duplicates, Provenance
 from auditord.store.verdicts import Identity
 from auditord_hookspecs import Component, InvalidRecord, Record
 from auditord_hookspecs.records import MAX_AMOUNT, PROVENANCE_KEYS, USER_KEYS, Meta
 from auditord_hookspecs.wire import KEPT_PARTS, LONGEST_KEPT, encode_part, encode_records, encode_with
-
-META_COLUMNS: Final[Mapping[str, LiteralString]] = {"site_id": "site", "group_id": "user_group", "user_id": "user_name"}
-"""Columns for the first value of meta keys; they are complete where ``more`` is not set."""
-
-OLDER_KEYS: Final = frozenset({"site", "group", "user"})
-"""The same keys in older records. ``more`` is set for every record that has one of them."""
-
-AMOUNT_COLUMNS: Final[Mapping[str, LiteralString]] = {
-    "Cores": "cores",
-    "Memory": "memory",
-    "GPU": "gpu",
-    "TotalCPU": "total_cpu",
-}
-"""Columns for the amounts of components; the same."""
 
 SMALL_AMOUNTS: Final = frozenset({"Cores", "GPU", "TotalCPU"})
 """Components that count things or seconds; of others, amounts may well be bytes."""

@@ -16,15 +16,13 @@ from typing import Any, Final
 import pytest
 
 from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer
-from auditord.store.sqlite.driver import QUERIES
+from auditord.store.columns import SQLITE_VALUES
+from auditord.store.sqlite.driver import insertion_of
 from tests.benchmark.measured import Cost, Location, Running, counted, fill, jobs, ratio, server, table
 from tests.benchmark.posting import CONNECTIONS, load
 from tests.benchmark.test_post_records import AT_ONCE, PARALLEL, post
 
-COLUMNS: Final = (
-    "'c' || substr(record_id, 2), start_time, stop_time, site, user_group, user_name, more, others, cores, memory, "
-    "gpu, total_cpu, content, document, score_set, received_at, source_id"
-)
+COLUMNS: Final = ", ".join(SQLITE_VALUES).replace("record_id", "'c' || substr(record_id, 2)")
 Row = tuple[Any, ...]  # Any: columns of all types
 
 
@@ -50,7 +48,7 @@ class StoreCopy:
         begun, used = time.perf_counter(), time.process_time()
         for first in range(0, len(rows), at_once):
             self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.executemany(QUERIES["insert_records"], rows[first : first + at_once])
+            self._connection.executemany(insertion_of(1), rows[first : first + at_once])
             self._connection.execute("COMMIT")
         return Cost(len(rows), time.perf_counter() - begun, time.process_time() - used, 0)
 

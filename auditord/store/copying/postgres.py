@@ -14,6 +14,7 @@ from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
 from auditord.database.postgres.migrations import is_of_first_release, migrate, require_current
 from auditord.database.sql_files import load_queries, load_scripts
+from auditord.store.columns import POSTGRES_LISTS
 from auditord.store.copying.endpoints import AT_ONCE, CopiedRecord, End, Row, numbered
 from auditord.store.postgres.copied_rows import BEGIN, END, CopiedRows, timestamptz
 from auditord.store.postgres.dialect import PostgresDialect
@@ -24,7 +25,7 @@ from auditord.store.work import Work
 
 T = TypeVar("T")
 
-QUERIES: Final = load_queries("auditord.store.postgres", "copying.sql")
+QUERIES: Final = load_queries("auditord.store.postgres", "copying.sql", lists=POSTGRES_LISTS)
 
 _SETTINGS: Final = """
 SELECT

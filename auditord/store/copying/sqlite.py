@@ -15,16 +15,17 @@ from auditord.database.faults import translated
 from auditord.database.instants import from_micros, to_micros
 from auditord.database.migrations import is_of_first_release, load_migrations, migrate, refuse_foreign, require_current
 from auditord.database.sql_files import load_queries
+from auditord.store.columns import SQLITE_LISTS
 from auditord.store.copying.endpoints import AT_ONCE, CopiedRecord, End, Row, numbered
 from auditord.store.sources import Sources
 from auditord.store.sqlite.dialect import SqliteDialect
-from auditord.store.sqlite.driver import record_values, run
+from auditord.store.sqlite.driver import named_values, run
 from auditord.store.sqlite.store import MIGRATIONS
 from auditord.store.work import Work
 
 T = TypeVar("T")
 
-QUERIES: Final = load_queries("auditord.store.sqlite", "copying.sql")
+QUERIES: Final = load_queries("auditord.store.sqlite", "copying.sql", lists=SQLITE_LISTS)
 
 _RECORD_TIMES: Final = (3, 4)
 """The places of instants in a row of ``read_records``."""
@@ -96,7 +97,7 @@ class SqliteEnd(End):
         # Numbers that were looked up belong to this transaction: they are forgotten with it.
         pending = await numbered(Sources(self._look_up), added)
         updated = [None if kept.updated_at is None else to_micros(kept.updated_at) for kept in added]
-        rows = [(*values, at) for values, at in zip(record_values(pending), updated, strict=True)]
+        rows = [{**values, "updated_at": at} for values, at in zip(named_values(pending), updated, strict=True)]
         self._connection.executemany(QUERIES["write_record"], rows)
 
     async def run(self, work: Work[T]) -> T:

@@ -4,12 +4,15 @@ Each is put together of what many rows share, made once, and of a few bytes of i
 and jsonb its text behind a version number.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from struct import Struct
 from typing import Final
 
+import msgspec
+
 from auditord.database.instants import to_micros
+from auditord.store.columns import COLUMNS, Part, compiled
 from auditord.store.protocol import Provenance
 from auditord.store.rows import Amounts, Labels, PendingRecord
 from auditord_hookspecs.wire import KEPT_PARTS
@@ -19,8 +22,6 @@ BEGIN: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 
 END: Final = b"\xff\xff"
 """Behind the last row."""
-
-_COLUMNS: Final = 19
 
 _TO_2000: Final = to_micros(datetime(2000, 1, 1, tzinfo=UTC))  # where PostgreSQL begins to count microseconds
 
@@ -39,14 +40,14 @@ _int8: Final = Struct(">iq").pack
 
 
 class CopiedRows:
-    """Makes rows for ``copy_records``, in the order of its columns.
+    """Makes rows in the order of :data:`auditord.store.columns.COLUMNS`.
 
     Args:
         further: columns that the caller puts behind each.
     """
 
     def __init__(self, further: int = 0) -> None:
-        self._columns = _COLUMNS + further
+        self._columns = len(COLUMNS) + further
         self._amounts: dict[int, tuple[Amounts, bytes]] = {}  # by identity; each is kept, so that no other gets it
         self._provenance: Provenance | None = None
         self._received_at = 0
@@ -73,8 +74,7 @@ class CopiedRows:
         return b"".join((begin, record_id, more, amounts, labels, _length(len(document)), document))
 
     def _learn_amounts(self, amounts: Amounts, score_set: int | None) -> tuple[Amounts, bytes]:
-        others = _NULL if amounts.others is None else _int2(2, amounts.others)
-        numbers = others + b"".join(map(int8, (amounts.cores, amounts.memory, amounts.gpu, amounts.total_cpu)))
+        numbers = _encode_amounts(amounts)
         self._amounts[id(amounts)] = learnt = amounts, numbers + (_NULL if score_set is None else _int4(4, score_set))
         return learnt
 
@@ -86,9 +86,7 @@ _labels: Final[dict[int, tuple[Labels, bytes]]] = {}
 def _learn_labels(labels: Labels) -> tuple[Labels, bytes]:
     if len(_labels) >= KEPT_PARTS:
         _labels.clear()
-    texts = b"".join(map(_text, (labels.site, labels.user_group, labels.user_name)))
-    meta = _NULL if labels.meta is None else _field(_JSONB_VERSION + bytes(labels.text))
-    _labels[id(labels)] = learnt = labels, texts + meta
+    _labels[id(labels)] = learnt = labels, _encode_labels(labels)
     return learnt
 
 
@@ -102,9 +100,29 @@ def timestamptz(micros: int | None) -> bytes:
     return int8(None if micros is None else micros - _TO_2000)
 
 
+def _int2_or_null(number: int | None) -> bytes:
+    return _NULL if number is None else _int2(2, number)
+
+
 def _text(text: str | None) -> bytes:
     return _NULL if text is None else _field(text.encode())
 
 
+def _jsonb(text: msgspec.Raw) -> bytes:
+    document = bytes(text)
+    return _NULL if document == b"null" else _field(_JSONB_VERSION + document)
+
+
 def _field(value: bytes) -> bytes:
     return _length(len(value)) + value
+
+
+def _fields_of(part: Part) -> Callable[..., bytes]:
+    """Return a function of labels or amounts that encodes the columns of these."""
+    encoded = [f"{each.type}({each.value})" for each in COLUMNS if each.part is part]
+    types = {"smallint": _int2_or_null, "bigint": int8, "text": _text, "jsonb": _jsonb}
+    return compiled(f"b''.join(({', '.join(encoded)}))", part.value, **types)
+
+
+_encode_labels: Final = _fields_of(Part.LABELS)
+_encode_amounts: Final = _fields_of(Part.AMOUNTS)

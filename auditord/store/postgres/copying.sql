@@ -18,10 +18,7 @@ LIMIT %(limit)s
 
 -- name: write_records
 -- Add records as they were elsewhere.
-COPY auditord.records (
-    start_time, content, received_at, source_id, stop_time, runtime, record_id, more, others, cores, memory, gpu,
-    total_cpu, score_set, site, user_group, user_name, meta, document, updated_at
-)
+COPY auditord.records ({record_columns}, updated_at)
 FROM STDIN (FORMAT binary)
 
 -- name: remove_records

@@ -144,12 +144,11 @@ class PostgresDialect(StoreDialect):
     rolled_cells = (
         "SELECT to_timestamp((period + %s)::double precision * 86400) AS stop_time, site, user_group, user_name,"
         " labels AS meta, nullif(score_set, 0) AS score_set, ((present & 8) > 0)::integer AS has_cpu_time, {0}"
-        " FROM auditord.{1} WHERE level = %s AND period >= %s AND period < %s"
+        " FROM auditord.{1} WHERE level = %s AND {2}"
     )
-    rolled_cells_of_users = rolled_cells.replace(
-        "period >= %s AND period < %s",
+    rolled_periods_of_users = (
         "period = ANY (ARRAY(SELECT day::integer FROM jsonb_array_elements_text(%s::jsonb) AS day))"
-        ' AND user_name = ANY (ARRAY(SELECT name COLLATE "C" FROM jsonb_array_elements_text(%s::jsonb) AS name))',
+        ' AND user_name = ANY (ARRAY(SELECT name COLLATE "C" FROM jsonb_array_elements_text(%s::jsonb) AS name))'
     )
     rolled_day = "(stop_time + coalesce(({})::integer, 0) * interval '24 hours')"
     runtime_in_index = None
@@ -223,14 +222,14 @@ class PostgresDialect(StoreDialect):
         """The condition that a column has one of the values."""
         return Sql(f"{column} = ANY (%s::text[])", (list(values),))
 
-    def dimension_contains(self, column: Sql, document: Sql, columns: Columns) -> Sql:
-        """The column of sites, which are few; of groups and users, the index on meta finds one among many.
+    def dimension_contains(self, column: Sql, document: Sql, columns: Columns, *, has_few_values: bool) -> Sql:
+        """The column of few values, such as sites; of groups and users, the index on meta finds one among many.
 
         There the column dismisses the others. Of many groups or users, it is the column alone.
         """
         if columns is not Columns.COMPLETE:
             return document
-        is_column = self.of_cells or column.sql.startswith("site ") or len(document.parameters) > _FOUND_BY_INDEX
+        is_column = self.of_cells or has_few_values or len(document.parameters) > _FOUND_BY_INDEX
         return column if is_column else all_of([column, document])
 
     def for_cells(self) -> "PostgresDialect":

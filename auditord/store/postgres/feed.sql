@@ -83,17 +83,12 @@ FROM auditord.consumers
 
 -- name: note_removals
 -- Keep stored versions.
-INSERT INTO auditord.removals (
-    former, record_id, start_time, stop_time, runtime, site, user_group, user_name, more, others, cores, memory, gpu,
-    total_cpu, score_set, source_id, meta, document, operation, changed_at, changed_by
-)
-SELECT
-    position, records.record_id, start_time, stop_time, runtime, site, user_group, user_name, more, others, cores, memory,
-    gpu, total_cpu, score_set, source_id, meta, document, removed.operation, removed.changed_at, removed.changed_by
-FROM jsonb_to_recordset(%s::jsonb) AS removed (
+INSERT INTO auditord.removals (former, operation, changed_at, changed_by, {removed_columns})
+SELECT position, removed.operation, removed.changed_at, removed.changed_by, {removed_columns}
+FROM auditord.records
+INNER JOIN jsonb_to_recordset(%s::jsonb) AS removed (
     record_id text, operation text, changed_at timestamptz, changed_by integer
-)
-INNER JOIN auditord.records ON records.record_id = removed.record_id
+) USING (record_id)
 
 -- name: continue_positions
 -- They are those of transactions.

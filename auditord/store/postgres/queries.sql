@@ -1,19 +1,11 @@
--- The statements of the record store in PostgreSQL. Many rows travel as one parameter, a JSON array.
+-- The statements of the record store in PostgreSQL. Many rows travel as one parameter, a JSON array. Names in braces are lists of columns, see
+-- auditord/store/columns.py.
 
 -- name: add_records
 -- Add records whose ids are all free; fails as a whole otherwise. No record is released after its id was looked for: hold_records waits for all who write records, and they for it, before they see anything.
-INSERT INTO auditord.records (
-    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, others,
-    more, record_id, site, user_group, user_name, meta, document
-)
-SELECT
-    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, others,
-    more, record_id, site, user_group, user_name, meta, document
-FROM jsonb_to_recordset(%(records)s::jsonb) AS offered (
-    start_time timestamptz, stop_time timestamptz, runtime bigint, content bigint, received_at timestamptz, cores bigint,
-    memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, others smallint, more boolean,
-    record_id text, site text, user_group text, user_name text, meta jsonb, document text
-)
+INSERT INTO auditord.records ({record_columns})
+SELECT {record_columns}
+FROM jsonb_to_recordset(%(records)s::jsonb) AS offered ({record_types})
 WHERE (
     SELECT auditord.refuse_released(gone.record_id)
     FROM auditord.released AS gone
@@ -22,26 +14,14 @@ WHERE (
 
 -- name: insert_records
 -- Add those of the records whose ids are free; find_released must say afterwards that they are not released.
-INSERT INTO auditord.records (
-    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, others,
-    more, record_id, site, user_group, user_name, meta, document
-)
-SELECT
-    start_time, stop_time, runtime, content, received_at, cores, memory, gpu, total_cpu, source_id, score_set, others,
-    more, record_id, site, user_group, user_name, meta, document
-FROM jsonb_to_recordset(%s::jsonb) AS offered (
-    start_time timestamptz, stop_time timestamptz, runtime bigint, content bigint, received_at timestamptz, cores bigint,
-    memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, others smallint, more boolean,
-    record_id text, site text, user_group text, user_name text, meta jsonb, document text
-)
+INSERT INTO auditord.records ({record_columns})
+SELECT {record_columns}
+FROM jsonb_to_recordset(%s::jsonb) AS offered ({record_types})
 ON CONFLICT (record_id) DO NOTHING
 
 -- name: copy_records
 -- Add many records whose ids are all free; released_among must say afterwards that they are not released.
-COPY auditord.records (
-    start_time, content, received_at, source_id, stop_time, runtime, record_id, more, others, cores, memory, gpu,
-    total_cpu, score_set, site, user_group, user_name, meta, document
-)
+COPY auditord.records ({record_columns})
 FROM STDIN (FORMAT binary)
 
 -- name: released_among
@@ -53,18 +33,8 @@ WHERE EXISTS (SELECT FROM auditord.released) AND record_id = ANY (%(ids)b::text 
 -- name: overwrite_records
 -- Put records in the place of the stored ones; when a run was first heard of stays.
 UPDATE auditord.records
-SET
-    position = DEFAULT, others = changed.others, start_time = changed.start_time, stop_time = changed.stop_time,
-    runtime = changed.runtime, content = changed.content,
-    updated_at = changed.received_at, cores = changed.cores, memory = changed.memory, gpu = changed.gpu,
-    total_cpu = changed.total_cpu, source_id = changed.source_id, score_set = changed.score_set, more = changed.more,
-    site = changed.site, user_group = changed.user_group, user_name = changed.user_name, meta = changed.meta,
-    document = changed.document
-FROM jsonb_to_recordset(%s::jsonb) AS changed (
-    start_time timestamptz, stop_time timestamptz, runtime bigint, content bigint, received_at timestamptz, cores bigint,
-    memory bigint, gpu bigint, total_cpu bigint, source_id integer, score_set integer, others smallint, more boolean,
-    record_id text, site text, user_group text, user_name text, meta jsonb, document text
-)
+SET position = DEFAULT, {overwritten}
+FROM jsonb_to_recordset(%s::jsonb) AS changed ({record_types})
 WHERE records.record_id = changed.record_id
 
 -- name: move_records
@@ -193,13 +163,9 @@ INNER JOIN auditord.records ON records.record_id = changed.record_id
 -- name: redact_records
 -- Change what the meta of records decides, and their wire texts.
 UPDATE auditord.records
-SET
-    position = DEFAULT, site = redacted.site, user_group = redacted.user_group, user_name = redacted.user_name,
-    more = redacted.more, content = redacted.content, meta = redacted.meta, document = redacted.document
-FROM jsonb_to_recordset(%s::jsonb) AS redacted (
-    record_id text, site text, user_group text, user_name text, more boolean, content bigint, meta jsonb, document text
-)
-WHERE records.record_id = redacted.record_id
+SET position = DEFAULT, {redacted}
+FROM jsonb_to_recordset(%s::jsonb) AS changed ({record_types})
+WHERE records.record_id = changed.record_id
 
 -- name: versions_of_records
 -- The wire texts of what records were.

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Final
 
 from auditord.database.instants import MICROSECOND, from_micros, to_micros
+from auditord.store.columns import CELL_META_COLUMNS, OLDER_KEYS
 from auditord.store.rollups.zone_keys import is_of_zone, parts_of
-from auditord.store.rows import META_COLUMNS, OLDER_KEYS
 from auditord_hookspecs import CalendarPeriod
 from auditord_hookspecs.zones import CHANGES_END, clock_changes, day_of
 
@@ -34,7 +34,7 @@ CORES: Final = "Cores"
 CORES_KEY: Final = ""
 """Stands for the number of cores among the keys that have cells; no meta key is empty."""
 
-GROUPED_KEYS: Final = frozenset({*META_COLUMNS, *OLDER_KEYS})
+GROUPED_KEYS: Final = frozenset({*CELL_META_COLUMNS, *OLDER_KEYS})
 """The keys that all cells tell apart, and older names of theirs, which no record in them has."""
 
 _ORDINAL_OF_1970: Final = date(1970, 1, 1).toordinal()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, LiteralString
 
+from auditord.store.columns import AMOUNT_COLUMNS
 from auditord.store.counting import PREFIX, count_slice
 from auditord.store.dialects import StoreDialect
 from auditord.store.dimensions import shown_by_clocks
@@ -30,7 +31,6 @@ from auditord.store.feed import (
 )
 from auditord.store.rollups.cells import LEVELS, CellSet, Level
 from auditord.store.rollups.zone_keys import is_of_zone, zone_of_key
-from auditord.store.rows import AMOUNT_COLUMNS
 from auditord.store.sql import Sql, join, literal
 from auditord.store.work import Work, ask, execute
 from auditord_hookspecs.zones import clock_changes

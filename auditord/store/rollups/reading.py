@@ -64,9 +64,11 @@ def _cells(segment: Segment, scope: Scope, dialect: StoreDialect, sums: LiteralS
     span = segment.end - segment.begin
     few = span <= _MOST_PERIODS * (28 if segment.is_of_months else 1)
     if users is None or not few or level not in {Level.DAY_AND_USER, Level.MONTH_AND_USER}:
-        return Sql(dialect.rolled_cells.format(sums, table), (*place, segment.begin, segment.end))
+        cells = dialect.rolled_cells.format(sums, table, "period >= %s AND period < %s")
+        return Sql(cells, (*place, segment.begin, segment.end))
     periods, names = as_json(segment.periods()), as_json([each for each in users if can_be_there(each)])
-    return Sql(dialect.rolled_cells_of_users.format(sums, table), (*place, periods, names))
+    cells = dialect.rolled_cells.format(sums, table, dialect.rolled_periods_of_users)
+    return Sql(cells, (*place, periods, names))
 
 
 def cells_of(segment: Segment, scope: Scope, dialect: StoreDialect, sums: LiteralString, table: LiteralString) -> Sql:

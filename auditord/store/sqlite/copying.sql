@@ -18,11 +18,8 @@ LIMIT :limit
 
 -- name: write_record
 -- Add a record as it was elsewhere.
-INSERT INTO records (
-    record_id, start_time, stop_time, site, user_group, user_name, more, others, cores, memory, gpu, total_cpu, content,
-    document, score_set, received_at, source_id, updated_at
-)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO records ({record_columns}, updated_at)
+VALUES ({new_values}, :updated_at)
 
 -- name: remove_records
 -- Delete records.

@@ -95,10 +95,12 @@ class SqliteDialect(StoreDialect):
     Args:
         arithmetic: of sums.
         windowed: whether runtimes are microseconds of a window.
+        of_cells: whether conditions are on cells of roll-ups.
     """
 
     arithmetic: Arithmetic = Arithmetic.LIKELY
     windowed: bool = False
+    of_cells: bool = False
 
     has_one_writer = True
     upserts_repeat = True
@@ -156,16 +158,19 @@ class SqliteDialect(StoreDialect):
         "SELECT (period + %s) * 86400000000 AS stop_time, nullif(site, '') AS site,"
         " nullif(user_group, '') AS user_group, nullif(user_name, '') AS user_name, labels AS document,"
         " nullif(score_set, 0) AS score_set, (present & 8) > 0 AS has_cpu_time, {0}"
-        " FROM {1} WHERE level = %s AND period >= %s AND period < %s"
+        " FROM {1} WHERE level = %s AND {2}"
     )
-    rolled_cells_of_users = rolled_cells.replace(
-        "period >= %s AND period < %s",
-        "period IN (SELECT value FROM json_each(%s)) AND user_name IN (SELECT value FROM json_each(%s))",
+    rolled_periods_of_users = (
+        "period IN (SELECT value FROM json_each(%s)) AND user_name IN (SELECT value FROM json_each(%s))"
     )
     rolled_day = "(stop_time + coalesce(CAST({} AS INTEGER), 0) * 86400000000)"
     runtime_in_index = "(stop_time - start_time) / 1000000"  # of a generated column, no index covers it
     has_numbers = True
     meta_is_long = True
+
+    def for_cells(self) -> "SqliteDialect":
+        """The words for conditions on cells."""
+        return replace(self, of_cells=True)
 
     def mentions(self, text: str) -> Sql:
         """The condition that the document has a text."""

@@ -1,6 +1,5 @@
 """Work on a record store in SQLite: its steps as statements, in the thread that has the connection."""
 
-import re
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -11,22 +10,26 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from auditord.database.instants import EPOCH, MICROSECOND, to_micros
+from auditord.database.instants import to_micros
 from auditord.database.sql_files import load_queries
 from auditord.store.bulks import Bulk
 from auditord.store.changes import add_bulk, change_each
+from auditord.store.columns import SQLITE_LISTS, SQLITE_VALUES, compiled
 from auditord.store.planning import Addition, Change, Outcome
 from auditord.store.protocol import Verdict
-from auditord.store.rows import PendingRecord, RecordRow
+from auditord.store.rows import PendingRecord
 from auditord.store.sqlite.dialect import marked
 from auditord.store.work import Atomic, Compiled, ForEach, Overtaken, Records, Refused, Statement, Step, Work
 
 T = TypeVar("T")
 
-QUERIES: Final = load_queries("auditord.store.sqlite", "queries.sql", "feed.sql", "lake.sql")
-"""All statements of the store."""
+QUERIES: Final = load_queries("auditord.store.sqlite", "queries.sql", "feed.sql", "lake.sql", lists=SQLITE_LISTS)
+"""All statements of the store, but for :func:`insertion_of`."""
 
 Values: TypeAlias = tuple[object, ...]
+
+_values: Final = compiled(f"({', '.join(SQLITE_VALUES.values())},)")
+_named_values: Final = compiled(f"dict({', '.join([f'{name}={value}' for name, value in SQLITE_VALUES.items()])})")
 
 _TOGETHER: Final = (500, 50, 5, 1)
 """Records that one statement adds, of as many as possible: whenever one ends, this thread needs the interpreter, which
@@ -71,8 +74,10 @@ def _do(connection: sqlite3.Connection, step: Step) -> Any:  # Any: the answer i
                 if not _is_plain(type(rows[0])):
                     values = (tuple(map(_bound, row)) for row in values)
                 return connection.executemany(QUERIES[name], values).rowcount
+            case Records("insert_records", pending):
+                return _insert_rows(connection, record_values(pending))
             case Records(name, pending):
-                return connection.executemany(QUERIES[name], record_values(pending)).rowcount
+                return connection.executemany(QUERIES[name], named_values(pending)).rowcount
             case Compiled(statement):
                 return connection.execute(*marked(statement)).fetchall()
             case Atomic(make):
@@ -124,30 +129,30 @@ def _insert_rows(connection: sqlite3.Connection, values: Sequence[Values]) -> in
     for size in _TOGETHER:
         while len(values) - first >= size:
             bound = tuple(chain.from_iterable(values[first : first + size]))
-            added += connection.execute(_insertion_of(size), bound).rowcount
+            added += connection.execute(insertion_of(size), bound).rowcount
             first += size
     return added
 
 
 @cache
-def _insertion_of(size: int) -> str:
-    """Return the statement ``insert_records`` for ``size`` records."""
-    before, values, behind = re.split(r"(?<=VALUES )(\([^)]*\))", QUERIES["insert_records"])
-    return f"{before}{', '.join([re.sub(r'[0-9]+', '', values)] * size)}{behind}"
+def insertion_of(size: int) -> str:
+    """Return the statement that adds ``size`` records, unless their ids are in the table; the row count says how many.
+
+    It is given :func:`record_values`. That no id is of a released record says ``has_released``.
+    """
+    row = f"({', '.join('?' * len(SQLITE_VALUES))})"
+    names, rows = ", ".join(SQLITE_VALUES), ", ".join([row] * size)
+    return f"INSERT INTO records ({names}) VALUES {rows} ON CONFLICT (record_id) DO NOTHING"  # noqa: S608 of COLUMNS
 
 
 def record_values(pending: Iterable[PendingRecord]) -> list[Values]:
-    """The values of records in the order of all statements for records, see ``insert_records``."""
-    return [_values(each, each.row) for each in pending]
+    """Return the values of records in the order of ``{record_columns}``."""
+    return [_values(each, each.record, row := each.row, row.labels, row.amounts) for each in pending]
 
 
-def _values(pending: PendingRecord, row: RecordRow) -> Values:
-    labels, amounts = row.labels, row.amounts
-    return (
-        row.record_id, row.start_time, row.stop_time, labels.site, labels.user_group, labels.user_name, row.more,
-        amounts.others, amounts.cores, amounts.memory, amounts.gpu, amounts.total_cpu, row.content, row.document,
-        pending.score_set, (pending.provenance.received_at - EPOCH) // MICROSECOND, pending.source,
-    )  # fmt: skip
+def named_values(pending: Iterable[PendingRecord]) -> list[dict[str, object]]:
+    """Return the values of records by the names of columns."""
+    return [_named_values(each, each.record, row := each.row, row.labels, row.amounts) for each in pending]
 
 
 @lru_cache

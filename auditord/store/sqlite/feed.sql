@@ -61,16 +61,12 @@ FROM consumers
 
 -- name: note_removals
 -- Keep a stored version under the next position.
-INSERT INTO removals (
-    position, former, record_id, start_time, stop_time, runtime, site, user_group, user_name, more, others, cores, memory,
-    gpu, total_cpu, score_set, source_id, document, operation, changed_at, changed_by
-)
+INSERT INTO removals (position, former, operation, changed_at, changed_by, {removed_columns})
 SELECT
     1 + max(
         (SELECT seq FROM sqlite_sequence WHERE name = 'records'), coalesce((SELECT max(position) FROM removals), 0)
     ),
-    position, record_id, start_time, stop_time, runtime, site, user_group, user_name, more, others, cores, memory,
-    gpu, total_cpu, score_set, source_id, document, ?2, ?3, ?4
+    position, ?2, ?3, ?4, {removed_columns}
 FROM records
 WHERE record_id = ?1
 

@@ -1,15 +1,4 @@
--- The statements of the record store in SQLite.
-
--- name: insert_records
--- Add a record whose id is free (of released records as well: has_released); the row count says so. The order of its values,
--- of all statements for each of many records: columns of RecordRow, then the number of its scores, its arrival, the
--- number of its sender.
-INSERT INTO records (
-    record_id, start_time, stop_time, site, user_group, user_name, more, others, cores, memory, gpu, total_cpu, content,
-    document, score_set, received_at, source_id
-)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
-ON CONFLICT (record_id) DO NOTHING
+-- The statements of the record store in SQLite. Names in braces are lists of columns, see auditord/store/columns.py.
 
 -- name: has_released
 -- Whether one of the ids is of a released record: looked at once for all that are added together, since a trigger, or a
@@ -20,11 +9,9 @@ SELECT EXISTS (SELECT 1 FROM released WHERE record_id IN (SELECT value FROM json
 -- Put a record in the place of the stored one; when the run was first heard of stays.
 UPDATE records
 SET
-    position = (SELECT max(position) FROM removals WHERE record_id = ?1),
-    start_time = ?2, stop_time = ?3, site = ?4, user_group = ?5, user_name = ?6, more = ?7, others = ?8, cores = ?9,
-    memory = ?10, gpu = ?11, total_cpu = ?12, content = ?13, document = ?14, score_set = ?15, updated_at = ?16,
-    source_id = ?17
-WHERE record_id = ?1
+    position = (SELECT max(position) FROM removals WHERE record_id = :record_id),
+    {overwritten}
+WHERE record_id = :record_id
 
 -- name: move_records
 -- Change when a record started and stopped, and its wire text with it.
@@ -85,7 +72,7 @@ VALUES (:scores)
 -- name: note_differences
 -- Keep a record that differs from the stored one; one that came before comes to the top.
 INSERT OR REPLACE INTO differences (record_id, content, offered, seen_at, source_id)
-VALUES (?1, ?13, ?14, ?16, ?17)
+VALUES (:record_id, :content, :document, :received_at, :source_id)
 
 -- name: settle_differences
 -- Forget the differences of records that have been overwritten.
@@ -124,9 +111,9 @@ WHERE record_id = ?1
 -- Change what the meta of a record decides, and its wire text.
 UPDATE records
 SET
-    position = (SELECT max(position) FROM removals WHERE record_id = ?1),
-    site = ?2, user_group = ?3, user_name = ?4, more = ?5, content = ?6, document = ?8
-WHERE record_id = ?1
+    position = (SELECT max(position) FROM removals WHERE record_id = :record_id),
+    {redacted}
+WHERE record_id = :record_id
 
 -- name: versions_of_records
 -- The wire texts of what records were.

@@ -105,9 +105,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("store_factory", [*kinds, *lake], indirect=True)
 
 
-def _asks_lake(module: str, test: str) -> Sequence[ParameterSet]:
+def _asks_lake(module: str, test: str) -> Sequence[ParameterSet | str]:
     if module == "test_streaming" and test in LISTED:
         return [pytest.param("listing lake", marks=pytest.mark.slow)]
+    if module == "test_columns":
+        return ["lake", "listing lake"]
     if module != "test_aggregates" or (test not in SUMMED and "LAKE_TEST_ALL" not in environ):
         return ()
     return [pytest.param("lake", marks=pytest.mark.slow if test == "test_answers_equal_a_plain_evaluation" else ())]
