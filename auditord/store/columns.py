@@ -16,7 +16,7 @@ _PARAMETERS: Final = "pending, record, row, labels, amounts"
 
 
 class Part(Enum):
-    """The part of a row that has a value. Rows share labels and amounts, so what is made of these is made once."""
+    """The part of a row that has a value. Rows share labels and amounts, whose columns are worked out once."""
 
     OWN = "own"
     LABELS = "labels"

@@ -19,7 +19,7 @@ from auditord_hookspecs import Record
 from auditord_hookspecs.wire import decode_record, encode_record
 
 _UNUSED: Final = Provenance(EPOCH)
-"""The statement ``redact_records`` takes rows as they are added, and leaves who brought them as it is stored."""
+"""The statement ``redact_records`` takes whole rows, but leaves the stored provenance alone."""
 
 
 def redact(
