@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import click
 
 from auditord.backup.continuation import Behind, Continued, continue_from
+from auditord.backup.lake_tags import LakeTags
 from auditord.backup.last_backups import last_backups
 from auditord.backup.manifest import Manifest
 from auditord.backup.restoring import Restoration, Restored
@@ -84,6 +85,10 @@ def restore_command(*, folder: Path | None, continues: bool, force: bool, withou
     with own(configuration.state_dir):
         sources = done.sources if isinstance(done, StartedOver) else run_async(_sources, installation)
     warnings = [warning for each in sources if (warning := each.warning(since.get(each.name))) is not None]
+    if not isinstance(done, StartedOver):
+        manifest = done.restoration.manifest if isinstance(done, Continued) else done.manifest
+        lost = run_async(LakeTags(configuration).lost_with, manifest)
+        warnings += [] if lost is None else [lost]
     if output == "json":
         write_json({**_as_json(done), "collect_since": since, "warnings": warnings})
     for warning in warnings:

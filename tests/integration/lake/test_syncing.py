@@ -215,9 +215,9 @@ async def test_small_files_are_put_together_and_old_snapshots_go(store: RecordSt
     position = table.position("a")
     assert table.compact("a") == 0
     now = datetime.now(UTC) + timedelta(seconds=1)
-    assert table.clean(now - timedelta(days=1), now) == 0  # all snapshots stay, and with them their files
-    assert table.clean(now, now - timedelta(days=1)) == 0  # they go, their files are too young
-    assert table.clean(now, now) > 9
+    assert table.expire(now - timedelta(days=1)) == 0
+    assert table.expire(now) > 9
+    assert table.delete_strays(now) == 0, "all files of expired snapshots were known"
     with table.loaded() as opened:
         assert len(opened.snapshots()) == 1
     assert (rows(table, "a"), table.position("a")) == (await texts(store), position)
