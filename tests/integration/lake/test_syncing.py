@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.types import LongType, StringType
 
 from auditord.errors import ConfigurationError
@@ -221,6 +222,24 @@ async def test_small_files_are_put_together_and_old_snapshots_go(store: RecordSt
     with table.loaded() as opened:
         assert len(opened.snapshots()) == 1
     assert (rows(table, "a"), table.position("a")) == (await texts(store), position)
+
+
+@pytest.mark.parametrize("conflict", [CommitFailedException, ValidationException])
+async def test_a_batch_is_written_again_after_a_conflict(
+    store: RecordStore, table: LakeTable, monkeypatch: pytest.MonkeyPatch, conflict: type[Exception]
+) -> None:
+    await put(store, job("job-1"))
+    conflicts = iter([conflict("another process was faster")])
+
+    def commit(*arguments: Any) -> None:  # Any: those of commit_files
+        for each in conflicts:
+            raise each
+        commit_files(*arguments)
+
+    monkeypatch.setattr("auditord.lake.table.commit_files", commit)
+    await sync(store, table, "a", LOG)
+    assert not list(conflicts)
+    assert rows(table, "a") == await texts(store)
 
 
 async def test_a_snapshot_of_another_engine_keeps_the_positions(store: RecordStore, table: LakeTable) -> None:
