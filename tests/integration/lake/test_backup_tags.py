@@ -23,9 +23,9 @@ LATER = datetime.now(UTC) + timedelta(days=1)
 class Daemon(Host):
     """A daemon whose lake is in a folder that it shares, with all its records released."""
 
-    def __init__(self, folder: Path, name: str, lake: Path) -> None:
+    def __init__(self, folder: Path, name: str, lake: Path, store: str | None = None) -> None:
         folder.mkdir()
-        super().__init__(folder, catalog=f"sqlite:///{lake}/catalog.db", warehouse=str(lake), name=name)
+        super().__init__(folder, store=store, catalog=f"sqlite:///{lake}/catalog.db", warehouse=str(lake), name=name)
         self.place = folder / "backups"
         self.run("lake", "run")
 
@@ -110,6 +110,13 @@ def test_a_backup_is_made_without_its_lake(daemons: tuple[Daemon, Daemon], tmp_p
     one.back_up()
     assert made.name in one.tags()
     assert other.tags() == one.tags()
+
+
+def test_a_database_server_is_asked_for_the_snapshot(tmp_path: Path, postgres_url: str) -> None:
+    (tmp_path / "lake").mkdir()
+    one = Daemon(tmp_path / "a", "kit", tmp_path / "lake", postgres_url)
+    made = one.back_up()
+    assert one.tags() == [made.name]
 
 
 def test_a_restore_names_the_night_that_it_wants(daemons: tuple[Daemon, Daemon], tmp_path: Path) -> None:
