@@ -85,8 +85,7 @@ def restore_command(*, folder: Path | None, continues: bool, force: bool, withou
     with own(configuration.state_dir):
         sources = done.sources if isinstance(done, StartedOver) else run_async(_sources, installation)
     warnings = [warning for each in sources if (warning := each.warning(since.get(each.name))) is not None]
-    if not isinstance(done, StartedOver):
-        manifest = done.restoration.manifest if isinstance(done, Continued) else done.manifest
+    if (manifest := _manifest_of_store(done)) is not None:
         lost = run_async(LakeTags(configuration).lost_with, manifest)
         warnings += [] if lost is None else [lost]
     if output == "json":
@@ -141,6 +140,17 @@ def _print(done: Done) -> None:
             for place in done.aside:
                 say(f"put aside  {place}")
             _print_lost(done.manifest)
+
+
+def _manifest_of_store(done: Done) -> Manifest | None:
+    """The manifest of the backup whose record store is there now; None if the store was kept or made anew."""
+    match done:
+        case Restored(_, manifest):
+            return manifest
+        case Continued(restoration, Behind.STORE):
+            return restoration.manifest
+        case _:
+            return None
 
 
 def _print_lost(manifest: Manifest) -> None:
