@@ -53,7 +53,7 @@ class Site:
 
     async def backup(self, steps: Steps | None = None, *, keep: int | None = None, dump: bool = True) -> Made:
         options = BackupOptions(self.place, keep=keep, dump=dump)
-        return await make_backup(self.state, StoreSection(url=self.url), options, self.now, steps or Steps())
+        return await make_backup(self.configuration, options, self.now, steps or Steps())
 
     @asynccontextmanager
     async def opened(self, *, outbox: bool = False) -> AsyncGenerator[tuple[Spool, RecordStore], None]:

@@ -13,10 +13,11 @@ import anyio.to_thread
 
 from auditord import __version__
 from auditord.backup.folders import discard_old, new_folder
+from auditord.backup.lake_tags import LakeTags
 from auditord.backup.manifest import FORMAT, BackupFile, FilePart, Manifest, SpoolPart, described, write_manifest
 from auditord.backup.sources import StoreSource, opened_source
 from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
-from auditord.config.model import StoreSection
+from auditord.config.model import Configuration, StoreSection
 from auditord.database.durable_files import make_private_folder
 from auditord.database.memory import file_turn
 from auditord.database.migrations import load_migrations
@@ -65,13 +66,12 @@ class Made:
 
 
 async def make_backup(
-    state_dir: Path, store: StoreSection, options: BackupOptions, now: Callable[[], datetime], progress: Progress
+    configuration: Configuration, options: BackupOptions, now: Callable[[], datetime], progress: Progress
 ) -> Made:
     """Make a backup of record store and spool as one pair; entries that are on their way are in one of them at least.
 
     Args:
-        state_dir: the folder of the spool, which a daemon may own.
-        store: the configured store.
+        configuration: names the folder of the spool, which a daemon may own, the store and the lake.
         options: where to, and how.
         now: the present instant.
         progress: is notified, also from threads.
@@ -82,6 +82,7 @@ async def make_backup(
         NoBackup: the folder cannot be made.
         CommandFailed: pg_dump failed.
     """
+    state_dir, tags = configuration.state_dir, LakeTags(configuration)
     if not (state_dir / SPOOL).exists():
         raise BackupFailed(
             f"there is no {state_dir / SPOOL}: no daemon has used this folder, so there is nothing to back up"
@@ -89,14 +90,18 @@ async def make_backup(
     make_private_folder(options.place, 0o700)
     async with file_turn(options.place / "auditord", "backup", lambda: progress.progressed("waiting", 0, 1)):
         made_at = now()
-        async with _pair(state_dir, store, dump=options.dump) as (spool, source):
+        async with _pair(state_dir, configuration.store, dump=options.dump) as (spool, source):
             folder = new_folder(options.place, made_at)
             try:
-                manifest = await _Making(folder, Pacing(progress, options.rate)).write(spool, source, made_at)
+                if (snapshot := await source.lake_snapshot()) is not None:
+                    await tags.keep(options.place, {folder.name: snapshot})
+                making = _Making(folder, Pacing(progress, options.rate), snapshot)
+                manifest = await making.write(spool, source, made_at)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
         gone = () if options.keep is None else discard_old(options.place, options.keep, folder)
+        await tags.keep(options.place, {})
     return Made(folder, manifest, gone, source.advice(folder, made_at))
 
 
@@ -119,6 +124,7 @@ async def _pair(
 class _Making:
     folder: Path
     pacing: Pacing
+    lake_snapshot: int | None
 
     async def write(self, spool: sqlite3.Connection, source: StoreSource, made_at: datetime) -> Manifest:
         await anyio.to_thread.run_sync(copy_snapshot, spool, self.folder / SPOOL, self.pacing("spool"))
@@ -131,6 +137,7 @@ class _Making:
             made_at=made_at,
             store=store,
             spool=part,
+            lake_snapshot=self.lake_snapshot,
             files=await anyio.to_thread.run_sync(lambda: _described(self.folder, SPOOL, store.file)),
         )
         write_manifest(self.folder, manifest)

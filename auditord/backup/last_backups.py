@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from auditord.config.model import StoreSection
+from auditord.config.model import Configuration
 from auditord.database.durable_files import write_durably
 
 if TYPE_CHECKING:
@@ -46,16 +46,15 @@ class InstanceBackups:
     """Implements :class:`auditord_hookspecs.Backups` for an instance."""
 
     task: str
-    state_dir: Path
-    store: StoreSection
+    configuration: Configuration
     now: Callable[[], datetime]
 
     async def make(self, folder: Path, *, keep: int, rate: int | None, dump: bool) -> Path:
         """Make a backup, and note it."""
         from auditord.backup.creation import BackupOptions, make_backup  # noqa: PLC0415 psycopg, once a day
 
-        made = await make_backup(self.state_dir, self.store, BackupOptions(folder, keep, rate, dump), self.now, self)
-        note_backup(self.state_dir, self.task, made)
+        made = await make_backup(self.configuration, BackupOptions(folder, keep, rate, dump), self.now, self)
+        note_backup(self.configuration.state_dir, self.task, made)
         return made.folder
 
     def progressed(self, phase: str, done: int, total: int) -> None:

@@ -94,6 +94,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         store: the record store.
         spool: the spool.
         files: every file beside the manifest.
+        lake_snapshot: the snapshot of the lake that has the released records; None if there are none.
     """
 
     format: int
@@ -102,6 +103,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     store: StorePart
     spool: SpoolPart
     files: Mapping[BackupFile, FilePart]
+    lake_snapshot: int | None = None
 
 
 class _Versioned(msgspec.Struct, frozen=True):

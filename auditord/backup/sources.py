@@ -36,6 +36,10 @@ class StoreSource(ABC):
     async def save(self, folder: Path, pacing: Pacing) -> StorePart:
         """Write it into a folder."""
 
+    @abstractmethod
+    async def lake_snapshot(self) -> int | None:
+        """The snapshot of the lake that has the released records; None if there are none."""
+
     def advice(self, folder: Path, made_at: datetime) -> str | None:
         """Return the remaining steps for the operator."""
         del folder, made_at
@@ -71,6 +75,10 @@ class _File(StoreSource):
         schema = len(load_migrations(SQLITE_MIGRATIONS).scripts)
         return StorePart("sqlite", schema, STORE, found.records, found.digest, found.tables, found.lake)
 
+    async def lake_snapshot(self) -> int | None:
+        row = self._connection.execute("SELECT snapshot_id FROM lake WHERE records > 0").fetchone()
+        return None if row is None else int(row[0])
+
 
 def contents_of(path: Path, progress: Progress) -> Contents:
     """Return the contents of a store in an SQLite file. It blocks: call it in a thread."""
@@ -95,6 +103,9 @@ class _Server(StoreSource):
         found = await contents(self.end, pacing.progress)
         schema = len(load_scripts(POSTGRES_MIGRATIONS))
         return StorePart("postgresql", schema, self.file, found.records, found.digest, found.tables, found.lake)
+
+    async def lake_snapshot(self) -> int | None:
+        return await self.end.lake_snapshot()
 
     def advice(self, folder: Path, made_at: datetime) -> str | None:
         when = f"{made_at:%Y-%m-%d %H:%M:%SZ}"

@@ -41,7 +41,7 @@ def backup_command(*, folder: Path, keep: int | None, rate: int | None, dump: bo
     options = BackupOptions(folder.absolute(), keep, rate, dump)
     configuration, bar = load_installation().configuration, StepBar()
     with bar.shown:
-        made = run_async(make_backup, configuration.state_dir, configuration.store, options, utc_now, bar)
+        made = run_async(make_backup, configuration, options, utc_now, bar)
         note_backup(configuration.state_dir, BY_COMMAND, made)
     write(_as_json(made)) if output == "json" else _print(made)
 

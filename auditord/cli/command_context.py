@@ -78,7 +78,7 @@ class HostCommandContext:
         if config is None:
             raise UnknownInstance(f"no plugin '{name}' is configured")
         instance = InstanceContext(name, kind_of(config), utc_now, environment_of(config))
-        backups = InstanceBackups(name, configuration.state_dir, configuration.store, utc_now)
+        backups = InstanceBackups(name, configuration, utc_now)
         opened = partial(opened_plugin, dry_run=dry_run, observer=Terminal())
         async with (
             _opened_states(configuration, config, dry_run=dry_run) as (states, local),

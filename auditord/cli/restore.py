@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import click
 
 from auditord.backup.continuation import Behind, Continued, continue_from
+from auditord.backup.lake_tags import LakeTags
 from auditord.backup.last_backups import last_backups
 from auditord.backup.manifest import Manifest
 from auditord.backup.restoring import Restoration, Restored
@@ -86,6 +87,9 @@ def restore_command(*, folder: Path | None, continues: bool, force: bool, withou
     with own(configuration.state_dir):
         sources = done.sources if isinstance(done, StartedOver) else run_async(_sources, installation)
     warnings = [warning for each in sources if (warning := each.warning(since.get(each.name))) is not None]
+    if (manifest := _manifest_of_store(done)) is not None:
+        lost = run_async(LakeTags(configuration).lost_with, manifest)
+        warnings += [] if lost is None else [lost]
     if output == "json":
         write_json({**_as_json(done), "collect_since": since, "warnings": warnings})
     for warning in warnings:
@@ -138,6 +142,17 @@ def _print(done: Done) -> None:
             for place in done.aside:
                 say(f"put aside  {place}")
             _print_lost(done.manifest)
+
+
+def _manifest_of_store(done: Done) -> Manifest | None:
+    """The manifest of the backup whose record store is there now; None if the store was kept or made anew."""
+    match done:
+        case Restored(_, manifest):
+            return manifest
+        case Continued(restoration, Behind.STORE):
+            return restoration.manifest
+        case _:
+            return None
 
 
 def _print_lost(manifest: Manifest) -> None:

@@ -13,7 +13,13 @@ from typing import Any, Final
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError, RESTError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchTableError,
+    RESTError,
+    ValidationException,
+)
 from pyiceberg.table import Table
 from sqlalchemy import event, make_url
 from sqlalchemy.exc import SQLAlchemyError
@@ -111,7 +117,7 @@ class CatalogTable:
         """Inside, errors of catalog and files are raised as StoreUnavailable."""
         try:
             yield
-        except CommitFailedException as error:
+        except (CommitFailedException, ValidationException) as error:
             raise LakeOvertaken(f"Another process has written to the lake {self.location}: try again.") from error
         except NoSuchTableError as error:
             raise NoTable(

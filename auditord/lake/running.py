@@ -30,7 +30,9 @@ INSTANCE: Final = "lake"
 _COMMIT_TIME: Final = timedelta(days=1)
 """No commit takes longer; older files that no snapshot names are of one that failed."""
 
-_BETWEEN_CLEANINGS: Final = timedelta(hours=12)
+_BETWEEN_EXPIRIES: Final = timedelta(hours=12)
+_BETWEEN_LISTINGS: Final = timedelta(days=7)
+"""Between two looks for files of commits that failed, for which all files are listed."""
 
 
 class LakeMetrics(Collector):
@@ -87,7 +89,8 @@ def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) ->
         synced = await syncing.sync(store, table, daemon, context.log)
         released = await syncing.release(store, table, daemon, partial(section.is_old, context.now()))
         with suppress(LakeOvertaken):  # another daemon is at work: the next run does it
-            await asyncio.to_thread(table.compact, daemon)
+            if synced.batches or released:
+                await asyncio.to_thread(table.compact, daemon)
             await _clean(lake, section, context, (await store.lake_state()).snapshot_id)
         facts = await asyncio.to_thread(table.facts)
         metrics.facts, metrics.complete_at, metrics.waiting = facts, begun, await store.lake_waiting()
@@ -112,13 +115,19 @@ async def warn_of_changes(store: RecordStore) -> None:
 
 
 async def _clean(lake: ConfiguredLake, section: LakeSection, context: PluginContext, needed: int) -> None:
-    """Clean up twice a day: all files have to be listed."""
+    """Expire snapshots twice a day, and delete the files of failed commits once a week."""
     now, state = context.now(), dict[str, str](context.state or {})
-    if "cleaned_at" in state and now - datetime.fromisoformat(state["cleaned_at"]) < _BETWEEN_CLEANINGS:
+
+    def is_due(work: str, every: timedelta) -> bool:
+        return work not in state or now - datetime.fromisoformat(state[work]) >= every
+
+    if not is_due("cleaned_at", _BETWEEN_EXPIRIES):
         return
-    keep_since, made_before = now - section.keep_snapshots, now - _COMMIT_TIME
-    deleted = await asyncio.to_thread(lake.table.clean, keep_since, made_before, needed)
-    await context.save_state({"cleaned_at": now.isoformat()})
+    deleted = await asyncio.to_thread(lake.table.expire, now - section.keep_snapshots, needed)
+    if is_due("listed_at", _BETWEEN_LISTINGS):
+        deleted += await asyncio.to_thread(lake.table.delete_strays, now - _COMMIT_TIME)
+        state["listed_at"] = now.isoformat()
+    await context.save_state({**state, "cleaned_at": now.isoformat()})
     context.log.info("deleted %s that no snapshot needs", counted(deleted, "file"))
 
 

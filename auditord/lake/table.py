@@ -49,7 +49,7 @@ from pyiceberg.table import FileScanTask, Table
 from auditord.database.instants import from_micros
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.lake.catalog import NAMESPACE, TABLE_PROPERTIES, CatalogTable
-from auditord.lake.cleaning import clean
+from auditord.lake.cleaning import delete_strays, expire
 from auditord.lake.pruning import rows_of_daemon, stopped_within
 from auditord.lake.schema import PARTITIONS, RECORD_COLUMNS, SCHEMA, add_columns, records_of, values_of
 from auditord.lake.writing import (
@@ -362,19 +362,60 @@ class LakeTable(CatalogTable):
             _commit(table, {}, put, ())
             return len(put.removed) - len(put.added)
 
-    def clean(self, keep_since: datetime, made_before: datetime, needed: int = 0) -> int:
-        """Expire old snapshots and delete files that none needs; returns how many files.
+    def expire(self, keep_since: datetime, needed: int = 0) -> int:
+        """Expire old snapshots and delete the files that only they needed; returns how many files.
 
         Args:
-            keep_since: later snapshots stay, up to some hundred.
-            made_before: later files stay, which may belong to a commit that is being made.
+            keep_since: later snapshots stay, up to some hundred, and those with a tag.
             needed: the snapshot that the record store reads its released records from.
 
         Raises:
             LakeOvertaken: another daemon was faster; nothing is deleted.
         """
         with self.loaded() as table:
-            return clean(table, keep_since, made_before, needed)
+            return expire(table, keep_since, needed)
+
+    def delete_strays(self, made_before: datetime) -> int:
+        """List all files, and delete those of commits that failed; returns how many.
+
+        Args:
+            made_before: later files stay, which may belong to a commit that is being made.
+        """
+        with self.loaded() as table:
+            return delete_strays(table, made_before)
+
+    def has(self, snapshot_id: int) -> bool:
+        """Return whether a snapshot is there."""
+        with self.loaded() as table:
+            return table.snapshot_by_id(snapshot_id) is not None
+
+    def tag(self, prefix: str, wanted: Mapping[str, int]) -> Collection[str]:
+        """Let tags whose names begin with a prefix keep exactly these snapshots.
+
+        Args:
+            prefix: of the tags.
+            wanted: the snapshots by the rest of the tags' names.
+
+        Returns:
+            Those of the names whose snapshot is gone.
+        """
+        gone = set[str]()
+
+        def commit(table: Table) -> None:
+            there = {name.removeprefix(prefix) for name in table.metadata.refs if name.startswith(prefix)}
+            gone.clear()
+            gone.update(name for name in wanted.keys() - there if table.snapshot_by_id(wanted[name]) is None)
+            added, removed = wanted.keys() - there - gone, there - wanted.keys()
+            if not added and not removed:
+                return
+            with table.manage_snapshots() as changes:
+                for name in sorted(removed):
+                    changes.remove_tag(prefix + name)
+                for name in sorted(added):
+                    changes.create_tag(wanted[name], prefix + name)
+
+        self._try(commit)
+        return gone
 
     def facts(self) -> LakeFacts:
         """The newest snapshot."""

@@ -199,7 +199,7 @@ class Instances:
             states = store if remote_source(config) is None else self._storage.spool
             occasion = await self._occasion(config, kind.interval, by_clock=by_clock)
             instance = InstanceContext(name, kind.name, self.now, environment_of(config))
-            backups = InstanceBackups(name, self._configuration.state_dir, self._configuration.store, self.now)
+            backups = InstanceBackups(name, self._configuration, self.now)
             opened = partial(opened_plugin, occasion=occasion, dry_run=dry_run, observer=observer)
             try:
                 async with opened(instance, config, states, StoredRecords(store), backups) as context:

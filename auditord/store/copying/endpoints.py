@@ -192,6 +192,11 @@ class End(ABC):
             None,
         )
 
+    async def lake_snapshot(self) -> int | None:
+        """The number of that snapshot."""
+        rows = await self._rows(f"SELECT snapshot_id FROM {self.schema}lake WHERE records > 0", {})  # noqa: S608 literals
+        return next((int(str(snapshot)) for (snapshot,) in rows), None)
+
     async def page(self, after: str) -> Sequence[CopiedRecord]:
         """The records behind an id, in the order of ids; none at the end."""
         return [CopiedRecord(*row) for row in await self._ask("read_records", after=after, limit=AT_ONCE)]

@@ -123,7 +123,8 @@ async def _main(folder: Path, daemon: str, url: str, month: int) -> None:
         keep = timedelta(seconds=float(os.environ.get("LAKE_TEST_KEEP", "86400")))
         with suppress(LakeOvertaken):
             now = datetime.now(UTC)
-            table.clean(now - keep, now - timedelta(hours=1), (await store.lake_state()).snapshot_id)
+            table.expire(now - keep, (await store.lake_state()).snapshot_id)
+            table.delete_strays(now - timedelta(hours=1))
 
 
 def main() -> None:

@@ -365,7 +365,7 @@ async def test_a_restore_without_the_snapshot_says_what_it_wants(host: Host) -> 
         await store.stop(RecordUpdate("job-3", (), START + 100 * DAY), ALICE)
         await run(store, table, "a", MARCH)
         now = datetime.now(UTC) + DAY
-        table.clean(now, now, (await store.lake_state()).snapshot_id)
+        table.expire(now, (await store.lake_state()).snapshot_id)
     host.restore("backup")
     async with host.opened() as (store, table):
         with pytest.raises(StoreUnavailable, match="is newer than this record store"):
@@ -384,7 +384,7 @@ async def test_a_snapshot_that_another_daemon_expired_is_no_loss(host: Host) -> 
             await put(other, records)
             await run(other, same_table, "b", MARCH)
             now = datetime.now(UTC) + DAY
-            same_table.clean(now, now, (await other.lake_state()).snapshot_id)
+            same_table.expire(now, (await other.lake_state()).snapshot_id)
         assert await store.aggregate(BY_MONTH) == aggregate_records(records, BY_MONTH)
         await check(store, table, records)
         hub = LakeReader(table, None, DuckDb(EngineLimits(256 << 20, 1, host.folder / "spill")), "a")
@@ -434,7 +434,7 @@ async def test_names_that_were_redacted_leave_the_files(host: Host) -> None:
         assert await store.redact([*records], {"user_id"}) == 30
         await run(store, table, "a", MARCH)
         now = datetime.now(UTC) + DAY
-        table.clean(now, now, (await store.lake_state()).snapshot_id)
+        table.expire(now, (await store.lake_state()).snapshot_id)
         documents: Mapping[str, str] = rows(table, "a")
         assert len(documents) == (await store.lake_state()).records == 30
     files = [path for path in host.lake.rglob("*.parquet") if path.is_file()]

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.types import LongType, StringType
 
 from auditord.errors import ConfigurationError
@@ -215,12 +216,30 @@ async def test_small_files_are_put_together_and_old_snapshots_go(store: RecordSt
     position = table.position("a")
     assert table.compact("a") == 0
     now = datetime.now(UTC) + timedelta(seconds=1)
-    assert table.clean(now - timedelta(days=1), now) == 0  # all snapshots stay, and with them their files
-    assert table.clean(now, now - timedelta(days=1)) == 0  # they go, their files are too young
-    assert table.clean(now, now) > 9
+    assert table.expire(now - timedelta(days=1)) == 0
+    assert table.expire(now) > 9
+    assert table.delete_strays(now) == 0, "all files of expired snapshots were known"
     with table.loaded() as opened:
         assert len(opened.snapshots()) == 1
     assert (rows(table, "a"), table.position("a")) == (await texts(store), position)
+
+
+@pytest.mark.parametrize("conflict", [CommitFailedException, ValidationException])
+async def test_a_batch_is_written_again_after_a_conflict(
+    store: RecordStore, table: LakeTable, monkeypatch: pytest.MonkeyPatch, conflict: type[Exception]
+) -> None:
+    await put(store, job("job-1"))
+    conflicts = iter([conflict("another process was faster")])
+
+    def commit(*arguments: Any) -> None:  # Any: those of commit_files
+        for each in conflicts:
+            raise each
+        commit_files(*arguments)
+
+    monkeypatch.setattr("auditord.lake.table.commit_files", commit)
+    await sync(store, table, "a", LOG)
+    assert not list(conflicts)
+    assert rows(table, "a") == await texts(store)
 
 
 async def test_a_snapshot_of_another_engine_keeps_the_positions(store: RecordStore, table: LakeTable) -> None:

@@ -1,0 +1,95 @@
+"""Tags of the lake: each keeps the snapshot that a backup needs from expiring, as long as the backup is kept."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from auditord.backup.folders import backups
+from auditord.backup.manifest import BackupDamaged, Manifest, read_manifest
+from auditord.config.model import Configuration
+from auditord.database.durable_files import write_durably
+from auditord.errors import ConfigurationError, StoreUnavailable
+from auditord.lake.opening import ConfiguredLake
+
+_log: Final = logging.getLogger(__name__)
+
+FILE: Final = "lake-tags"
+"""In a folder of backups: its name in the tags, since daemons of one name on several hosts may have folders alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTags:
+    """The tags for the backups of a daemon; its lake may be any, or none."""
+
+    configuration: Configuration
+
+    async def keep(self, place: Path, making: Mapping[str, int]) -> None:
+        """Let exactly the complete backups in a folder, and those that are being made, have tags.
+
+        A lake that cannot be reached is no reason to make no backup: the next one makes up for it.
+
+        Args:
+            place: the folder.
+            making: snapshots by the names of unfinished backups.
+        """
+        name = self.configuration.lake.name
+        if name is None:
+            return
+        wanted = {**_needed(place), **making}
+        if not wanted and not (place / FILE).exists():
+            return
+        prefix = f"auditord-backup/{quote(name, safe='')}/{_folder_id(place)}/"
+        try:
+            gone = await asyncio.to_thread(self._tag, prefix, wanted)
+        except (StoreUnavailable, ConfigurationError) as error:
+            _log.warning("the lake's snapshots may expire although backups in %s need them: %s", place, error)
+            return
+        for folder in sorted(gone):
+            _log.warning("%s: the lake has its snapshot %d no more", place / folder, wanted[folder])
+
+    async def lost_with(self, manifest: Manifest) -> str | None:
+        """Tell what a restored store wants of the lake that it does not have; None if nothing is known to lack."""
+        snapshot = manifest.lake_snapshot
+        if snapshot is None:
+            return None
+        with closing(ConfiguredLake(self.configuration)) as lake:
+            try:
+                if await asyncio.to_thread(lambda: lake.table.has(snapshot)):
+                    return None
+                why = f"{lake.warehouse} has snapshot {snapshot} no more"
+            except (StoreUnavailable, ConfigurationError) as error:
+                why = str(error)
+            return (
+                f"{why}: if released records were changed since, restore the lake's folder or bucket {lake.warehouse}, "
+                f"and its catalog, from the night of {manifest.made_at:%Y-%m-%d}"
+            )
+
+    def _tag(self, prefix: str, wanted: Mapping[str, int]) -> set[str]:
+        with closing(ConfiguredLake(self.configuration)) as lake:
+            return set(lake.table.tag(prefix, wanted))
+
+
+def _needed(place: Path) -> Mapping[str, int]:
+    needed = dict[str, int]()
+    for folder in backups(place):
+        try:
+            snapshot = read_manifest(folder).lake_snapshot
+        except BackupDamaged as error:
+            _log.warning("%s", error)
+            continue
+        if snapshot is not None:
+            needed[folder.name] = snapshot
+    return needed
+
+
+def _folder_id(place: Path) -> str:
+    file = place / FILE
+    if not file.exists():
+        write_durably(file, secrets.token_hex(4).encode())
+    return file.read_text()
