@@ -45,7 +45,7 @@ set, so the prefix of an importer with ``import_environment`` has to be here."""
 
 SECTIONS: Final = frozenset(
     {
-        *("state_dir", "api", "ui", "access", "store", "archive", "lake", "metrics"),
+        *("state_dir", "api", "ui", "access", "store", "lake", "metrics"),
         *("audit", "pledges", "hooks", "logging", "shutdown"),
         *("collectors", "plugins", "senders", "authenticators", "transforms"),
     }

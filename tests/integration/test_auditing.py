@@ -403,7 +403,7 @@ async def test_an_inventory_that_breaks_off_finds_no_extras(audited: AuditedDaem
 
 async def test_a_kind_without_inventory_is_refused_by_name(audited: AuditedDaemon) -> None:
     async with audited.acting() as actions:
-        with pytest.raises(UnsuitableRequest, match="dull: kind dull has no inventory"):
+        with pytest.raises(UnsuitableRequest, match="dull: kind dull cannot list its source"):
             await actions.audit(AuditRequest("dull", WINDOW), SilentObserver())
         with pytest.raises(UnknownInstance, match="no enabled collector 'nobody'"):
             await actions.audit(AuditRequest("nobody", WINDOW), SilentObserver())

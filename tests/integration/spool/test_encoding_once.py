@@ -15,7 +15,7 @@ from auditord.store import Duplicates, Provenance, RecordStore, rows
 from auditord.store.sqlite import SqliteRecordStore
 from auditord_hookspecs import Batch, Component, Entry, Insert, Produced, Record, Score
 from auditord_hookspecs.entries import Encoded
-from auditord_hookspecs.wire import decode_record, encode_record
+from auditord_hookspecs.wire import decode_record, encode_record, encode_with
 
 pytestmark = pytest.mark.anyio
 
@@ -42,15 +42,15 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """The number of times that a record was encoded and decoded on its way."""
     counts = {"encoded": 0, "decoded": 0}
 
-    def counting(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def call(value: Any) -> Any:
+    def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*values: Any) -> Any:
             counts[name] += 1
-            return function(value)
+            return function(*values)
 
         return call
 
-    for module in (encoding, rows):
-        monkeypatch.setattr(module, "encode_record", counting("encoded", encode_record))
+    monkeypatch.setattr(encoding, "encode_record", counting("encoded", encode_record))
+    monkeypatch.setattr(rows, "encode_with", counting("encoded", encode_with))
     monkeypatch.setattr(encoding, "decode_record", counting("decoded", decode_record))
     return counts
 

@@ -5,7 +5,6 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -471,7 +470,9 @@ async def test_bounding_bodies_reads_none_of_them(tmp_path: Path, spool: Spool, 
 async def test_summaries_leave_out_the_raw_input_and_nothing_else(spool: Spool) -> None:
     await spool.enqueue("slurm", Batch(quarantined=[Quarantined(str(n), n, "?") for n in range(3)]), [])
     entries = await spool.quarantine_list("slurm", limit=2)
-    assert await spool.quarantine_summaries("slurm", limit=2) == [replace(entry, raw=b"") for entry in entries]
+    assert await spool.quarantine_summaries("slurm", limit=2) == [
+        msgspec.structs.replace(entry, raw=b"") for entry in entries
+    ]
     assert len(await spool.quarantine_summaries(after=entries[-1].quarantine_id)) == 1
 
 
