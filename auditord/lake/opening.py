@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pydantic import SecretStr
+from typing_extensions import override
 
 from auditord.config.model import Configuration
 from auditord.database.durable_files import make_private_folder
 from auditord.errors import ConfigurationError
 from auditord.store import RecordStore
-from auditord.store.lake import Days, LakeRecord, LakeState, Released, ReleasedRow
+from auditord.store.lake import Days, LakeRecord, LakeState, Released, ReleasedRecords, ReleasedRow
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from auditord.lake.table import LakeTable
 
 
-class ConfiguredLake:
+class ConfiguredLake(ReleasedRecords):
     """The lake of a configuration; implements :class:`auditord.store.lake.ReleasedRecords`."""
 
     def __init__(self, configuration: Configuration) -> None:
@@ -71,19 +72,19 @@ class ConfiguredLake:
         async with reader.stream(query) as pages:
             yield pages
 
+    @override
     async def find(self, state: LakeState, wanted: Collection[ReleasedRow]) -> Sequence[LakeRecord]:
-        """See :class:`auditord.store.lake.ReleasedRecords`."""
         return await (await asyncio.to_thread(self._reader)).find(state, wanted)
 
+    @override
     async def sum_released(self, released: Released, query: AggregateQuery, days: Days | None) -> Aggregates:
-        """See :class:`auditord.store.lake.ReleasedRecords`."""
         return await (await asyncio.to_thread(self._reader)).sum_released(released, query, days)
 
     @asynccontextmanager
+    @override
     async def stream_released(
         self, released: Released, query: RecordQuery
     ) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
-        """See :class:`auditord.store.lake.ReleasedRecords`."""
         reader = await asyncio.to_thread(self._reader)
         async with reader.stream_released(released, query) as pages:
             yield pages

@@ -88,7 +88,7 @@ class LakeStore(LakeSource, ABC):
 
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
-        """See :class:`RecordStore`. The answer is as of the moment when the context is entered."""
+        """Pages of the query, as of the moment when the context is entered."""
         async with self._stream(query) as (pages, released):
             if not released.state.records:
                 yield pages

@@ -63,6 +63,9 @@ class Reads(Listed, Protocol):
 class RecordStore(Reads, LakeSource, Protocol):
     """Records, durable. Every method raises :class:`auditord.errors.StoreUnavailable` when the database does."""
 
+    writes: int
+    """Number of times that this process has changed records; grows after each commit."""
+
     async def add(
         self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
     ) -> Verdict:
@@ -199,11 +202,6 @@ class RecordStore(Reads, LakeSource, Protocol):
 
     async def generation(self, spool_id: str) -> int:
         """The generation that the store has reached with a spool; 0 if it knows none of it."""
-        ...
-
-    @property
-    def writes(self) -> int:
-        """Number of times that this process has changed records; grows after each commit."""
         ...
 
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Protocol
 import anyio
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
+from typing_extensions import override
 
 from auditord.errors import SchemaMismatch, StoreUnavailable
 from auditord.store.protocol import Reads, RecordStore
@@ -131,20 +132,22 @@ class Replica:
             _log.warning("the replica %s is not asked, its lag is %s%s", self._where, lag, fault)
 
 
-class ReplicatedReads:
+class ReplicatedReads(Reads):
     """Implements :class:`Reads`: lists and sums by the replica while it is near, everything else by the store."""
 
     def __init__(self, store: Reads, replica: Replica) -> None:
         self._store = store
         self._replica = replica
 
+    @override
     async def get(self, record_id: str) -> bytes | None:
-        """See :class:`Reads`. A client asks for a record that it has just sent, so the store is asked."""
+        """A client asks for a record that it has just sent, so the store is asked."""
         return await self._store.get(record_id)
 
     @asynccontextmanager
+    @override
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
-        """See :class:`Reads`. A list of at most one record is such a question, too."""
+        """A list of at most one record is such a question, too."""
         async with AsyncExitStack() as stack:
             pages: AsyncIterator[Sequence[bytes]] | None = None
             if query.limit not in {0, 1} and self._replica.is_near():
@@ -156,8 +159,8 @@ class ReplicatedReads:
                 pages = await stack.enter_async_context(self._store.stream(query))
             yield pages
 
+    @override
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """See :class:`Reads`."""
         if self._replica.is_near():
             try:
                 return await self._replica.store.aggregate(query)

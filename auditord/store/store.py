@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+from typing_extensions import override
 
 from auditord.database.instants import from_micros
 from auditord.errors import SchemaMismatch
@@ -27,7 +28,7 @@ from auditord.store.protocol import (
     KnownDaemon,
     Outbox,
     Provenance,
-    RecordCounts,
+    RecordStore,
     Verdict,
 )
 from auditord.store.redacting import redact_leftovers
@@ -59,8 +60,8 @@ class Sums(NamedTuple):
     scope: Scope | None
 
 
-class SqlRecordStore(LakeStore):
-    """The common part of the implementations of :class:`auditord.store.protocol.RecordStore`.
+class SqlRecordStore(LakeStore, RecordStore):
+    """The part of a record store that all databases share.
 
     Args:
         submit: makes a change in a transaction that it may share with others; its outcome is there after the commit.
@@ -68,12 +69,13 @@ class SqlRecordStore(LakeStore):
         keeps_rollups: whether this process lets the consumers of the feed read on that are in the database.
     """
 
+    writes = 0
+
     def __init__(self, submit: Submit, dialect: StoreDialect, *, keeps_rollups: bool) -> None:
         super().__init__()
         self._submit = submit
         self._dialect = dialect
         self._sources = Sources(self._write)
-        self.writes = 0
         self.rollups = Upkeep(self._write, self._read, dialect, is_ours=keeps_rollups)
 
     @abstractmethod
@@ -88,14 +90,10 @@ class SqlRecordStore(LakeStore):
             NotRolledUp: the cells do not know all of that.
         """
 
-    @abstractmethod
-    async def counts(self) -> RecordCounts:
-        """See :class:`RecordStore`."""
-
+    @override
     async def add(
         self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
     ) -> Verdict:
-        """See :class:`RecordStore`."""
         row = valid_row(record, text)
         scores = (row.amounts.scores,)
         source, (score_set,) = self._sources.known(provenance, scores) or await self._sources.numbers(
@@ -107,10 +105,10 @@ class SqlRecordStore(LakeStore):
         self.writes += 1
         return verdict
 
+    @override
     async def add_all(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool
     ) -> Sequence[Verdict]:
-        """See :class:`RecordStore`."""
         if not records:
             return []
         bulk = await self._bulk(records, provenance, duplicates, atomic=atomic)
@@ -119,21 +117,21 @@ class SqlRecordStore(LakeStore):
         self.writes += 1
         return verdicts
 
+    @override
     async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
-        """See :class:`RecordStore`."""
         source = await self._sources.number(provenance)
         return bool(await self._change(Stop(update.record_id, update.stop_time, provenance, source)))
 
+    @override
     async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
-        """See :class:`RecordStore`."""
         ids = (record.record_id,) if alternate_id is None else (record.record_id, alternate_id)
         renamed = [msgspec.structs.replace(record, record_id=record_id) for record_id in ids]
         wanted, *alternate = (await self._bulk(renamed, provenance, Duplicates.SAME_RUN)).pending()
         verdict: Verdict = await self._change(Replacement(wanted, alternate[0] if alternate else None))
         return verdict
 
+    @override
     async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
-        """See :class:`RecordStore`."""
         if len({each.record_id for each in amendments}) < len(amendments):
             raise InvalidRecord("one record cannot be changed twice at a time")
         wanted = [each.record for each in amendments if each.record is not None]
@@ -148,8 +146,8 @@ class SqlRecordStore(LakeStore):
         self.writes += 1
         return [outcome for outcome in outcomes if isinstance(outcome, Amended)]
 
+    @override
     async def history(self, record_id: str) -> Sequence[Version]:
-        """See :class:`RecordStore`."""
         return [
             Version(
                 number,
@@ -167,8 +165,8 @@ class SqlRecordStore(LakeStore):
             )
         ]
 
+    @override
     async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
-        """See :class:`RecordStore`."""
         while True:
             with suppress(IsReleased):
                 redacted = await self._redact(record_ids, keys)
@@ -176,32 +174,33 @@ class SqlRecordStore(LakeStore):
                 self.writes += 1
                 return redacted
 
+    @override
     async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
-        """See :class:`RecordStore`."""
         return await self._write(lambda: atomic(lambda: redact_leftovers(before, keys)), is_long=True)
 
+    @override
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """See :class:`RecordStore`. Roll-ups answer as much of it as they know; they give the same numbers."""
+        """Roll-ups answer as much of it as they know; they give the same numbers."""
         with suppress(NotRolledUp):
             return await self._with_released(query, *await self.sums(query, from_cells=True))
         return await self._with_released(query, *await self.sums(query, from_cells=False))
 
+    @override
     async def get(self, record_id: str) -> bytes | None:
-        """See :class:`RecordStore`."""
         return (await self.documents([record_id])).get(record_id)
 
+    @override
     async def origin(self, record_id: str) -> LakeRecord | None:
-        """See :class:`RecordStore`."""
         found = copies_of(await self._read(ask("read_records_by_id", ids=as_json([record_id]))))
         found = found or await self._read_released(await self._read(find_released([record_id])))
         return next(iter(found), None)
 
+    @override
     async def differences_of(self, record_id: str) -> Sequence[Difference]:
-        """See :class:`RecordStore`."""
         return [difference(row) for row in await self._read(ask("list_differences_of", record_id=record_id))]
 
+    @override
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
-        """See :class:`RecordStore`."""
         while True:
             rows = await self._read(ask("get_documents", ids=as_json(record_ids)))
             gone = [record_id for record_id, _, is_released in rows if is_released]
@@ -212,32 +211,32 @@ class SqlRecordStore(LakeStore):
         found |= {each.record.record_id: each.document for each in await self._read_released(released)}
         return {record_id: document.encode() for record_id, document in found.items()}
 
+    @override
     async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
-        """See :class:`RecordStore`."""
         return {record_id for (record_id,) in await self._read(ask("find_deleted", ids=as_json(record_ids)))}
 
+    @override
     async def outbox(self, limit: int) -> Outbox:
-        """See :class:`RecordStore`."""
         return await self._read(read_outbox(limit))
 
+    @override
     async def forget_outbox(self, position: int) -> None:
-        """See :class:`RecordStore`."""
         await self._write(lambda: atomic(lambda: move_consumer(SENDERS, position)))
 
+    @override
     async def note_daemon(self, daemon: DaemonState, now: datetime) -> None:
-        """See :class:`RecordStore`."""
         await self._write(lambda: note_daemon(daemon, now))
 
+    @override
     async def daemons(self, now: datetime) -> Sequence[KnownDaemon]:
-        """See :class:`RecordStore`."""
         return await self._read(list_daemons(now))
 
+    @override
     async def generation(self, spool_id: str) -> int:
-        """See :class:`RecordStore`."""
         return await self._read(read_generation(spool_id))
 
+    @override
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
-        """See :class:`RecordStore`."""
         return await self._write(lambda: atomic(lambda: _advance(spool_id, generation, adopt=adopt)))
 
     async def _change(self, change: Stop | Replacement) -> Any:  # Any: the change's outcome

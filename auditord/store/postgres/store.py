@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar, cast
 from psycopg import AsyncServerCursor, capabilities
 from psycopg.errors import NumericValueOutOfRange
 from psycopg.rows import TupleRow
+from typing_extensions import override
 
 from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.address import Address
@@ -139,14 +140,14 @@ class PostgresRecordStore(SqlRecordStore):
             ):
                 yield pages, released
 
+    @override
     async def counts(self) -> RecordCounts:
-        """See :class:`RecordStore`."""
         async with self._server.connection(PREPARE_WITHIN) as connection, _one_moment(connection):
             return await run(connection, read_counts(self._shown, self._dialect))
 
     @asynccontextmanager
+    @override
     async def differences(self) -> AsyncGenerator[AsyncIterator[Difference], None]:
-        """See :class:`RecordStore`."""
         async with (
             self._server.reader() as connection,
             connection.transaction(),
@@ -157,14 +158,14 @@ class PostgresRecordStore(SqlRecordStore):
             await cursor.execute(QUERIES["list_differences"])
             yield differences
 
+    @override
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
     ) -> AbstractAsyncContextManager[PostgresMemory]:
-        """See :class:`RecordStore`."""
         return memory(self._server, task, waiting, occasion)
 
+    @override
     async def turns(self) -> Sequence[HeldTurn]:
-        """See :class:`RecordStore`."""
         async with self._server.connection(_CHECK_WITHIN) as connection:
             return await turns.held(connection)
 
@@ -174,20 +175,21 @@ class PostgresRecordStore(SqlRecordStore):
             (row,) = await run(connection, ask("position"))
             return LogPosition(*row)
 
+    @override
     async def check(self) -> None:
-        """See :class:`RecordStore`. It commits a row as every addition does."""
+        """It commits a row as every addition does."""
         async with self._server.connection(_CHECK_WITHIN) as connection:
             await self._probe(connection)
 
+    @override
     async def close(self) -> None:
-        """See :class:`RecordStore`."""
         await self.rollups.close()
         await self._sources.settled()
         await self._batches.close()
         await self._server.close()
 
+    @override
     async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
-        """See :class:`SqlRecordStore`."""
         try:
             return await self._summed(query, Products.LIKELY, from_cells=from_cells)
         except NumericValueOutOfRange:

@@ -9,6 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
+from typing_extensions import override
+
 from auditord.database import Database
 from auditord.database.connections import open_for_reading
 from auditord.database.memory import SqliteMemory, sqlite_memory
@@ -127,36 +129,37 @@ class SqliteRecordStore(SqlRecordStore):
         async with self._database.stream(make, _take_documents) as pages:
             yield pages, released[0]
 
+    @override
     async def counts(self) -> RecordCounts:
-        """See :class:`RecordStore`."""
         return await self._read(read_counts(None, self._dialect))
 
     @asynccontextmanager
+    @override
     async def differences(self) -> AsyncGenerator[AsyncIterator[Difference], None]:
-        """See :class:`RecordStore`."""
         async with (
             self._database.stream(lambda _: (QUERIES["list_differences"], ()), _take_differences) as pages,
             aclosing(_one_by_one(pages)) as differences,
         ):
             yield differences
 
+    @override
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
     ) -> AbstractAsyncContextManager[SqliteMemory]:
-        """See :class:`RecordStore`."""
         del occasion  # one daemon uses the file
         return sqlite_memory(self._database, task, waiting)
 
+    @override
     async def turns(self) -> Sequence[HeldTurn]:
-        """See :class:`RecordStore`."""
         return ()
 
+    @override
     async def check(self) -> None:
-        """See :class:`RecordStore`. It writes as much as a large record takes, and gives it back."""
+        """It writes as much as a large record takes, and gives it back."""
         await self._database.write(_probe)
 
+    @override
     async def close(self) -> None:
-        """See :class:`RecordStore`."""
         await self.rollups.close()
         await self._sources.settled()
         await self._database.close()
@@ -173,8 +176,8 @@ class SqliteRecordStore(SqlRecordStore):
     async def _read(self, work: Work[T]) -> T:
         return await self._database.read(lambda connection: run(connection, work))
 
+    @override
     async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
-        """See :class:`SqlRecordStore`."""
         try:
             with noticing_overflow():
                 return await self._summed(query, Arithmetic.LIKELY, from_cells=from_cells)
