@@ -15,6 +15,11 @@ from auditord.errors import NoTables, SchemaMismatch
 
 _LOCK: Final = 0x61756472  # "audr"; one migration at a time
 
+_HAS_MIGRATIONS: Final = """
+SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = 'auditord' AND tablename = 'migrations')
+"""
+"""A query of the catalogue, since ``to_regclass`` may overlook the schema that another session has just committed."""
+
 _APPLIED: Final = "SELECT version, name, applied_at FROM auditord.migrations ORDER BY version"
 
 
@@ -29,7 +34,7 @@ class Applied:
 
 async def applied(connection: AsyncConnection[TupleRow]) -> Sequence[Applied]:
     """The migrations that the database has had, in order; none if it is not one of ours yet."""
-    found = await (await connection.execute("SELECT to_regclass('auditord.migrations') IS NOT NULL")).fetchone()
+    found = await (await connection.execute(_HAS_MIGRATIONS)).fetchone()
     if not found or not found[0]:
         return ()
     return [Applied(*row) for row in await (await connection.execute(_APPLIED)).fetchall()]
