@@ -95,8 +95,7 @@ async def make_backup(
             try:
                 if (snapshot := await source.lake_snapshot()) is not None:
                     await tags.keep(options.place, {folder.name: snapshot})
-                making = _Making(folder, Pacing(progress, options.rate), snapshot)
-                manifest = await making.write(spool, source, made_at)
+                manifest = await _Making(folder, Pacing(progress, options.rate)).write(spool, source, made_at)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
@@ -124,7 +123,6 @@ async def _pair(
 class _Making:
     folder: Path
     pacing: Pacing
-    lake_snapshot: int | None
 
     async def write(self, spool: sqlite3.Connection, source: StoreSource, made_at: datetime) -> Manifest:
         await anyio.to_thread.run_sync(copy_snapshot, spool, self.folder / SPOOL, self.pacing("spool"))
@@ -137,7 +135,6 @@ class _Making:
             made_at=made_at,
             store=store,
             spool=part,
-            lake_snapshot=self.lake_snapshot,
             files=await anyio.to_thread.run_sync(lambda: _described(self.folder, SPOOL, store.file)),
         )
         write_manifest(self.folder, manifest)

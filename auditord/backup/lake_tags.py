@@ -55,9 +55,9 @@ class LakeTags:
 
     async def lost_with(self, manifest: Manifest) -> str | None:
         """Tell what a restored store wants of the lake that it does not have; None if nothing is known to lack."""
-        snapshot = manifest.lake_snapshot
-        if snapshot is None:
+        if manifest.store.lake is None:
             return None
+        snapshot = manifest.store.lake.snapshot
         with closing(ConfiguredLake(self.configuration)) as lake:
             try:
                 if await asyncio.to_thread(lambda: lake.table.has(snapshot)):
@@ -79,12 +79,12 @@ def _needed(place: Path) -> Mapping[str, int]:
     needed = dict[str, int]()
     for folder in backups(place):
         try:
-            snapshot = read_manifest(folder).lake_snapshot
+            part = read_manifest(folder).store.lake
         except BackupDamaged as error:
             _log.warning("%s", error)
             continue
-        if snapshot is not None:
-            needed[folder.name] = snapshot
+        if part is not None:
+            needed[folder.name] = part.snapshot
     return needed
 
 

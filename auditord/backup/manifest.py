@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from auditord.database.durable_files import write_durably
+from auditord.store.lake import LakePart
 from auditord_hookspecs import AuditordError
 
 FILE: Final = "manifest.json"
@@ -43,7 +44,7 @@ class StorePart(msgspec.Struct, frozen=True):
         records: the number of records.
         digest: a digest of all data of each record, as ``auditord database copy`` prints it.
         tables: the number of rows in each other table.
-        lake: the snapshot of the lake with the records that the store has released; None if there are none.
+        lake: the records that the store has released to the lake; None if there are none.
     """
 
     database: Literal["sqlite", "postgresql"]
@@ -52,7 +53,7 @@ class StorePart(msgspec.Struct, frozen=True):
     records: int
     digest: str
     tables: Mapping[str, int]
-    lake: str | None = None
+    lake: LakePart | None = None
 
 
 class SpoolPart(msgspec.Struct, frozen=True):
@@ -94,7 +95,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         store: the record store.
         spool: the spool.
         files: every file beside the manifest.
-        lake_snapshot: the snapshot of the lake that has the released records; None if there are none.
     """
 
     format: int
@@ -103,7 +103,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     store: StorePart
     spool: SpoolPart
     files: Mapping[BackupFile, FilePart]
-    lake_snapshot: int | None = None
 
 
 class _Versioned(msgspec.Struct, frozen=True):

@@ -105,7 +105,8 @@ class _Server(StoreSource):
         return StorePart("postgresql", schema, self.file, found.records, found.digest, found.tables, found.lake)
 
     async def lake_snapshot(self) -> int | None:
-        return await self.end.lake_snapshot()
+        part = await self.end.lake()
+        return None if part is None else part.snapshot
 
     def advice(self, folder: Path, made_at: datetime) -> str | None:
         when = f"{made_at:%Y-%m-%d %H:%M:%SZ}"

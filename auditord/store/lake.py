@@ -88,6 +88,22 @@ class LakeState:
     last_stop: datetime | None = None
 
 
+class LakePart(msgspec.Struct, frozen=True):
+    """The released records of a store, as the manifest of a backup names them.
+
+    Args:
+        location: of the table.
+        snapshot: the id of the snapshot that has them.
+        release: the last release that counts.
+        records: their number.
+    """
+
+    location: str
+    snapshot: int
+    release: int
+    records: int
+
+
 @dataclass(frozen=True, slots=True)
 class LakeSnapshot:
     """A snapshot of the table.

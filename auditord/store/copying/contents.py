@@ -7,6 +7,7 @@ from hashlib import blake2b
 import msgspec
 
 from auditord.store.copying.endpoints import CopiedRecord, End, Progress
+from auditord.store.lake import LakePart
 
 
 class ContentDigest:
@@ -33,7 +34,7 @@ class Contents:
     records: int
     digest: str
     tables: Mapping[str, int]
-    lake: str | None
+    lake: LakePart | None
 
 
 async def contents(end: End, progress: Progress) -> Contents:

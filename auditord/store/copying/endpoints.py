@@ -13,6 +13,7 @@ from auditord.duplicates import Duplicates
 from auditord.store.counting import ALL_RECORDS, PREFIX, read_counts
 from auditord.store.dialects import StoreDialect
 from auditord.store.feed import SENDERS, Removed, add_consumer, list_consumers, note_removals, read_outbox
+from auditord.store.lake import LakePart
 from auditord.store.planning import Operation
 from auditord.store.protocol import Provenance, RecordCounts
 from auditord.store.rollups.upkeep import start_over_beside_released
@@ -21,7 +22,6 @@ from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, for_each
 from auditord_hookspecs import AuditordError, Close, Entry, Insert, Replace
 from auditord_hookspecs.wire import decode_record
-from auditord_hookspecs.wording import counted
 
 T = TypeVar("T")
 
@@ -180,22 +180,13 @@ class End(ABC):
         count = f"SELECT count(*) FROM {self.schema}"  # noqa: S608 a literal
         return {table.name: int((await self._rows(count + table.name, {}))[0][0]) for table in TABLES}
 
-    async def lake(self) -> str | None:
-        """The snapshot of the lake that has the released records of this store; None if there are none."""
+    async def lake(self) -> LakePart | None:
+        """The records that this store has released to the lake; None if there are none."""
         columns = "location, snapshot_id, release, records"
         rows = await self._rows(f"SELECT {columns} FROM {self.schema}lake WHERE records > 0", {})  # noqa: S608 literals
-        return next(
-            (
-                f"{counted(records, 'record')} of {place}, snapshot {snapshot}, release {release}"
-                for place, snapshot, release, records in rows
-            ),
-            None,
-        )
-
-    async def lake_snapshot(self) -> int | None:
-        """The number of that snapshot."""
-        rows = await self._rows(f"SELECT snapshot_id FROM {self.schema}lake WHERE records > 0", {})  # noqa: S608 literals
-        return next((int(str(snapshot)) for (snapshot,) in rows), None)
+        for place, snapshot, release, records in rows:
+            return LakePart(str(place), int(str(snapshot)), int(str(release)), int(str(records)))
+        return None
 
     async def page(self, after: str) -> Sequence[CopiedRecord]:
         """The records behind an id, in the order of ids; none at the end."""
