@@ -205,14 +205,14 @@ async def opened_store(*, released: bool = True) -> AsyncGenerator[RecordStore, 
 
 @asynccontextmanager
 async def opened_source(
-    url: str | None, *, archived: bool = True
+    url: str | None, *, released: bool = True
 ) -> "AsyncGenerator[StoredRecords | DaemonClient, None]":
     """Yield the source of the records: the daemon at a URL or, without one, the store of this host."""
     if url is not None:
         async with daemon_at(url) as daemon:
             yield daemon
         return
-    async with opened_store(released=archived) as store:
+    async with opened_store(released=released) as store:
         yield StoredRecords(store)
 
 

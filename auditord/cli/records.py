@@ -84,7 +84,7 @@ def _refuse_options(ctx: click.Context) -> None:
 
 
 async def _export(query: RecordQuery, export: Export, url: str | None) -> None:
-    async with opened_source(url, archived=query.archived) as source, source.stream(query) as records:
+    async with opened_source(url, released=query.archived) as source, source.stream(query) as records:
         await write_records(records, query, export)
 
 

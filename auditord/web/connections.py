@@ -229,15 +229,15 @@ class LimitedConnection(web.RequestHandler):
         self._limit.enter(self)
 
     async def start(self) -> None:
-        """Answer requests that are there as a whole, one after the other, all in the task of the connection.
+        """Answer requests that have arrived whole, one after the other, all in the task of the connection.
 
-        aiohttp makes a task for each request. It takes over at the first request that has not arrived as a whole, is no
-        HTTP, or asks for another protocol.
+        aiohttp would make a task for each request. It takes over the rest of the connection at the first request that
+        has not arrived whole, is not HTTP, or asks for another protocol.
         """
         task = cast("asyncio.Task[None]", asyncio.current_task())
         while not self._force_close:
             if not self._messages:
-                await self._request_there()
+                await self._wait_for_request()
             message, payload = self._messages[0]
             if not isinstance(message, RawRequestMessage) or message.upgrade or not payload.is_eof():
                 await super().start()
@@ -252,7 +252,7 @@ class LimitedConnection(web.RequestHandler):
         if self.transport is not None:
             self.transport.close()
 
-    async def _request_there(self) -> None:
+    async def _wait_for_request(self) -> None:
         self._waiter = self._own_loop.create_future()
         try:
             await self._waiter
@@ -260,14 +260,14 @@ class LimitedConnection(web.RequestHandler):
             self._waiter = None
 
     def _make_room(self) -> None:
-        """Let the parser go on behind a request that has been taken."""
+        """Let the parser continue after a request was taken from the queue."""
         if self._parser is not None:
             self._parser.message_consumed()
         if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
             self._resume_reading_if_drained()
 
     async def _answers(self, request: web.BaseRequest) -> bool:
-        """Answer a request; False if the connection ends behind it."""
+        """Answer a request; return False if the connection must end after it."""
         try:
             response, is_lost = await self._handle_request(request, None, self._handler)
         except ConnectionError:
@@ -283,7 +283,7 @@ class LimitedConnection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send an answer; True if the client has left. Those that are prepared bytes need nothing else."""
+        """Send an answer; the flag is True if the client has left. An :class:`Answer` is bytes already."""
         if not isinstance(resp, Answer) or self._upgraded:  # pyright: ignore[reportUnknownMemberType]
             return await super().finish_response(request, resp, start_time)
         if self.transport is None:
