@@ -1,4 +1,4 @@
-"""Sums over ten years of which nine are released, a row for each month; roll-ups of those months stay in the store.
+"""Sums over ten years, nine of them released, a row for each month; roll-ups of these months stay in the store.
 
 By hand, with the figures shown: ``pytest -m benchmark -s tests/benchmark/test_released_sums.py``.
 """
