@@ -106,9 +106,14 @@ _COMMENTS: Final = {
 
 
 def detect(host: Host) -> Proposal | None:
-    """Propose the kind ``slurm`` if the cluster has an accounting database, which sacct reads."""
+    """Propose the kind ``slurm`` if the cluster has an accounting database, which sacct reads.
+
+    Without an answer of scontrol (slurmctld is down, or this host may ask slurmdbd alone), sacct is asked for a job.
+    """
     settings = _settings(host)
-    if "slurmdbd" not in settings.get("AccountingStorageType", "") or host.run(["sacct", "--version"]) is None:
+    if settings and "slurmdbd" not in settings.get("AccountingStorageType", ""):
+        return None
+    if host.run(["sacct", "--version"] if settings else ["sacct", "--noheader", "--jobs=1"]) is None:
         return None
     questions = (
         Question("score", f"{_SCORE} of a core; by partition: genoa=12.4,rome=9.8 (nothing: none)"),
@@ -116,7 +121,9 @@ def detect(host: Host) -> Proposal | None:
             "memory_peaks", "Peaks of memory (MaxRSS)? They are read with the CPU time, from the steps of jobs", "no"
         ),
     )
-    found = f"Slurm cluster {settings.get('ClusterName', '?')}, with slurmdbd"
+    found = "Slurm: sacct answers, although scontrol does not"
+    if settings:
+        found = f"Slurm cluster {settings.get('ClusterName', '?')}, with slurmdbd"
     has_gpus = "gpu" in (host.run(["sinfo", "--noheader", "--format=%G"]) or "")
     return Proposal(found, partial(_options, has_gpus=has_gpus), questions, _COMMENTS)
 

@@ -109,6 +109,14 @@ def test_slurm_s_answers_become_options() -> None:
             proposal.options({**answers, **wrong})
 
 
+def test_a_sacct_that_answers_is_found_without_scontrol() -> None:
+    kinds = load_hooks([]).kinds
+    (proposal,) = (each for _, name, each in proposals(kinds, FakeHost({"sacct": ""})) if name != "pseudonyms")
+    assert proposal.found == "Slurm: sacct answers, although scontrol does not"
+    without_database = FakeHost({"sacct": "", "scontrol": _SLURM.format("none")})
+    assert [name for _, name, _ in proposals(kinds, without_database) if name != "pseudonyms"] == ["slurm_epilog"]
+
+
 def test_pseudonyms_are_a_choice_that_no_site_has_to_take() -> None:
     (proposal,) = found_by("pseudonyms")
     assert proposal.options is not None
