@@ -252,16 +252,20 @@ FRAGMENTS: Final = DEFAULT_FILE.parent / "conf.d"
 _HEAD: Final = """\
 # Made by auditord init. Every option: auditord manual options. After a change: auditord config check.
 # Records are served on 127.0.0.1:8000, and kept in {store}.
+
 """
 
 
 def refuse_a_file_that_counts(file: Path) -> None:
-    """Raise if the file sets anything, or if files beside it already configure collectors.
+    """Raise if the file sets anything but the default ``state_dir``, or if files beside it configure collectors.
+
+    The packages' file sets that one option.
 
     Raises:
         ConfigurationError: that is the case, or a file cannot be read.
     """
-    if file.exists() and any(value is not None for value in read_file(file).values.values()):
+    settings = read_file(file).values if file.exists() else {}
+    if any(value not in (None, _state_dir(file) if name == "state_dir" else None) for name, value in settings.items()):
         raise ConfigurationError(
             f"{file} already has settings, and init does not change it: write another file with --config, "
             f"such as {FRAGMENTS / 'site.yml'}, which is merged into {DEFAULT_FILE}"
@@ -415,7 +419,7 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
 
     Looks for batch systems, PostgreSQL, an AUDITOR, an APEL client and a Waldur agent, asks a few questions, checks
     what it made, shows what the last day would have given, and says what to do next. A file that sets anything is
-    never changed; one of comments alone, as packages bring it, is put aside.
+    never changed; one without settings of a site, as packages bring it, is put aside.
     """
     paths = config_paths()
     file = paths[-1] if paths else DEFAULT_FILE
@@ -437,7 +441,7 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
     for secret in secrets:
         say(f"wrote {secret}: keep it" if write_secret(secret, file) else f"took {secret}, which was there")
     if (aside := write_configuration(file, text)) is not None:
-        say(f"{file} held nothing but comments: it is {aside} now")
+        say(f"{file} held no settings of a site: it is {aside} now")
     say(f"wrote {file}")
     look_at_result(answers["since"])
     say("")

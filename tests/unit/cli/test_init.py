@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from auditord.cli import auditord, init
 from auditord.cli.init import ThisHost
 from auditord.config.loading import load_with_sources
+from auditord.config.merging import default_state_dir
 from auditord.config.model import Configuration
 from auditord.hooks import load_hooks
 from auditord.testing import FakeHost
@@ -109,13 +110,14 @@ def test_a_host_without_a_batch_system_serves_the_api_alone(play: Play, tmp_path
     assert loaded(tmp_path / "a.yml").collectors == {}
 
 
-def test_a_file_that_is_there_is_never_changed(play: Play, tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", ["mine: 1\n", "state_dir: /srv/auditord\n"])
+def test_a_file_that_is_there_is_never_changed(play: Play, tmp_path: Path, settings: str) -> None:
     slurm_host(play)
-    (tmp_path / "a.yml").write_text("mine: 1\n")
+    (tmp_path / "a.yml").write_text(settings)
     done = call(tmp_path / "a.yml", "--yes")
     assert done.exit_code == 1
     assert "already has settings" in str(done.exception)
-    assert (tmp_path / "a.yml").read_text() == "mine: 1\n"
+    assert (tmp_path / "a.yml").read_text() == settings
 
 
 @pytest.mark.parametrize(
@@ -140,15 +142,16 @@ def test_without_a_terminal_it_does_not_wait_for_answers(play: Play, tmp_path: P
     assert "use --yes, or give all answers" in str(call(tmp_path / "a.yml").exception)
 
 
-def test_a_file_of_comments_alone_is_put_aside(play: Play, tmp_path: Path) -> None:
+def test_a_file_without_settings_of_a_site_is_put_aside(play: Play, tmp_path: Path) -> None:
     slurm_host(play)
     file = tmp_path / "a.yml"
-    file.write_text("# collectors:\n#   slurm:\napi:\n")
+    as_packaged = f"state_dir: {default_state_dir(os.environ, os.getuid())}\n# collectors:\n#   slurm:\napi:\n"
+    file.write_text(as_packaged)
     file.chmod(0o640)
     done = call(file, "--yes")
     assert done.exit_code == 0, done.output
-    assert f"{file} held nothing but comments: it is {file}.orig now" in done.output
-    assert Path(f"{file}.orig").read_text() == "# collectors:\n#   slurm:\napi:\n"
+    assert f"{file} held no settings of a site: it is {file}.orig now" in done.output
+    assert Path(f"{file}.orig").read_text() == as_packaged
     assert file.stat().st_mode & 0o777 == 0o640
     assert list(loaded(file).collectors) == ["slurm"]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.yml", "a.yml.orig"]
