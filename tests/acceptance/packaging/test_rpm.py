@@ -63,11 +63,10 @@ JOBS: Final = "record_id,start_time,stop_time\n" + "".join(
 )
 
 
-def built(folder: Path) -> Path:
-    """The package, made by rpm/build."""
-    done = subprocess.run(
-        [ROOT / "rpm/build", "--fast", "--work", folder / "work", folder], capture_output=True, text=True, check=False
-    )
+def built(folder: Path, *options: str, umask: int = 0o022) -> Path:
+    """Make the package with rpm/build."""
+    command = [ROOT / "rpm/build", "--fast", "--work", folder / "work", *options, folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, umask=umask)
     assert done.returncode == 0, done.stdout + done.stderr
     return Path(done.stdout.strip())
 
@@ -150,9 +149,12 @@ def the_bill_of_materials_names_the_libraries(package: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="needs rpmbuild (tests/services/rpm-install)")
-def test_the_same_sources_make_the_same_package(tmp_path: Path) -> None:
-    first, second = (built(tmp_path / name) for name in ("first", "second"))
+@pytest.mark.parametrize(("program", "options"), [("rpmbuild", []), ("dpkg-deb", ["--deb"])])
+def test_the_same_sources_make_the_same_package(tmp_path: Path, program: str, options: list[str]) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"needs {program} (tests/services/rpm-install)")
+    first = built(tmp_path / "first", *options)
+    second = built(tmp_path / "second", *options, umask=0o077)
     assert first.read_bytes() == second.read_bytes()
 
 
