@@ -149,7 +149,7 @@ def _written(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:
 
 
 def _say_next(folder: Path, name: str) -> None:
-    say(f"{folder} is a distribution that works; what it accounts for is in src/auditord_{name}/__init__.py.")
+    say(f"{folder} holds a working distribution; its code is in src/auditord_{name}/__init__.py.")
     say("Next, in an environment that has auditord:")
     activate = Path(sys.prefix, "bin/activate")
     entered = [f". {activate}"] if activate.exists() and os.environ.get("VIRTUAL_ENV") != sys.prefix else []
