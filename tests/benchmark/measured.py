@@ -5,11 +5,12 @@ CPU time is what a busy machine disturbs least, so it stands beside every rate.
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -44,11 +45,17 @@ class Location:
     def bytes_per_record(self, records: int) -> str:
         """The bytes of a record, by table and index."""
         if self.database_pid is None:
-            return f"file {(self.folder / 'records.db').stat().st_size / records:.0f}"
-        with psycopg.connect(self.url) as connection:
-            connection.execute("CHECKPOINT")
-            relations = connection.execute(_LIST_RELATIONS)
-            return ", ".join(f"{name} {size / records:.0f}" for name, size in relations if size > records)
+            with closing(sqlite3.connect(self.folder / "records.db")) as file:
+                relations = file.execute(
+                    "SELECT name, sum(pgsize) AS size FROM dbstat GROUP BY name ORDER BY size DESC"
+                )
+                sizes: list[tuple[str, int]] = relations.fetchall()
+        else:
+            with psycopg.connect(self.url) as connection:
+                connection.execute("CHECKPOINT")
+                sizes = connection.execute(_LIST_RELATIONS).fetchall()
+        listed = ", ".join(f"{name} {size / records:.0f}" for name, size in sizes if size > records)
+        return f"{sum(size for _, size in sizes) / records:.0f} ({listed})"
 
     def bytes_by_column(self) -> str:
         """The mean bytes of the columns of a record; beside them, 24 bytes and more in front of each row."""

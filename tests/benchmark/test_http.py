@@ -116,6 +116,7 @@ def stream_all(location: Location, records: int) -> str:
 
 
 @pytest.mark.benchmark
+@pytest.mark.timeout(3_600)
 def test_a_million_records_are_streamed(location: Location, capsys: pytest.CaptureFixture[str]) -> None:
     text = stream_all(location, 1_000_000)
     with capsys.disabled():

@@ -1,4 +1,4 @@
-"""CPU time of a job with two steps on its way from sacct's text to the rows of the send-queue."""
+"""CPU time of a job with two steps on its way from sacct's text to the rows of the send-queue, and its bytes there."""
 
 import subprocess
 import sys
@@ -6,16 +6,19 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
+import anyio
 import pytest
 
+from auditord.spool import Spool
 from auditord.spool.encoding import prepare
 from auditord_builtin.slurm.collecting import convert_all
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.query import Query, TableReader, build_argv
 from auditord_builtin.slurm.runs import Table, find_runs
-from auditord_hookspecs import Window
+from auditord_hookspecs import Batch, Window
 
 T = TypeVar("T")
 
@@ -68,9 +71,18 @@ def measure(jobs: int) -> float:
     batch = outcomes.batch(seen={})
     prepared, writing = step("records to rows of the queue", lambda: prepare("slurm", batch, BEGIN))
     assert (len(prepared.rows), len(prepared.set_aside)) == (jobs, 0)
+    with TemporaryDirectory() as folder:
+        anyio.run(queue, Path(folder), batch)
+        size = sum(file.stat().st_size for file in Path(folder).iterdir()) / jobs
+    print(f"queue: {size:.0f} bytes per job")  # noqa: T201 the same
     whole = reading + finding + converting + writing
     print(f"text to queue: {whole:.1f} us of CPU per job (goal {MOST_MICROSECONDS})")  # noqa: T201 the same
     return whole
+
+
+async def queue(folder: Path, batch: Batch) -> None:
+    async with Spool.opened(folder, lambda: BEGIN) as spool:
+        await spool.enqueue("slurm", batch, ["local"])
 
 
 def test_the_measurement_works() -> None:

@@ -4,7 +4,7 @@ A real daemon with a store of jobs that end one after another, 10,000 a day, so 
 Their ids rise, as a batch system's do, unless they are to be random. Printed are, per size, the CPU time of daemon and
 database server for one request (or record), medians of rounds, and how it stands to the first size. What a post leaves
 to be done (sums, the server's own upkeep) is in it; what both take when nobody asks anything is not. CPU time is what
-other programs on the machine disturb least.
+other programs on the machine disturb least. The daemon's memory is the most that it had up to then.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.benchmark.measured import BATCH, cpu_seconds, family_cpu_seconds
+from tests.benchmark.measured import BATCH, cpu_seconds, family_cpu_seconds, memory
 from tests.measurements.throughput import HERE, Daemon, daemon
 from tests.postgres_server import own_server
 
@@ -168,9 +168,10 @@ def main(folder: Path, sizes: Sequence[int], rounds: int, *, postgresql: bool, r
                 for name, way in WAYS.items():
                     costs[name].append(measured(site, way, rounds))
                 site.settle()
-                jobs = site.jobs
+                jobs, most = site.jobs, memory(site.process.process_id)["VmHWM"] / 1024
             with running(folder, url, pid, jobs, random_ids=random_ids) as site:
                 costs["start to ready"].append(cpu_seconds(site.process.process_id))
+            sys.stdout.write(f"{size:>12,}  {'resident at most':35} {most:12,.0f} MB\n")
             for name, found in costs.items():
                 sys.stdout.write(f"{size:>12,}  {name:35} {found[-1] * 1e6:12,.0f} us  {found[-1] / found[0]:5.2f}\n")
             sys.stdout.flush()
