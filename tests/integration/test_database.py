@@ -597,7 +597,7 @@ async def test_a_file_gives_its_room_back_in_pieces(database: Database) -> None:
 async def test_a_file_of_before_learns_to_give_room_back(path: Path) -> None:
     async with opened(path) as database:
         await database.write(insert("a"))
-    with sqlite3.connect(path, isolation_level=None) as old:
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
         old.execute("PRAGMA auto_vacuum = NONE")
         old.execute("PRAGMA journal_mode = DELETE")
         old.execute("VACUUM")

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -150,7 +150,7 @@ def test_a_store_copied_while_the_daemon_ran_stops_the_start(tmp_path: Path) -> 
 async def backup(source: Path, target: Path) -> None:
     import sqlite3  # noqa: PLC0415 only here
 
-    with sqlite3.connect(source) as here, sqlite3.connect(target) as there:
+    with closing(sqlite3.connect(source)) as here, closing(sqlite3.connect(target)) as there:
         here.backup(there)
 
 

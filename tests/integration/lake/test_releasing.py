@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -287,7 +287,7 @@ class Host:
         return opened(self.lake, "a", f"sqlite:///{self._file}")
 
     def back_up(self, name: str) -> None:
-        with sqlite3.connect(self._file) as source, sqlite3.connect(self.folder / name) as target:
+        with closing(sqlite3.connect(self._file)) as source, closing(sqlite3.connect(self.folder / name)) as target:
             source.backup(target)
 
     def restore(self, name: str) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -176,7 +176,7 @@ async def test_a_restored_store_syncs_everything_again(tmp_path: Path, table: La
     async with open_store(url, counted_keys=()) as store:
         await put(store, job("job-1"))
         await sync(store, table, "a", LOG)
-        with sqlite3.connect(tmp_path / "records.db") as source, sqlite3.connect(copy) as target:
+        with closing(sqlite3.connect(tmp_path / "records.db")) as source, closing(sqlite3.connect(copy)) as target:
             source.backup(target)
         await put(store, job("lost"))
         await sync(store, table, "a", LOG)
