@@ -264,8 +264,9 @@ def refuse_a_file_that_counts(file: Path) -> None:
     Raises:
         ConfigurationError: that is the case, or a file cannot be read.
     """
-    settings = read_file(file).values if file.exists() else {}
-    if any(value not in (None, _state_dir(file) if name == "state_dir" else None) for name, value in settings.items()):
+    settings: Mapping[str, Any] = read_file(file).values if file.exists() else {}  # Any: what YAML holds
+    packaged = {"state_dir": _state_dir(file)}
+    if any(value not in (None, packaged.get(name)) for name, value in settings.items()):
         raise ConfigurationError(
             f"{file} already has settings, and init does not change it: write another file with --config, "
             f"such as {FRAGMENTS / 'site.yml'}, which is merged into {DEFAULT_FILE}"

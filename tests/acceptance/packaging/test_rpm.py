@@ -65,7 +65,7 @@ JOBS: Final = "record_id,start_time,stop_time\n" + "".join(
 
 def built(folder: Path, *options: str, umask: int = 0o022) -> Path:
     """Make the package with rpm/build."""
-    command = [ROOT / "rpm/build", "--fast", "--work", folder / "work", *options, folder]
+    command: list[str | Path] = [ROOT / "rpm/build", "--fast", "--work", folder / "work", *options, folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False, umask=umask)
     assert done.returncode == 0, done.stdout + done.stderr
     return Path(done.stdout.strip())
