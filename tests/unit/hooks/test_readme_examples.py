@@ -16,7 +16,7 @@ import pytest
 from pydantic import SecretStr
 
 import auditord_hookspecs
-from auditord.hooks.reference import signature
+from auditord.hooks.contract_reference import signature
 from auditord.hooks.rules import specified_hooks
 from auditord.testing import FakeCollectorContext, FakePluginContext, make_record
 from auditord.testing.http import HttpRequest

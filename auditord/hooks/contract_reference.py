@@ -1,4 +1,4 @@
-"""The reference of all types of the contract as Markdown, made of their sources: fields, units, methods, examples."""
+"""The references of all hooks and of all types of the contract as Markdown, made of their sources and docstrings."""
 
 import ast
 import inspect
@@ -11,9 +11,68 @@ from importlib import import_module
 from typing import Final, TypeAlias
 
 import auditord_hookspecs
-from auditord.hooks.reference import plain_text, signature_of
+from auditord.hooks.rules import Hook, specified_hooks
 
-_BEGINNING: Final = """\
+_HOOKS: Final = """\
+# Every hook
+
+A hook module is a Python module that an entry point of the group `auditord.hooks` names. It implements hooks, each
+marked with `@hookimpl`. `auditord hooks` lists the modules and what they implement.
+"""
+
+
+def hooks_markdown() -> str:
+    """Return the whole reference, for ``auditord manual hooks``."""
+    return "\n".join([_HOOKS, *(line for function in specified_hooks().values() for line in _hook_lines(function))])
+
+
+def signature(function: Hook) -> str:
+    """Return the signature as in the source, on one line."""
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        raise TypeError(f"{function} is no function")
+    return signature_of(node)
+
+
+def signature_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Return the signature of a function in a syntax tree, on one line.
+
+    Raises:
+        TypeError: it does not say what it returns.
+    """
+    if node.returns is None:
+        raise TypeError(f"{node.name} is not annotated")
+    word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
+    match node.returns:
+        case ast.Constant(value=str(returned)):  # in quotes: its names are there for type checkers alone
+            pass
+        case _:
+            returned = ast.unparse(node.returns)
+    return f"{word} {node.name}({ast.unparse(node.args)}) -> {returned}"
+
+
+def plain_text(docstring: str) -> str:
+    """Return a docstring's text with code in Markdown."""
+    return re.sub(r":(?:class|func|data|mod|meth):`~?([^`]*)`", r"`\1`", docstring).replace("``", "`")
+
+
+def _hook_lines(function: Hook) -> Iterator[str]:
+    text, _, example = (inspect.getdoc(function) or "").partition("Example::\n")
+    yield from (
+        f"## {function.__name__}",
+        "",
+        "```python",
+        signature(function),
+        "```",
+        "",
+        plain_text(text).strip(),
+        "",
+    )
+    if example:
+        yield from ("```python", textwrap.dedent(example).strip(), "```", "")
+
+
+_TYPES: Final = """\
 # Every type of the contract
 
 All of it is imported from `auditord_hookspecs`. Times are aware `datetime`s, periods `timedelta`s; where a number has a
@@ -52,9 +111,9 @@ class Documented:
     example: str = ""
 
 
-def markdown() -> str:
+def types_markdown() -> str:
     """Return the whole reference, for ``auditord manual types``."""
-    lines = [_BEGINNING]
+    lines = [_TYPES]
     for chapter, modules in CHAPTERS.items():
         found = [line for module in modules for each in definitions(module) for line in _lines(*each)]
         lines += [f"## {chapter}\n", *found]

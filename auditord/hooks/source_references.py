@@ -1,6 +1,10 @@
-"""Errors as the sources have them: the classes with their docstrings, and the texts that they are raised with.
+"""The references of all errors and metrics as Markdown, read from the sources of the daemon and of all hook modules.
 
-Nothing is imported for this: an error index has to be whole also where a library is not installed.
+The cause of an error is the first paragraph of its class's docstring, what to do the section ``Remedy:`` in it, and its
+messages are those of the calls that make one, with ``…`` for the names in them.
+
+Nothing is imported for this: the references have to be whole also where a library is not installed. Most metrics are
+there only once their instance has run, so a registry would not name them all.
 """
 
 import ast
@@ -15,7 +19,37 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from auditord.hooks.sources import Source
+from auditord.hooks.entries import installed_entries
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A module that is not imported for this."""
+
+    module: str
+    path: Path
+
+    def text(self) -> str:
+        """Return the module's text. Callers search it first, since parsing takes far longer than reading."""
+        return self.path.read_text("utf-8")
+
+
+def installed_sources() -> Iterator[Source]:
+    """Yield the modules of the daemon, of the contract and of every installed hook module."""
+    for name in sorted({"auditord", "auditord_hookspecs", *(entry.described.module for entry in installed_entries())}):
+        yield from _sources(name)
+
+
+def _sources(name: str) -> Iterator[Source]:
+    spec = find_spec(name)
+    if spec is not None and spec.submodule_search_locations:
+        for folder in map(Path, spec.submodule_search_locations):
+            for path in sorted(folder.rglob("*.py")):
+                parts = path.relative_to(folder).with_suffix("").parts
+                yield Source(".".join((name, *parts)).removesuffix(".__init__"), path)
+    elif spec is not None and spec.origin:
+        yield Source(name, Path(spec.origin))
+
 
 Assigned: TypeAlias = Mapping[str, list[ast.expr]]
 
@@ -229,3 +263,111 @@ def _page_texts() -> Mapping[str, str]:
     folder = Path((spec.origin if spec is not None else None) or "").parent
     texts: Mapping[str, str] = json.loads((folder / "web/page/texts/en.json").read_bytes())
     return texts
+
+
+_ERRORS: Final = """\
+# Every error
+
+Words of a message find its entry: `auditord manual WORD WORD`. The parts that vary are … here. There are
+pages of [exit codes](exit-codes.md) and of [symptoms](troubleshooting.md).
+
+"""
+STATUSES: Final[Mapping[int, tuple[str, str]]] = {
+    400: ("the request cannot be understood", "correct what the text names; a posted body is in quarantine"),
+    401: ("the caller is unknown", "send a token or a certificate, or log in: `auditord manual access`"),
+    403: ("the caller may not do this", "get a role that allows it: `auditord manual access`; see the audit log"),
+    404: ("there is no such path, record, instance or entry", "check id and path; `/openapi.json` lists all paths"),
+    405: ("the path does not take this method", "use one of those in the header `Allow`"),
+    409: ("it has changed meanwhile, or is impossible in this state", "look again, then decide"),
+    413: ("the body is too large", "split it, or raise `api.max_body`"),
+    415: ("the body has an unsupported type", "send `application/json`, or what the text names"),
+    421: ("the request is for another host's name", "add the name to `api.hosts`"),
+    422: ("it is valid, but cannot be done", "correct what the text names"),
+    500: ("the id is taken (`RECORD_EXISTS`, as in AUDITOR), or the store is unavailable", "post one by one, or later"),
+    503: ("the store, or the requested part, is unavailable now", "try again later; `auditord status` has the reason"),
+}  # fmt: skip
+"""Causes and remedies of the statuses with which requests are refused."""
+
+
+def errors_markdown() -> str:
+    """Return the whole index, for ``auditord manual errors``."""
+    index = read_errors(installed_sources())
+    parts = [_ERRORS, *_statuses(index.refusals), "## By class\n\n"]
+    for entry in sorted(index.classes.values(), key=lambda each: (each.name, each.module)):
+        if not entry.name.startswith("_"):
+            parts += _section(entry)
+    return "".join(parts).rstrip() + "\n"
+
+
+def _section(entry: ErrorClass) -> Iterator[str]:
+    yield f"### {entry.name} ({entry.module.removesuffix('.errors')})\n\n"
+    yield f"{_sentence(entry.cause)} What to do: {entry.remedy}\n\n"
+    if entry.messages:
+        yield "".join(f"- {each}\n" for each in sorted(entry.messages)) + "\n"
+
+
+def _statuses(found: Mapping[int, set[tuple[str, str]]]) -> Iterator[str]:
+    yield "## Statuses of HTTP\n\n"
+    for status, texts in sorted(found.items()):
+        cause, remedy = STATUSES[status]
+        yield f"### {status} {HTTPStatus(status).phrase}\n\n{_sentence(cause)} What to do: {remedy}.\n\n"
+        yield "".join(f"- {text}{f': {what}' if what else ''}\n" for text, what in sorted(texts)) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+_TYPES: Final = ("counter", "gauge", "histogram", "summary")
+_MAY_DECLARE: Final = re.compile(rf"(?i)(?:{'|'.join(_TYPES)})\w*\(\s*\"")
+_METRICS: Final = """\
+# Every metric
+
+`GET /metrics` has them in Prometheus' text format. Most have the labels `task` (the instance's name) and `kind`. A
+counter's name ends in `_total`; a histogram has `_bucket`, `_sum` and `_count`. Under AUDITOR's names are
+`num_records_database`, `num_records_database_per_site`, `_per_group`, `_per_user`, `http_server_active_requests`,
+`http_server_duration_seconds`, `http_server_request_size_bytes`, `http_server_response_size_bytes`, `priority` and
+`resource_usage`.
+
+| metric | type | |
+|---|---|---|
+| `auditord_http_request_duration_seconds` | histogram | Time until the answer was complete. |
+| `auditord_http_request_size_bytes` | histogram | Announced size of the request's body. |
+| `auditord_http_requests_in_flight` | gauge | HTTP requests that are being worked on. |
+| `auditord_http_response_size_bytes` | histogram | Size of the answer. |
+"""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Exposed:
+    """A metric as its source declares it."""
+
+    name: str
+    type: str
+    text: str
+
+
+def metrics_markdown() -> str:
+    """Return the whole reference, for ``auditord manual metrics``."""
+    rows = (f"| `{each.name}` | {each.type} | {each.text} |\n" for each in sorted(set(exposed())))
+    return f"{_METRICS}{''.join(rows)}"
+
+
+def exposed() -> Iterator[Exposed]:
+    """Yield the metrics of the daemon and of every installed hook module."""
+    for source in installed_sources():
+        if _MAY_DECLARE.search(text := source.text()):
+            yield from _declared(ast.parse(text))
+
+
+def _declared(tree: ast.Module) -> Iterator[Exposed]:
+    """Yield calls such as ``Counter("name", "help", …)``, also of a function that makes one."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Name(id=called) | ast.Attribute(attr=called),
+                args=[ast.Constant(value=str(name)), ast.Constant(value=str(text)), *_],
+            ) if kind := next((each for each in _TYPES if each in called.lower()), None):
+                yield Exposed(f"{name}_total" if kind == "counter" else name, kind, text)
+            case _:
+                continue
