@@ -34,6 +34,7 @@ from auditord.tasks.audits import TASK as NIGHTLY
 from auditord.tasks.audits import NightlyAudits
 from auditord.tasks.gauges import (
     BackupMetrics,
+    Heartbeat,
     HostMetrics,
     SpoolMetrics,
     count_records,
@@ -42,7 +43,6 @@ from auditord.tasks.gauges import (
     record_gauges,
     run_intervals,
 )
-from auditord.tasks.heartbeat import Heartbeat
 from auditord.tasks.loops import Loops, Reloading, reload_on_hangup
 from auditord.tasks.runs import log_run
 from auditord.watchdog import watched_process

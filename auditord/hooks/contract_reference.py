@@ -11,7 +11,9 @@ from importlib import import_module
 from typing import Final, TypeAlias
 
 import auditord_hookspecs
-from auditord.hooks.rules import Hook, specified_hooks
+from auditord.hooks.rules import Function, specified_hooks
+
+FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 _HOOKS: Final = """\
 # Every hook
@@ -26,15 +28,15 @@ def hooks_markdown() -> str:
     return "\n".join([_HOOKS, *(line for function in specified_hooks().values() for line in _hook_lines(function))])
 
 
-def signature(function: Hook) -> str:
+def signature(function: Function) -> str:
     """Return the signature as in the source, on one line."""
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+    if not isinstance(node, FunctionNode):
         raise TypeError(f"{function} is no function")
     return signature_of(node)
 
 
-def signature_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+def signature_of(node: FunctionNode) -> str:
     """Return the signature of a function in a syntax tree, on one line.
 
     Raises:
@@ -56,7 +58,7 @@ def plain_text(docstring: str) -> str:
     return re.sub(r":(?:class|func|data|mod|meth):`~?([^`]*)`", r"`\1`", docstring).replace("``", "`")
 
 
-def _hook_lines(function: Hook) -> Iterator[str]:
+def _hook_lines(function: Function) -> Iterator[str]:
     text, _, example = (inspect.getdoc(function) or "").partition("Example::\n")
     yield from (
         f"## {function.__name__}",
@@ -92,8 +94,6 @@ CHAPTERS: Final[Mapping[str, tuple[str, ...]]] = {
     "Other": ("roles", "contract", "hookspec"),
 }
 """The modules of the contract by chapter; a test finds an exported name that is in none."""
-
-Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +151,14 @@ def fields_of(node: ast.ClassDef) -> Iterator[tuple[str, str, str]]:
         if isinstance(member, ast.AnnAssign) and not (name := ast.unparse(member.target)).startswith("_"):
             text = of_class.get(name) or _string(following) or _described(member.value)
             yield name, ast.unparse(member.annotation), _sentence(text)
-        elif isinstance(member, Function) and _is_property(member):
+        elif isinstance(member, FunctionNode) and _is_property(member):
             kind = ast.unparse(member.returns) if member.returns else ""
             yield member.name, kind, _sentence(ast.get_docstring(member) or "")
 
 
-def methods_of(node: ast.ClassDef) -> Iterator[Function]:
+def methods_of(node: ast.ClassDef) -> Iterator[FunctionNode]:
     """Yield the public methods."""
-    functions = (member for member in node.body if isinstance(member, Function))
+    functions = (member for member in node.body if isinstance(member, FunctionNode))
     return (each for each in functions if not each.name.startswith("_") and not _is_property(each))
 
 
@@ -166,7 +166,7 @@ def _lines(name: str, node: ast.stmt, behind: str) -> Iterator[str]:
     yield f"### {name}\n"
     if isinstance(node, ast.ClassDef):
         yield from _class_lines(node)
-    elif isinstance(node, Function):
+    elif isinstance(node, FunctionNode):
         yield from _function_lines(node)
     elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
         yield f"```python\n{name} = {ast.unparse(node.value)}\n```\n\n{plain_text(behind)}\n"
@@ -185,7 +185,7 @@ def _class_lines(node: ast.ClassDef) -> Iterator[str]:
         yield from _function_lines(method)
 
 
-def _function_lines(node: Function) -> Iterator[str]:
+def _function_lines(node: FunctionNode) -> Iterator[str]:
     said = documented(ast.get_docstring(node) or "")
     yield f"```python\n{signature_of(node)}\n```\n"
     yield f"{said.text}\n"
@@ -205,14 +205,14 @@ def _sentence(text: str) -> str:
 
 
 def _name_of(node: ast.stmt) -> str:
-    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+    if isinstance(node, ast.ClassDef | FunctionNode):
         return node.name
     if isinstance(node, ast.AnnAssign):
         return ast.unparse(node.target)
     return ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
 
 
-def _is_property(node: Function) -> bool:
+def _is_property(node: FunctionNode) -> bool:
     return any(ast.unparse(each) == "property" for each in node.decorator_list)
 
 

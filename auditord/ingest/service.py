@@ -15,8 +15,18 @@ import anyio
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.ingest.delivery import add_each
-from auditord.ingest.permission import Roles, depends_on_stored, may_update, updating_roles, writing_roles
-from auditord.ingest.submission import Forbidden, Outcome, Stopped, Submission, projected
+from auditord.ingest.submission import (
+    Forbidden,
+    Outcome,
+    Roles,
+    Stopped,
+    Submission,
+    depends_on_stored,
+    may_update,
+    projected,
+    updating_roles,
+    writing_roles,
+)
 from auditord.store import Provenance, RecordStore
 from auditord.store.planning import ChangePlan
 from auditord_hookspecs import Close, Entry, Principal, Record, RecordUpdate, Transform

@@ -12,7 +12,7 @@ INDEX: Final = "index"
 """The name of the contents page, which names every other topic."""
 
 REFERENCES: Final[Mapping[str, tuple[str, str]]] = {
-    "commands": ("Every command and its options", "auditord.cli.reference:markdown"),
+    "commands": ("Every command and its options", "auditord.cli.manual:markdown"),
     "options": ("Every option of the configuration", "auditord.hooks.options:markdown"),
     "metrics": ("Every metric", "auditord.hooks.source_references:metrics_markdown"),
     "routes": ("Every route of the API", "auditord.web.api.document:markdown"),
