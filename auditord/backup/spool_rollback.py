@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from auditord.database.connections import open_for_writing
-from auditord.database.faults import translated
+from auditord.database.connections import open_for_writing, translated
 
 _MEMORY: Final = ("checkpoint", "seen", "pending")
 """Tables of what collectors know of their sources."""

@@ -16,10 +16,9 @@ from typing import Final
 
 import anyio.from_thread
 
-from auditord.database.connections import open_for_reading
+from auditord.database.connections import open_for_reading, translated
 from auditord.database.database import refuse_damaged
 from auditord.database.durable_files import synced
-from auditord.database.faults import translated
 from auditord.database.migrations import load_migrations, require_current
 from auditord.store.copying import Progress
 

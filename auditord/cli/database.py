@@ -15,7 +15,7 @@ from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.database import findings
-from auditord.database.long_steps import SAID_EVERY
+from auditord.database.migrations import SAID_EVERY
 from auditord.database.postgres.address import Address, address_of
 from auditord.database.sql_files import Script
 from auditord.errors import ConfigurationError

@@ -10,8 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, LiteralString, TypeVar
 
-from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer
-from auditord.database.faults import translated
+from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer, translated
 from auditord.database.instants import from_micros, to_micros
 from auditord.database.migrations import is_of_first_release, load_migrations, migrate, refuse_foreign, require_current
 from auditord.database.sql_files import load_queries

@@ -10,10 +10,16 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from auditord.database.postgres.address import Address
-from auditord.database.postgres.engines import refuse_shared_sessions
 from auditord.database.postgres.faults import translated
-from auditord.database.postgres.migrations import Applied, applied, as_script, migrate, refuse_newer
-from auditord.database.postgres.sessions import refuse_others
+from auditord.database.postgres.migrations import (
+    Applied,
+    applied,
+    as_script,
+    migrate,
+    refuse_newer,
+    refuse_others,
+    refuse_shared_sessions,
+)
 from auditord.database.sql_files import Script, load_queries, load_scripts
 from auditord.store.postgres.store import MIGRATIONS
 

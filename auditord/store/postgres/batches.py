@@ -1,12 +1,12 @@
-"""Concurrent changes, gathered for a few connections (:class:`auditord.database.writer.Batcher`)."""
+"""Concurrent changes, gathered for a few connections (:class:`auditord.database.database.Batcher`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, TypeAlias
 
+from auditord.database.database import Batcher, Waiting, failed
 from auditord.database.postgres import Connection
-from auditord.database.writer import Batcher, Waiting, failed
 from auditord.errors import StoreUnavailable
 from auditord.store.bulks import Bulk
 from auditord.store.planning import Change, Outcome, ids_of

@@ -12,8 +12,7 @@ from typing import Any, Final
 from auditord.database.memory import Occasion, as_json
 from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.faults import translated
-from auditord.database.postgres.server import ANSWER_WITHIN
-from auditord.database.postgres.sockets import limited
+from auditord.database.postgres.server import ANSWER_WITHIN, limited
 from auditord.errors import plain_errors
 from auditord.store.postgres.turns import Turn, taken
 

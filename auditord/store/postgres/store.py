@@ -14,10 +14,14 @@ from typing_extensions import override
 from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
-from auditord.database.postgres.server import ANSWER_WITHIN, PREPARE_WITHIN, READER_PATIENCE
-from auditord.database.postgres.silence import WRITE_WITHIN
-from auditord.database.postgres.sockets import limited
-from auditord.database.postgres.streaming import copied
+from auditord.database.postgres.server import (
+    ANSWER_WITHIN,
+    PREPARE_WITHIN,
+    READER_PATIENCE,
+    WRITE_WITHIN,
+    copied,
+    limited,
+)
 from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch, StoreMismatch
 from auditord.store.aggregates import Folding, Row

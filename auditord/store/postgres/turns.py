@@ -20,8 +20,7 @@ import psycopg
 from auditord.database.memory import POLL_SECONDS, HeldTurn, Occasion
 from auditord.database.postgres import Connection
 from auditord.database.postgres.faults import translated
-from auditord.database.postgres.server import ANSWER_WITHIN
-from auditord.database.postgres.sockets import limited
+from auditord.database.postgres.server import ANSWER_WITHIN, limited
 from auditord.errors import RanElsewhere, StoreUnavailable, TurnLost
 from auditord_hookspecs.wire import format_time
 
