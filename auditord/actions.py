@@ -43,23 +43,27 @@ class RunRequest:
         return self.window is not None or self.job is not None
 
 
-class Observer(Protocol):
-    """The receiver of what happens in a run on demand."""
+class PluginObserver(Protocol):
+    """Receives the log, output and progress of a plugin."""
 
     def progressed(self, fraction: float) -> None:
-        """Receive the fraction that is done, 0 to 1."""
-        ...
-
-    async def shown(self, batch: Batch) -> None:
-        """Receive what a collector's dry run would have kept."""
+        """Receive the fraction of the run that is done, 0 to 1."""
         ...
 
     def said(self, line: str) -> None:
-        """Receive what a plugin says about its work."""
+        """Receive a log message of level INFO or higher."""
         ...
 
     def printed(self, text: str) -> None:
-        """Receive what a plugin shows: in a dry run, what it would do."""
+        """Receive output: in a dry run, what the plugin would do."""
+        ...
+
+
+class Observer(PluginObserver, Protocol):
+    """Receives what happens in a run on demand."""
+
+    async def shown(self, batch: Batch) -> None:
+        """Receive what a collector's dry run would have kept."""
         ...
 
 

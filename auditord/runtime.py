@@ -12,8 +12,8 @@ from auditord import __version__
 from auditord.actions import Actions, Section
 from auditord.audit.site_reports import SiteReports
 from auditord.config.model import Configuration
-from auditord.contexts.instances import HostDaemon, StoreSenderContext
-from auditord.contexts.panels import Memories, PanelInstance, Panels, declared_panels
+from auditord.contexts.instances import StoreSenderContext
+from auditord.contexts.plugins import HostDaemon, Memories, PanelInstance, Panels, declared_panels
 from auditord.errors import HookError
 from auditord.health import Health
 from auditord.hooks import Hooks

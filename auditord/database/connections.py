@@ -1,4 +1,4 @@
-"""Opening connections to one SQLite file, every setting with its reason; and SQLite's errors in the operator's words."""
+"""Open connections to one SQLite file, every setting with its reason; SQLite's errors in the operator's words."""
 
 import os
 import sqlite3

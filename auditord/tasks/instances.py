@@ -24,14 +24,8 @@ from auditord.backup.last_backups import InstanceBackups
 from auditord.backup.recovery import collectors_behind
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
-from auditord.contexts.instances import (
-    InstanceContext,
-    SpoolCollectorContext,
-    TaskLog,
-    environment_of,
-    opened_plugin,
-    remote_source,
-)
+from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, TaskLog, environment_of
+from auditord.contexts.plugins import opened_plugin, remote_source
 from auditord.database.memory import Occasion
 from auditord.errors import ConfigurationError, RanElsewhere
 from auditord.metrics import TaskMetrics

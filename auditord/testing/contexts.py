@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from auditord.client.summing import Adder
-from auditord.contexts.command import Child, CommandRunner
+from auditord.contexts.instances import Child, CommandRunner
 from auditord.testing.http import FakeHttpClient, HttpRequest
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import (

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from auditord.contexts.panels import HostPanelContext, PanelInstance, Panels
+from auditord.contexts.plugins import HostPanelContext, PanelInstance, Panels
 from auditord.reporting.writing import text
 from auditord.web.page.charts import Axis, Mark, Picture, bars, lines
 from auditord.web.page.charts import Series as Drawn

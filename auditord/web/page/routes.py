@@ -15,7 +15,7 @@ from auditord import __version__
 from auditord.actions import Actions
 from auditord.audit.site_reports import SiteReports
 from auditord.config.sections import UiSection
-from auditord.contexts.panels import Panels
+from auditord.contexts.plugins import Panels
 from auditord.errors import StoreUnavailable
 from auditord.reporting import LabelKeys
 from auditord.reporting.pledges import Pledge
