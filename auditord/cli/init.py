@@ -26,7 +26,7 @@ from auditord.config.documents import is_section
 from auditord.config.kinds import InstalledKinds
 from auditord.config.loading import load_text
 from auditord.config.merging import DEFAULT_FILE, default_state_dir, read_files
-from auditord.config.printing import Remarks, to_yaml
+from auditord.config.shown import Remarks, to_yaml
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.config.yaml_files import read_file
 from auditord.errors import ConfigurationError

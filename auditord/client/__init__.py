@@ -13,8 +13,7 @@ of records. Nothing here needs a daemon on this host.
 """
 
 from auditord.client.asynchronous import AsyncClient
-from auditord.client.connection import Tls
-from auditord.client.errors import (
+from auditord.client.exchange import (
     AnsweredError,
     ClientError,
     ConnectionFailed,
@@ -23,6 +22,7 @@ from auditord.client.errors import (
     RecordExists,
     Refused,
     ServerFailed,
+    Tls,
     UnknownRecord,
     UnsupportedQuery,
 )

@@ -11,14 +11,23 @@ from urllib.parse import quote
 import msgspec
 
 from auditord.client import aggregates, exchange
-from auditord.client.connection import BaseClient
-from auditord.client.errors import AnsweredError, ClientError, ConnectionFailed, CutAnswer, InvalidAnswer
-from auditord.client.exchange import Chunk, Framer, RecordFramer, TextFramer
+from auditord.client.aggregates import Adder, records_for
+from auditord.client.exchange import (
+    AnsweredError,
+    BaseClient,
+    Chunk,
+    ClientError,
+    ConnectionFailed,
+    CutAnswer,
+    Framer,
+    InvalidAnswer,
+    RecordFramer,
+    TextFramer,
+)
 from auditord.client.http import open_client
 from auditord.client.query_string import Source, api_target, record_path, wire_target
 from auditord.client.site_reports import PATH as SITE_REPORTS
 from auditord.client.site_reports import ReportAnswer, SiteReport
-from auditord.client.summing import Adder, records_for
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery, http
 from auditord_hookspecs.query import IdEquals
 from auditord_hookspecs.wire import encode_record
@@ -31,7 +40,7 @@ class AsyncClient(BaseClient):
 
     Its arguments are those of :class:`BaseClient`.
 
-    Every method raises :class:`ClientError`: see :mod:`auditord.client.errors`. What may safely be repeated (reading,
+    Every method raises :class:`ClientError`: see :mod:`auditord.client.exchange`. What may safely be repeated (reading,
     setting a stop time, and everything that the server cannot have seen) is tried again before it raises.
     """
 

@@ -18,7 +18,7 @@ import stamina
 from yarl import URL
 
 from auditord import __version__
-from auditord.client.connection import tls_context
+from auditord.client.exchange import tls_context
 from auditord_hookspecs import http
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, Literal, TypeAlias, TypeVar
 from urllib.parse import quote, quote_plus
 
-from auditord.client.errors import UnsupportedQuery
+from auditord.client.exchange import UnsupportedQuery
 from auditord_hookspecs import ExceedsRuntime, Record, RecordQuery, query
 from auditord_hookspecs import query as queries
 from auditord_hookspecs.records import MAX_AMOUNT

@@ -14,8 +14,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from auditord.client import exchange
 from auditord.client.asynchronous import AsyncClient
-from auditord.client.connection import BaseClient
-from auditord.client.exchange import RecordFramer
+from auditord.client.exchange import BaseClient, RecordFramer
 from auditord.client.query_string import Source
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
 
@@ -25,7 +24,7 @@ T = TypeVar("T")
 class Client(BaseClient):
     """Talks to an auditord or an AUDITOR 0.11 server, blocking; its arguments are those of :class:`BaseClient`.
 
-    Every method raises :class:`ClientError`: see :mod:`auditord.client.errors`. What may safely be repeated (reading,
+    Every method raises :class:`ClientError`: see :mod:`auditord.client.exchange`. What may safely be repeated (reading,
     setting a stop time, and everything that the server cannot have seen) is tried again before it raises.
     """
 

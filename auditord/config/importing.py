@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from auditord.config.documents import Path as OptionPath
 from auditord.config.kinds import InstalledKinds
-from auditord.config.printing import Remarks, to_yaml
+from auditord.config.shown import Remarks, to_yaml
 from auditord.config.yaml_files import read_tagged_file
 from auditord.errors import ConfigurationError, refusal
 from auditord_hookspecs import ImportedConfig, ImporterKind

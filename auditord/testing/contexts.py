@@ -1,16 +1,19 @@
-"""Stand-ins for the contexts of instances: they remember what the instance did with them."""
+"""Stand-ins for the contexts of instances and commands, which remember what was done with them, and for a host."""
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import anyio
+import click
 import msgspec
 
-from auditord.client.summing import Adder
+from auditord.client.aggregates import Adder
 from auditord.contexts.instances import Child, CommandRunner
 from auditord.testing.http import FakeHttpClient, HttpRequest
 from auditord.testing.records import EPOCH
@@ -25,11 +28,42 @@ from auditord_hookspecs import (
     HttpAnswer,
     HttpClient,
     HttpOptions,
+    InstanceConfig,
     JobChoice,
+    PluginContext,
     Record,
     RecordQuery,
     Window,
 )
+from auditord_hookspecs.terminal import say_lines
+
+
+@dataclass(frozen=True, slots=True)
+class FakeHost:
+    """A host as ``auditord init`` shows it to a kind's ``detect``.
+
+    An example::
+
+        assert detect(FakeHost()) is None
+        assert detect(FakeHost(programs={"lpstat": "device for main: ipp://printer"})) is not None
+
+    Args:
+        programs: what each program prints, by its name; all others are not installed.
+        files: absolute paths.
+        environ: the environment variables.
+    """
+
+    programs: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: Sequence[str] = ()
+    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def run(self, argv: Sequence[str]) -> str | None:
+        """Return the output of a program; its arguments are ignored."""
+        return self.programs.get(argv[0])
+
+    def find(self, *patterns: str) -> Sequence[Path]:
+        """The files that match, in the order of the patterns."""
+        return [Path(name) for pattern in patterns for name in sorted(self.files) if fnmatchcase(name, pattern)]
 
 
 @dataclass
@@ -292,3 +326,60 @@ class FakeAuthenticatorContext(FakeContext):
 
 def _id(entry: Entry) -> str:
     return entry.record_id if isinstance(entry, Close) else entry.record.record_id
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class FakeCommandContext:
+    """Plugins that a test configures, each over the same records; hand it to click's runner as ``obj``.
+
+    Args:
+        plugins: kind and configuration by instance.
+        plugin_context: the context of every plugin; its instance and dry run are set when one is opened.
+    """
+
+    plugins: dict[str, tuple[str, InstanceConfig]] = field(default_factory=dict[str, tuple[str, InstanceConfig]])
+    plugin_context: FakePluginContext = field(default_factory=FakePluginContext)
+    opened: list[str] = field(default_factory=list[str])
+    state_dir: Path = Path("/nonexistent")
+    known_roles: Collection[str] = ("reader", "writer")
+
+    def roles(self) -> Collection[str]:
+        """The names of all roles."""
+        return self.known_roles
+
+    def now(self) -> datetime:
+        """The present instant of the plugins."""
+        return self.plugin_context.now()
+
+    def instances(self, kind: str) -> Sequence[str]:
+        """The plugins of a kind."""
+        return [name for name, (its_kind, _) in self.plugins.items() if its_kind == kind]
+
+    def chosen(self, kind: str, name: str | None) -> str:
+        """The named one, or the only one."""
+        there = self.instances(kind)
+        if name is None and len(there) == 1:
+            return there[0]
+        if name is None or name not in there:
+            raise click.UsageError(f"no plugin {name or ''} of kind {kind}; there are: {', '.join(there)}")
+        return name
+
+    @asynccontextmanager
+    async def instance(
+        self, name: str, *, dry_run: bool = False
+    ) -> AsyncGenerator[tuple[Any, PluginContext], None]:  # Any: the kind's own model
+        """The plugin's configuration and the context; what it shows is printed when it is left."""
+        self.opened.append(name)
+        context = self.plugin_context
+        context.instance, context.dry_run = name, dry_run
+        before = len(context.shown)
+        yield self.plugins[name][1], context
+        for text in context.shown[before:]:
+            say_lines(text)
+
+    def run(self, main: Callable[[], Awaitable[T]]) -> T:
+        """Run a coroutine function."""
+        return anyio.run(main)

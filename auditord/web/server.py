@@ -35,17 +35,15 @@ from auditord.web.api.runs import RunHandler
 from auditord.web.api.status import SiteReportHandlers, StatusHandlers
 from auditord.web.api.sums import SumsHandler
 from auditord.web.connections import ConnectionLimit, LimitedServer, limit_of_connections, server_log
-from auditord.web.control import for_the_owner
 from auditord.web.dispatch import AbortReason, Dispatcher, HttpMetrics, Route
 from auditord.web.hosts import HostCheck, known_names
-from auditord.web.listeners import accepting, bound_sockets
+from auditord.web.listeners import accepting, bound_sockets, for_the_owner
 from auditord.web.metrics import MonitoringHandlers
 from auditord.web.page import Parts, page_routes
 from auditord.web.problems import refuse
 from auditord.web.proxies import Proxies
-from auditord.web.reading import RateLimit, ReadingPlaces, Shares, Uploads, limited
 from auditord.web.requests import visible_records
-from auditord.web.streams import StreamedAnswers
+from auditord.web.streams import RateLimit, ReadingPlaces, Shares, StreamedAnswers, Uploads, limited
 from auditord.web.wire import ReadHandlers, WriteHandlers
 from auditord_hookspecs import Permission
 

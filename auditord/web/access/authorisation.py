@@ -234,6 +234,6 @@ def _end(request: web.BaseRequest) -> datetime | None:
     der: bytes | None = None if tls is None else tls.getpeercert(binary_form=True)
     if not der:
         return None
-    from auditord.web.access.client_certificates import end_of  # noqa: PLC0415 cryptography, only with TLS
+    from auditord.web.access.credentials import end_of  # noqa: PLC0415 cryptography, only with TLS
 
     return end_of(der)

@@ -42,7 +42,7 @@ from auditord.web.api.shapes import (
     summary,
     with_input,
 )
-from auditord.web.control import peer_name
+from auditord.web.listeners import peer_name
 from auditord.web.problems import Refused
 from auditord.web.record_query import about
 from auditord.web.requests import principal_name, read_target

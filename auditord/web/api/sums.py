@@ -30,10 +30,9 @@ from auditord.web.api.shapes import (
     Sums,
     UsedComponent,
 )
-from auditord.web.reading import MANY_GROUPS
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
 from auditord.web.requests import RecordsFor, holder, read_target
-from auditord.web.streams import Pages, StreamedAnswers
+from auditord.web.streams import MANY_GROUPS, Pages, StreamedAnswers
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,

@@ -25,9 +25,9 @@ from auditord.web.page import charts
 from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
 from auditord.web.page.numbers import begin_of_bin, shown, signed, with_unit
 from auditord.web.page.query_string import MOST_ROWS, View
-from auditord.web.reading import FEW_GROUPS, MANY_GROUPS, Aggregate, ReadingPlaces
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, holder
+from auditord.web.streams import FEW_GROUPS, MANY_GROUPS, Aggregate, ReadingPlaces
 from auditord_hookspecs import AggregateQuery, Aggregates, TooManyGroups
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window

@@ -23,7 +23,7 @@ from auditord.client import (
     ServerFailed,
     UnknownRecord,
 )
-from auditord.client.connection import Server
+from auditord.client.exchange import Server
 from auditord_hookspecs import (
     AuditordError,
     Close,
