@@ -278,13 +278,7 @@ class Memories:
 
     async def last_runs(self, task: str) -> Sequence[RunReport]:
         """Return the last runs, the newest first."""
-        runs = (await self.spool.last_runs()).get(task, ())
-        return [
-            RunReport(
-                run.task, run.kind, run.started, run.duration, run.error, run.records, run.quarantined, run.skipped
-            )
-            for run in runs
-        ]
+        return (await self.spool.last_runs()).get(task, ())
 
 
 @dataclass(frozen=True, slots=True)
