@@ -12,7 +12,7 @@
 of records. Nothing here needs a daemon on this host.
 """
 
-from auditord.client.asynchronous import AsyncClient
+from auditord.client.clients import AsyncClient, Client
 from auditord.client.exchange import (
     AnsweredError,
     ClientError,
@@ -28,7 +28,6 @@ from auditord.client.exchange import (
 )
 from auditord.client.frames import to_arrow, to_pandas, to_polars
 from auditord.client.query_string import encode_query
-from auditord.client.synchronous import Client
 
 __all__ = [
     "AnsweredError",

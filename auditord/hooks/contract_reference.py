@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Final, TypeAlias
 
 import auditord_hookspecs
-from auditord.hooks.rules import Function, specified_hooks
+from auditord.hooks.loading import Function, specified_hooks
 
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 

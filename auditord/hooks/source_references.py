@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from auditord.hooks.entries import installed_entries
+from auditord.hooks.hooks import installed_entries
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from auditord.testing.contexts import (
     FakeHost,
     FakePluginContext,
     FakeSenderContext,
+    HttpRequest,
 )
-from auditord.testing.http import HttpRequest
 from auditord.testing.records import EPOCH, make_record
 
 __all__ = [

@@ -1,10 +1,10 @@
-"""Stand-ins for the contexts of instances and commands, which remember what was done with them, and for a host."""
+"""Stand-ins for the contexts of instances and commands, for servers elsewhere and for a host, which note their use."""
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,6 @@ import msgspec
 
 from auditord.client.aggregates import Adder
 from auditord.contexts.instances import Child, CommandRunner
-from auditord.testing.http import FakeHttpClient, HttpRequest
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import (
     AggregateQuery,
@@ -35,7 +34,83 @@ from auditord_hookspecs import (
     RecordQuery,
     Window,
 )
+from auditord_hookspecs.http import HttpStatusError, Parameters
 from auditord_hookspecs.terminal import say_lines
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request that an instance made."""
+
+    method: str
+    url: str
+    params: Parameters = ()
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: bytes | None = None
+    form: Mapping[str, str] | None = None
+
+    def answer(
+        self, status: int = 200, body: bytes = b"", headers: Mapping[str, str] | None = None, **links: str
+    ) -> HttpAnswer:
+        """Make an answer to it; ``links`` are URLs by ``rel``."""
+        return HttpAnswer(f"{self.method} {self.url}", status, headers or {}, body, links)
+
+
+@dataclass(frozen=True, slots=True)
+class FakeHttpClient:
+    """Implements :class:`auditord_hookspecs.HttpClient` without a network and without retries."""
+
+    server: Callable[[HttpRequest], HttpAnswer]
+    requested: list[HttpRequest]
+    options: HttpOptions
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Parameters = (),
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        form: Mapping[str, str] | None = None,
+        idempotent: bool | None = None,  # noqa: ARG002 nothing is repeated
+        retry_for: timedelta | None = None,  # noqa: ARG002 the same
+    ) -> HttpAnswer:
+        """Ask the server."""
+        request = HttpRequest(method, url, params, {**self.options.headers, **(headers or {})}, body, form)
+        self.requested.append(request)
+        answer = self.server(request)
+        self.options.on_attempt(answer.status)
+        return answer
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Parameters = (),
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> AsyncGenerator["FakeHttpStream", None]:
+        """Ask the server; its answer comes in one piece."""
+        answer = await self.request(method, url, params=params, headers=headers, body=body)
+        if not answer.ok:
+            raise HttpStatusError(answer)
+        yield FakeHttpStream(answer.headers, answer.body)
+
+
+@dataclass(frozen=True, slots=True)
+class FakeHttpStream:
+    """Implements :class:`auditord_hookspecs.HttpStream`."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The body."""
+        if self.body:
+            yield self.body
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     def played(files: Sequence[str] = (), environ: Mapping[str, str] | None = None, **programs: str) -> None:
         monkeypatch.setattr(init, "ThisHost", lambda: FakeHost(programs, files, environ or {}))
 
-    def look_at_result(since: str) -> None:
+    def look_at_result(since: datetime) -> None:
         assert since
 
     monkeypatch.setattr(init, "look_at_result", look_at_result)

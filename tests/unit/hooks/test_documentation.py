@@ -13,7 +13,7 @@ import pytest
 from auditord import testing
 from auditord.hooks import load_hooks
 from auditord.hooks.contract_reference import signature
-from auditord.hooks.rules import specified_hooks
+from auditord.hooks.loading import specified_hooks
 from auditord.testing import plugin
 from auditord_hookspecs import (
     Batch,

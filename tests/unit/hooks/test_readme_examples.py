@@ -17,9 +17,9 @@ from pydantic import SecretStr
 
 import auditord_hookspecs
 from auditord.hooks.contract_reference import signature
-from auditord.hooks.rules import specified_hooks
+from auditord.hooks.loading import specified_hooks
 from auditord.testing import FakeCollectorContext, FakePluginContext, make_record
-from auditord.testing.http import HttpRequest
+from auditord.testing.contexts import HttpRequest
 from auditord_hookspecs import (
     AuditordError,
     CollectorKind,
