@@ -50,7 +50,7 @@ class Runtime:
         )
         self.registry: Final = CollectorRegistry()
         self.clock: Final = Clock(RANDOM.random)
-        self.health: Final = Health([store.check, spool.check], spool.check, self.clock.next_run)
+        self.health: Final = Health(spool.check, self.clock.next_run)
         self._metrics = TaskMetrics(self.registry)
         self.lake_metrics: Final = LakeMetrics()
         self.site_reports: Final = SiteReports()

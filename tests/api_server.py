@@ -22,7 +22,7 @@ from auditord.spool import Spool
 from auditord.store import Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store
 from auditord.web.access.authorisation import Authorisation
-from auditord.web.api.records import Lake
+from auditord.web.api.lake_source import Lake
 from auditord.web.server import serve
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Record, RecordQuery, RecordUpdate
 

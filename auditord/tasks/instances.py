@@ -163,7 +163,8 @@ class Instances:
         kept = await self._storage.spool.enqueue(name, batch, self._destinations, operation)
         kind, _ = self.collectors[name]
         self._metrics.oversized_records.labels(name, kind.name).inc(kept.oversized)
-        self._metrics.left_out(name, batch.left_out)
+        if batch.left_out:
+            self._metrics.left_out(name, batch.left_out)
         return kept
 
     @contextmanager

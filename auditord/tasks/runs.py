@@ -30,7 +30,7 @@ _SPANS: Final = tuple(timedelta(days=days) for days in (1 / 24, 1, 8, 32, 367, 8
 
 
 class Turn:
-    """Requests for runs of one instance. Runs never overlap, and pending requests are merged into one.
+    """The runs of one instance, which never overlap.
 
     Attributes:
         running: true during a run.
@@ -46,10 +46,6 @@ class Turn:
         if not self.running:
             self._asked.set()
         return not self.running
-
-    def trigger(self) -> None:
-        """Request a run on demand; during a run it stays pending."""
-        self._asked.set()
 
     @asynccontextmanager
     async def taken(self) -> AsyncGenerator[None, None]:

@@ -40,7 +40,6 @@ from auditord.web.hosts import HostCheck, known_names
 from auditord.web.listeners import accepting, bound_sockets, for_the_owner
 from auditord.web.metrics import MonitoringHandlers
 from auditord.web.page import Parts, page_routes
-from auditord.web.problems import refuse
 from auditord.web.proxies import Proxies
 from auditord.web.requests import visible_records
 from auditord.web.streams import RateLimit, ReadingPlaces, Shares, StreamedAnswers, Uploads, limited
@@ -134,11 +133,11 @@ async def serve(
             if authorisation is None:
                 pages = paged()
                 routes = [*map(share, (*plain, *open_routes((*pages, *all_routes(described)), control)))]
-                dispatcher = Dispatcher(routes, metrics, hosts, refuse)
+                dispatcher = Dispatcher(routes, metrics, hosts)
             else:
                 pages = paged(authorisation=authorisation)
                 routes = authorisation.guarded([share(each) for each in (*plain, *pages, *all_routes(described))])
-                dispatcher = Dispatcher(routes, metrics, hosts, refuse, unmatched=authorisation.unmatched)
+                dispatcher = Dispatcher(routes, metrics, hosts, unmatched=authorisation.unmatched)
             limit = ConnectionLimit(
                 limit_of_connections(api.max_connections),
                 partial(metrics.count_abort, "too_many"),
@@ -219,7 +218,7 @@ def _controlled(
     alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),), "proxies": ()})
     limit = ConnectionLimit(_CONTROL_CONNECTIONS, partial(metrics.count_abort, "too_many"))
     hosts = HostCheck(known_names(alone.listen, api.hosts))
-    return listening(Dispatcher(owned, metrics, hosts, refuse), alone, _CONTROL_GRACE, limit, metrics.count_abort)
+    return listening(Dispatcher(owned, metrics, hosts), alone, _CONTROL_GRACE, limit, metrics.count_abort)
 
 
 @asynccontextmanager

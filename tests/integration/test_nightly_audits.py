@@ -52,7 +52,7 @@ async def one_night(audits: NightlyAudits, auditor: Auditor) -> None:
     nights = len(auditor.asked)
     async with anyio.create_task_group() as group:
         group.start_soon(audits.run, lambda: NOW)
-        audits.turn.trigger()
+        assert audits.turn.tick()
         with anyio.fail_after(60):
             while len(auditor.asked) == nights or audits.turn.running:  # noqa: ASYNC110 see below
                 await anyio.sleep(0.01)  # the loop that is tested sets no event

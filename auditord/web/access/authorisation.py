@@ -142,17 +142,11 @@ async def _asked(name: str, authenticate: Authenticate, credentials: Credentials
         raise AccessRefused(f"authenticator {name} failed") from error
 
 
+@dataclass(eq=False, kw_only=True)
 class HostAuthenticatorContext(InstanceContext):
-    """The context of an authenticator."""
+    """The context of an authenticator; ``state_dir`` is the daemon's folder."""
 
-    def __init__(self, instance: str, kind: str, now: Callable[[], datetime], state_dir: Path) -> None:
-        super().__init__(instance, kind, now)
-        self._state_dir = state_dir
-
-    @property
-    def state_dir(self) -> Path:
-        """The daemon's folder."""
-        return self._state_dir
+    state_dir: Path
 
 
 @asynccontextmanager
@@ -168,7 +162,7 @@ async def open_authorisation(
     async with AsyncExitStack() as stack:
         opened: dict[str, Authenticate] = {}
         for name, config in enabled.items():
-            context = HostAuthenticatorContext(name, kind_of(config), now, configuration.state_dir)
+            context = HostAuthenticatorContext(name, kind_of(config), now, state_dir=configuration.state_dir)
             opened[name] = await _opened(stack, hooks, name, config, context)
         if not opened:
             yield None
@@ -234,6 +228,6 @@ def _end(request: web.BaseRequest) -> datetime | None:
     der: bytes | None = None if tls is None else tls.getpeercert(binary_form=True)
     if not der:
         return None
-    from auditord.web.access.credentials import end_of  # noqa: PLC0415 cryptography, only with TLS
+    from auditord.web.access.client_certificates import end_of  # noqa: PLC0415 cryptography, only with TLS
 
     return end_of(der)

@@ -1,4 +1,4 @@
-"""Credentials of a request: its connection, the client's certificate, and ``Authorization``; no other claim counts.
+"""Credentials of a request, from its connection and the header ``Authorization``. No other claim of a client counts.
 
 The headers ``Forwarded`` and ``X-Forwarded-…`` count if a configured proxy sent them (:mod:`auditord.web.proxies`).
 Then the certificate and user of the connection are the proxy's, not the client's.
@@ -7,13 +7,9 @@ Then the certificate and user of the connection are the proxy's, not the client'
 import socket
 import ssl
 import struct
-from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final
 
 from aiohttp import web
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from auditord.web.proxies import UNKNOWN, is_passed_on
 from auditord_hookspecs import AccessRefused, Certificate, Credentials, UnixPeer
@@ -47,7 +43,7 @@ def _proved(tls: Any) -> Certificate | None:  # Any: the SSLObject of any event 
     """Return the client's certificate; None if the listener did not verify any."""
     if tls.context.verify_mode == ssl.CERT_NONE:
         return None
-    from auditord.web.access.credentials import certificate_of  # noqa: PLC0415 cryptography, only with TLS
+    from auditord.web.access.client_certificates import certificate_of  # noqa: PLC0415 cryptography, only with TLS
 
     try:
         der: bytes | None = tls.getpeercert(binary_form=True)
@@ -91,49 +87,3 @@ def _groups(sock: Any) -> frozenset[int]:  # Any: a socket, or what a loop lends
     except OSError:  # an old kernel or too many groups: only the primary group counts
         return frozenset()
     return frozenset(struct.unpack(f"{len(data) // 4}I", data))
-
-
-_MAIL_NAMES: Final = {NameOID.EMAIL_ADDRESS: "emailAddress"}
-
-
-@lru_cache(maxsize=256)  # a connection presents the same certificate for thousands of requests
-def certificate_of(der: bytes) -> Certificate:
-    """Return the names in a certificate.
-
-    Raises:
-        ValueError: the certificate cannot be read.
-    """
-    certificate = x509.load_der_x509_certificate(der)
-    subject = certificate.subject
-    names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return Certificate(
-        common_names=tuple(str(name.value) for name in names),
-        subject=subject.rfc4514_string(_MAIL_NAMES),
-        grid_subject=_grid(subject),
-        alternative_names=_alternative_names(certificate),
-    )
-
-
-@lru_cache(maxsize=256)
-def end_of(der: bytes) -> datetime:
-    """Return when a certificate expires."""
-    return x509.load_der_x509_certificate(der).not_valid_after_utc
-
-
-def _grid(subject: x509.Name) -> str:
-    """Return the subject as grid tools write it. A slash that could start another part (``x/CN=admin``) is escaped."""
-    text = ""
-    for each in subject:
-        value = str(each.value)
-        escaped = value.replace("/", "\\/") if "=" in value else value
-        text += f"/{_MAIL_NAMES.get(each.oid, each.rfc4514_attribute_name)}={escaped}"
-    return text
-
-
-def _alternative_names(certificate: x509.Certificate) -> tuple[str, ...]:
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return ()
-    kinds = (x509.DNSName, x509.RFC822Name, x509.UniformResourceIdentifier)
-    return tuple(name for kind in kinds for name in found.get_values_for_type(kind))

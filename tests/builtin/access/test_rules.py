@@ -29,7 +29,7 @@ def opened(
     kind: AuthenticatorKind[Any], *rules: dict[str, Any], **options: object
 ) -> AbstractAsyncContextManager[Authenticate]:
     config = kind.config.model_validate({"rules": [{"roles": ["reader"], **rule} for rule in rules], **options})
-    context = HostAuthenticatorContext("who", kind.name, _never, Path("/nonexistent"))
+    context = HostAuthenticatorContext("who", kind.name, _never, state_dir=Path("/nonexistent"))
     return kind.open(config, context)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from auditord.testing.daemon import TestDaemon, running_daemon
-from auditord.web.access.credentials import certificate_of
+from auditord.web.access.client_certificates import certificate_of
 from tests.host_certificates import Authority, HostFiles
 
 GRID_NAME: Final = "/DC=org/DC=example/O=Jörg's Institute/CN={}"

@@ -1,0 +1,55 @@
+"""Certificates of clients: the names of their owners, and when they expire."""
+
+from datetime import datetime
+from functools import lru_cache
+from typing import Final
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from auditord_hookspecs import Certificate
+
+_MAIL_NAMES: Final = {NameOID.EMAIL_ADDRESS: "emailAddress"}
+
+
+@lru_cache(maxsize=256)  # a connection presents the same certificate for thousands of requests
+def certificate_of(der: bytes) -> Certificate:
+    """Return the names in a certificate.
+
+    Raises:
+        ValueError: the certificate cannot be read.
+    """
+    certificate = x509.load_der_x509_certificate(der)
+    subject = certificate.subject
+    names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return Certificate(
+        common_names=tuple(str(name.value) for name in names),
+        subject=subject.rfc4514_string(_MAIL_NAMES),
+        grid_subject=_grid(subject),
+        alternative_names=_alternative_names(certificate),
+    )
+
+
+@lru_cache(maxsize=256)
+def end_of(der: bytes) -> datetime:
+    """Return when a certificate expires."""
+    return x509.load_der_x509_certificate(der).not_valid_after_utc
+
+
+def _grid(subject: x509.Name) -> str:
+    """Return the subject as grid tools write it. A slash that could start another part (``x/CN=admin``) is escaped."""
+    text = ""
+    for each in subject:
+        value = str(each.value)
+        escaped = value.replace("/", "\\/") if "=" in value else value
+        text += f"/{_MAIL_NAMES.get(each.oid, each.rfc4514_attribute_name)}={escaped}"
+    return text
+
+
+def _alternative_names(certificate: x509.Certificate) -> tuple[str, ...]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    kinds = (x509.DNSName, x509.RFC822Name, x509.UniformResourceIdentifier)
+    return tuple(name for kind in kinds for name in found.get_values_for_type(kind))
