@@ -80,6 +80,8 @@ NDJSON: Final = "application/x-ndjson"
 LIMIT: Final = Whole(least=1)
 FORMAT: Final = Choice(("json", "ndjson"))
 INCLUDE: Final = Choice(("lake", "archive"))
+_TRUE: Final = Choice(("true",))
+_TRUE_OR_FALSE: Final = Choice(("true", "false"))
 
 # A time in the format of the responses, in the Gregorian calendar from year 1 on; then a name.
 _YEAR: Final = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
@@ -225,25 +227,13 @@ def _behind(given: Given, order: Order) -> Iterator[Condition]:
 
 
 def _open(name: str, given: Given) -> Iterator[Condition]:
-    match scalar(name, given):
-        case None:
-            return
-        case "true":
-            yield IsOpen()
-        case "false":
-            yield TimeCompares(TimeField.STOP, Comparison.GTE, _EVER)
-        case other:
-            raise InvalidQuery(f"'{name}' is true or false, not '{other[:60]}'")
+    if (word := _TRUE_OR_FALSE.read(name, given)) is not None:
+        yield IsOpen() if word == "true" else TimeCompares(TimeField.STOP, Comparison.GTE, _EVER)
 
 
 def _implausible(name: str, given: Given) -> Iterator[Condition]:
-    match scalar(name, given):
-        case None:
-            return
-        case "true":
-            yield ImplausibleCpuTime()
-        case other:
-            raise InvalidQuery(f"'{name}' takes true, or leave it out, not '{other[:60]}'")
+    if _TRUE.read(name, given) is not None:
+        yield ImplausibleCpuTime()
 
 
 def _metas(name: str, given: Given) -> Iterator[Condition]:
