@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -313,10 +314,10 @@ async def serving(
 ) -> AsyncGenerator[Running, None]:
     registry = CollectorRegistry()
     api = ApiSection.model_validate({"listen": ["127.0.0.1:0"], "max_body": max_body, "duplicates": duplicates})
-    spool = spool or FakeSpool()
+    keeping: Any = spool or FakeSpool()  # Any: it has the methods of a spool that ingest calls
     async with serve(
         api,
-        Ingest(store, spool, destinations),
+        Ingest(store, keeping, destinations),
         registry=registry,
         now=lambda: NOW,
         grace=grace,

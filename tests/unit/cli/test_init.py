@@ -32,7 +32,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
         monkeypatch.setattr(init, "ThisHost", lambda: FakeHost(programs, files, environ or {}))
 
     def look_at_result(since: datetime) -> None:
-        assert since
+        assert since.tzinfo is not None
 
     monkeypatch.setattr(init, "look_at_result", look_at_result)
     return played
