@@ -166,7 +166,7 @@ def test_its_servers_file_becomes_ours(run: Run, tmp_path: Path) -> None:
 def test_its_environment_sets_options_below_ours(
     run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("auditord.config.environment.FOREIGN_PREFIXES", ("LEDGER_",))
+    monkeypatch.setattr("auditord.config.foreign_environment.FOREIGN_PREFIXES", ("LEDGER_",))
     shown = json.loads(run("config", "show", "--output", "json", LEDGER_PORT="81").stdout)["configuration"]
     assert (shown["api"]["listen"], shown["logging"]["level"]) == (["127.0.0.1:81"], "debug")
     assert (
