@@ -146,8 +146,7 @@ _LONGEST_EXCHANGE: Final = 4
 """Time limits that a whole answer may take; sending a body has no limit of its own in aiohttp."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
+class Tls(msgspec.Struct, frozen=True):
     """The TLS files of a client.
 
     Args:

@@ -22,6 +22,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
+import msgspec
+
 from auditord.actions import PluginObserver
 from auditord.client import AsyncClient
 from auditord.client.query_string import flattened, has_words, matches
@@ -246,8 +248,7 @@ def _wait(instance: InstanceContext) -> Callable[[], None]:
 Aggregate = Callable[[AggregateQuery], Awaitable[Aggregates]]
 
 
-@dataclass(frozen=True, slots=True)
-class PanelInstance:
+class PanelInstance(msgspec.Struct, frozen=True):
     """An enabled instance."""
 
     section: str
@@ -256,8 +257,7 @@ class PanelInstance:
     config: InstanceConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Memories:
+class Memories(msgspec.Struct, frozen=True):
     """The stored states and runs of instances.
 
     Args:
@@ -281,8 +281,7 @@ class Memories:
         return (await self.spool.last_runs()).get(task, ())
 
 
-@dataclass(frozen=True, slots=True)
-class HostPanelContext:
+class HostPanelContext(msgspec.Struct, frozen=True):
     """Implements :class:`auditord_hookspecs.PanelContext`.
 
     Args:
@@ -328,8 +327,7 @@ class HostPanelContext:
         return self.of
 
 
-@dataclass(frozen=True, slots=True)
-class Panels:
+class Panels(msgspec.Struct, frozen=True):
     """The panels of all hook modules.
 
     Args:

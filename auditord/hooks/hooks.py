@@ -15,6 +15,7 @@ from threading import Thread
 from typing import Any, Final, cast
 
 import anyio
+import msgspec
 import pluggy
 from pydantic import SecretStr
 
@@ -34,8 +35,7 @@ LONGEST_IMPORT: Final = 60.0
 _log: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class HookModule:
+class HookModule(msgspec.Struct, frozen=True):
     """A hook module in use."""
 
     name: str
@@ -48,8 +48,7 @@ class HookModule:
         return f"{self.module} (entry point {self.name} of {self.distribution} {self.version})"
 
 
-@dataclass(frozen=True, slots=True)
-class HookEntry:
+class HookEntry(msgspec.Struct, frozen=True):
     """An entry point, which can be imported."""
 
     described: HookModule

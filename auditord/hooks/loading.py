@@ -6,11 +6,12 @@ A broken module stops the start, since a daemon without a collector would lose j
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
 import pluggy
+from msgspec.structs import replace
 
 from auditord.config.faults import suggestion
 from auditord.config.kinds import InstalledKinds, MadeOnUse

@@ -19,11 +19,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import msgspec
+
 from auditord.hooks.hooks import installed_entries
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A module that is not imported for this."""
 
     module: str
@@ -338,8 +339,7 @@ counter's name ends in `_total`; a histogram has `_bucket`, `_sum` and `_count`.
 """
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Exposed:
+class Exposed(msgspec.Struct, frozen=True, order=True):
     """A metric as its source declares it."""
 
     name: str

@@ -9,12 +9,12 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NoReturn
 
 import anyio
+import msgspec
 from anyio import to_thread
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -333,8 +333,7 @@ _LAST_WITHIN: Final = 2.0
 """The seconds that a stopping daemon waits for its database."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(msgspec.Struct, frozen=True):
     """Stores the state of this daemon in the record store, for `auditord status --all`."""
 
     store: RecordStore

@@ -38,14 +38,13 @@ from auditord_hookspecs.http import HttpStatusError, Parameters
 from auditord_hookspecs.terminal import say_lines
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(msgspec.Struct, frozen=True):
     """A request that an instance made."""
 
     method: str
     url: str
     params: Parameters = ()
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     body: bytes | None = None
     form: Mapping[str, str] | None = None
 
@@ -56,8 +55,7 @@ class HttpRequest:
         return HttpAnswer(f"{self.method} {self.url}", status, headers or {}, body, links)
 
 
-@dataclass(frozen=True, slots=True)
-class FakeHttpClient:
+class FakeHttpClient(msgspec.Struct, frozen=True):
     """Implements :class:`auditord_hookspecs.HttpClient` without a network and without retries."""
 
     server: Callable[[HttpRequest], HttpAnswer]
@@ -100,8 +98,7 @@ class FakeHttpClient:
         yield FakeHttpStream(answer.headers, answer.body)
 
 
-@dataclass(frozen=True, slots=True)
-class FakeHttpStream:
+class FakeHttpStream(msgspec.Struct, frozen=True):
     """Implements :class:`auditord_hookspecs.HttpStream`."""
 
     headers: Mapping[str, str]
@@ -113,8 +110,7 @@ class FakeHttpStream:
             yield self.body
 
 
-@dataclass(frozen=True, slots=True)
-class FakeHost:
+class FakeHost(msgspec.Struct, frozen=True):
     """A host as ``auditord init`` shows it to a kind's ``detect``.
 
     An example::
@@ -128,9 +124,9 @@ class FakeHost:
         environ: the environment variables.
     """
 
-    programs: Mapping[str, str] = field(default_factory=dict[str, str])
+    programs: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     files: Sequence[str] = ()
-    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    environ: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
     def run(self, argv: Sequence[str]) -> str | None:
         """Return the output of a program; its arguments are ignored."""

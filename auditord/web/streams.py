@@ -28,6 +28,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
+import msgspec
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import StreamWriter
@@ -167,8 +168,7 @@ class RateLimit:
         return max(0.0, due - now)
 
 
-@dataclass(frozen=True, slots=True)
-class Uploads:
+class Uploads(msgspec.Struct, frozen=True):
     """The memory for request bodies.
 
     Args:
