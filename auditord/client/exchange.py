@@ -357,8 +357,7 @@ ENDLESS: Final = "the answer does not say where it ends, so that a cut would not
 _RECORD_EXISTS: Final = b"RECORD_EXISTS"
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """Some records of a bulk, as one body.
 
     Args:

@@ -21,8 +21,7 @@ _SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?i:passw|passphrase|secret|token|
 # The words alone ignore case: a set of characters that does takes tens of milliseconds to compile.
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True):
     """A configuration without secrets.
 
     Args:
@@ -91,8 +90,7 @@ _EXCHANGEABLE: Final = frozenset({"collectors", "plugins"})
 _ABSENT: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """An option whose value in the files differs.
 
     Args:

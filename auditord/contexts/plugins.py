@@ -118,8 +118,7 @@ class StorePluginContext(InstanceContext):
         self.state = state
 
 
-@dataclass(frozen=True)
-class HostDaemon:
+class HostDaemon(msgspec.Struct, frozen=True, weakref=True):
     """The running daemon as hooks see it: its version and its records."""
 
     version: str

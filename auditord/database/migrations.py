@@ -16,10 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from anyio import from_thread
 
 from auditord.database.sql_files import load_scripts
@@ -33,8 +33,7 @@ BEFORE_1_0: Final = 0x61756472
 _APPLICATION_ID = re.compile(r"^PRAGMA application_id = (0x[0-9a-fA-F]+|\d+);", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Migrations:
+class Migrations(msgspec.Struct, frozen=True):
     """The scripts in order, and the number that marks the files they make."""
 
     application_id: int

@@ -7,7 +7,6 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from importlib.metadata import Distribution, entry_points
@@ -125,8 +124,7 @@ def blame(error: BaseException) -> str:
 EVENT_TIMEOUT = timedelta(seconds=10)
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
+class Hooks(msgspec.Struct, frozen=True):
     """The hook modules in use, and what they declared.
 
     Args:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
+import msgspec
 import pluggy
 from msgspec.structs import replace
 
@@ -184,8 +185,7 @@ def _misimplemented(name: str, function: Function, spec: Function) -> Iterator[s
 WAY_OUT = "repair or uninstall it, or add it to hooks.disabled"
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True):
     """The state of all installed hook modules, for ``auditord hooks``.
 
     Args:

@@ -21,7 +21,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from errno import ENOSPC
 from io import FileIO
 from itertools import count
@@ -348,8 +348,7 @@ _READ_AT_ONCE: Final = 128 * 1024
 Pages: TypeAlias = AsyncIterator[Sequence[bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedAnswers:
+class StreamedAnswers(msgspec.Struct, frozen=True):
     """Sends long answers, which share places and disk space.
 
     Args:

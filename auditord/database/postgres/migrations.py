@@ -8,11 +8,11 @@ two daemons may run one plugin at the same time.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, LiteralString
 
 import anyio
+import msgspec
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
@@ -30,8 +30,7 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = 'auditord' AN
 _APPLIED: Final = "SELECT version, name, applied_at FROM auditord.migrations ORDER BY version"
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """A migration that a database has had."""
 
     version: int
