@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import join
@@ -21,6 +20,7 @@ from urllib.parse import quote
 
 import anyio
 import click
+import msgspec
 
 from auditord.actions import RunRequest
 from auditord.cli.collect import Terminal, summary
@@ -85,8 +85,7 @@ def find_auditor(host: Host) -> Proposal | None:
     return Proposal(f"AUDITOR, configured in {files[0].parent}", imports=files) if files else None
 
 
-@dataclass(frozen=True, slots=True)
-class Postgresql:
+class Postgresql(msgspec.Struct, frozen=True):
     """A PostgreSQL server on this host.
 
     Args:
@@ -154,8 +153,7 @@ AUDITOR: Final = "auditor"
 """The name of the question for the URL of an AUDITOR, and of the file into which its configuration is imported."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """Everything that was found on a host.
 
     Args:
@@ -165,7 +163,7 @@ class Found:
     collectors: Mapping[str, Proposal]
     imports: Mapping[str, Proposal]
     postgresql: Postgresql | None = None
-    transforms: Mapping[str, Proposal] = field(default_factory=dict[str, Proposal])
+    transforms: Mapping[str, Proposal] = msgspec.field(default_factory=dict[str, Proposal])
 
     def lines(self) -> Iterator[str]:
         """Describe everything that was found, one line each."""

@@ -5,7 +5,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import msgspec
@@ -104,8 +103,7 @@ class Difference(msgspec.Struct, frozen=True):
     written: Any = None  # Any: JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """The differences between the configuration of a daemon and its files.
 
     Args:
@@ -116,7 +114,7 @@ class Changes:
 
     differences: Sequence[Difference] = ()
     instances: Sequence[tuple[str, str]] = ()
-    restart: Sequence[str] = field(default_factory=list[str])
+    restart: Sequence[str] = msgspec.field(default_factory=list[str])
     applied: bool = False
 
 

@@ -18,11 +18,12 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from auditord.actions import PluginObserver
 from auditord.client import AsyncClient

@@ -5,10 +5,11 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import Final, TypeAlias
+
+import msgspec
 
 import auditord_hookspecs
 from auditord.hooks.loading import Function, specified_hooks
@@ -96,8 +97,7 @@ CHAPTERS: Final[Mapping[str, tuple[str, ...]]] = {
 """The modules of the contract by chapter; a test finds an exported name that is in none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Documented:
+class Documented(msgspec.Struct, frozen=True):
     """A docstring in its parts.
 
     Args:
@@ -107,7 +107,7 @@ class Documented:
     """
 
     text: str = ""
-    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
+    arguments: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     example: str = ""
 
 

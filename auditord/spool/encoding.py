@@ -7,7 +7,6 @@ other types is decoded again. Invalid records of a collector are quarantined alo
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -94,8 +93,7 @@ class QuarantineReason(msgspec.Struct, frozen=True):
     entries: int
 
 
-@dataclass(frozen=True, slots=True)
-class LastRun(RunReport):
+class LastRun(RunReport, frozen=True):
     """One of the last runs of an instance, and what all of its runs amount to.
 
     Args:

@@ -21,7 +21,6 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
 from errno import ENOSPC
 from io import FileIO
 from itertools import count
@@ -32,6 +31,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import StreamWriter
+from msgspec.structs import replace
 
 from auditord.database.readers import Threads
 from auditord.errors import StoreUnavailable
