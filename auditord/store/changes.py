@@ -8,6 +8,7 @@ are locked and compared before anything is written; if another transaction has c
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -159,12 +160,9 @@ def stored_rows(rows: Iterable[Sequence[Any]]) -> Mapping[str, StoredRow]:  # An
 
 
 def _find(changes: Sequence[Change]) -> Work[Mapping[str, StoredRow]]:
-    wanted: dict[str, bool] = {}
-    for change in changes:
-        for record_id in ids_of(change):
-            wanted[record_id] = wanted.get(record_id, False) or not isinstance(change, Addition)
-    rows = [{"record_id": record_id, "whole": whole} for record_id, whole in wanted.items()]
-    return stored_rows((yield from ask("find_records", wanted=as_json(rows))))
+    ids = dict.fromkeys(chain.from_iterable(map(ids_of, changes)))
+    whole = any(not isinstance(change, Addition) for change in changes)
+    return stored_rows((yield from ask("find_records", ids=as_json(list(ids)), whole=whole)))
 
 
 def _are_released(new: Sequence[PendingRecord]) -> Work[bool]:

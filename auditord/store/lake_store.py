@@ -6,11 +6,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Final, TypeVar
 
-import msgspec
 from typing_extensions import override
 
 from auditord.database.instants import from_micros
-from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.store.aggregates import merged
 from auditord.store.lake import (
@@ -41,7 +39,6 @@ from auditord.store.releasing import (
 )
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Upkeep
-from auditord.store.rows import amounts_of, make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Rows, Work, atomic
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
@@ -208,12 +205,8 @@ class LakeStore(LakeSource, ABC):
         return self._lake
 
     async def _pending_copy(self, copy: LakeRecord) -> Pair:
-        """The record as a row; its wire text stays the same, byte for byte."""
         provenance = Provenance(copy.received_at, copy.principal or None, copy.agent or None)
-        source, (score_set,) = await self._sources.numbers(provenance, [amounts_of(copy.record.components).scores])
-        pending = make_pending(copy.record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
-        row = msgspec.structs.replace(pending.row, document=copy.document)
-        return copy, msgspec.structs.replace(pending, row=row)
+        return copy, await self._sources.pending(copy.record, copy.document, provenance)
 
 
 def copies_of(rows: Rows) -> Sequence[LakeRecord]:

@@ -13,15 +13,15 @@ from psycopg import errors
 
 from auditord.database.postgres import Connection
 from auditord.database.postgres.faults import is_passing, is_permanent
-from auditord.database.sql_files import load_queries
 from auditord.errors import StoreUnavailable
 from auditord.store.bulks import Bulk
 from auditord.store.changes import add_bulk, change_each
-from auditord.store.columns import POSTGRES_LISTS, POSTGRES_VALUES, compiled
+from auditord.store.columns import POSTGRES_VALUES, compiled
 from auditord.store.planning import Addition, Change, Outcome
 from auditord.store.postgres.copied_rows import BEGIN, END, CopiedRows
 from auditord.store.protocol import Verdict
 from auditord.store.rows import PendingRecord
+from auditord.store.statements import postgres_statements
 from auditord.store.work import (
     Atomic,
     Compiled,
@@ -45,7 +45,7 @@ _FEW: Final = 200
 """Records up to which one statement with a JSON parameter beats COPY and the transaction around it."""
 
 
-QUERIES: Final = load_queries("auditord.store.postgres", "queries.sql", "feed.sql", "lake.sql", lists=POSTGRES_LISTS)
+QUERIES: Final = postgres_statements()
 """All statements of the store."""
 
 _make_row: Final = compiled(

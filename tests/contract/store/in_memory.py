@@ -22,7 +22,7 @@ from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.rows import PendingRecord, RecordRow
 from auditord.store.sqlite.dialect import SqliteDialect
 from auditord.store.store import SqlRecordStore, Sums, difference
-from auditord.store.work import Atomic, Compiled, ForEach, Records, Rows, Statement, Step, Work, as_json
+from auditord.store.work import Atomic, Compiled, ForEach, Records, Rows, Statement, Step, Work
 from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.wire import decode_record
 
@@ -111,11 +111,10 @@ class MemoryDatabase:
         )
         self.records[move.record_id] = (moved, received_at, to_micros(move.received_at), source)
 
-    def find_records(self, wanted: str) -> Rows:
-        whole = {each["record_id"]: each["whole"] for each in msgspec.json.decode(wanted)}
+    def find_records(self, ids: str, whole: bool) -> Rows:  # noqa: FBT001 as a parameter of the statement
         return [
-            (*identity, document if whole[identity[0]] or identity[2] is None else None)
-            for *identity, document in self.lock_records(as_json(list(whole)))
+            (*identity, document if whole or identity[2] is None else None)
+            for *identity, document in self.lock_records(ids)
         ]
 
     def lock_records(self, ids: str) -> Rows:
