@@ -18,10 +18,11 @@ from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.tables import new_table, print_labelled, print_table
 from auditord.config.kinds import remarks
 from auditord.config.model import Configuration
+from auditord.database.memory import HeldTurn
 from auditord.errors import ConfigurationError, DaemonError, HookError
 from auditord.spool import LastRun, QueueStatistics, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
-from auditord.store.protocol import HeldTurn, KnownDaemon
+from auditord.store.protocol import KnownDaemon
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.terminal import output_option, say, say_error, write
 from auditord_hookspecs.wire import format_time, parse_time

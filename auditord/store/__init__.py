@@ -9,17 +9,11 @@
   ``opening``: by URL; ``reading``: as plugins see it.
 """
 
+from auditord.duplicates import Duplicates
 from auditord.store.amendments import Action, Amended, Amendment, Version
-from auditord.store.protocol import (
-    Difference,
-    Duplicates,
-    Outbox,
-    OutboxEntry,
-    Provenance,
-    RecordCounts,
-    RecordStore,
-    Verdict,
-)
+from auditord.store.protocol import Difference, Outbox, OutboxEntry, RecordCounts, Verdict
+from auditord.store.store import RecordStore
+from auditord_hookspecs import Provenance
 
 __all__ = [
     "Action",

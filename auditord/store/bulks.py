@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
-from auditord.store.protocol import Duplicates, Provenance
+from auditord.duplicates import Duplicates
 from auditord.store.rows import Labels, PendingRecord, make_rows
-from auditord_hookspecs import Record
+from auditord_hookspecs import Provenance, Record
 from auditord_hookspecs.records import Meta
 
 _BETWEEN_PAUSES: Final = 100

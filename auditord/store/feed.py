@@ -26,10 +26,10 @@ import msgspec
 
 from auditord.database.instants import from_micros
 from auditord.store.planning import Forward, Operation
-from auditord.store.protocol import Outbox, OutboxEntry, Provenance, is_forwarded
+from auditord.store.protocol import Outbox, OutboxEntry, is_forwarded
 from auditord.store.sql import Sql, join
 from auditord.store.work import Work, as_json, ask, for_each
-from auditord_hookspecs import Close, Entry, Insert, Replace
+from auditord_hookspecs import Close, Entry, Insert, Provenance, Replace
 from auditord_hookspecs.entries import Encoded
 from auditord_hookspecs.wire import decode_record
 

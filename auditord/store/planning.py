@@ -8,12 +8,13 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from auditord.database.instants import to_micros
+from auditord.duplicates import Duplicates
 from auditord.store.amendments import COLLECTED_AGAIN, Action, Amended, Amendment
 from auditord.store.bulks import Bulk
-from auditord.store.protocol import Duplicates, Provenance, Verdict, is_forwarded
+from auditord.store.protocol import Verdict, is_forwarded
 from auditord.store.rows import PendingRecord, make_pending
 from auditord.store.verdicts import Identity, classify, starts_earlier
-from auditord_hookspecs import InvalidRecord, Record
+from auditord_hookspecs import InvalidRecord, Provenance, Record
 from auditord_hookspecs.wire import decode_record
 
 Operation: TypeAlias = Literal["insert", "close", "replace"]

@@ -7,15 +7,15 @@ from typing import Final
 import msgspec
 
 from auditord.database.instants import EPOCH
+from auditord.duplicates import Duplicates
 from auditord.store.changes import stored_rows
 from auditord.store.feed import note_removals, removed
 from auditord.store.lake import ReleasedRow
 from auditord.store.planning import IsReleased
-from auditord.store.protocol import Duplicates, Provenance
 from auditord.store.releasing import Pair, find_released, restore
 from auditord.store.rows import make_pending
 from auditord.store.work import Work, as_json, ask, records
-from auditord_hookspecs import Record
+from auditord_hookspecs import Provenance, Record
 from auditord_hookspecs.wire import decode_record, encode_record
 
 _UNUSED: Final = Provenance(EPOCH)

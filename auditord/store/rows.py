@@ -9,10 +9,10 @@ from typing import Final
 import msgspec
 
 from auditord.database.instants import EPOCH, MICROSECOND
+from auditord.duplicates import Duplicates
 from auditord.store.columns import AMOUNT_COLUMNS, OLDER_KEYS
-from auditord.store.protocol import Duplicates, Provenance
 from auditord.store.verdicts import Identity
-from auditord_hookspecs import Component, InvalidRecord, Record
+from auditord_hookspecs import Component, InvalidRecord, Provenance, Record
 from auditord_hookspecs.records import MAX_AMOUNT, PROVENANCE_KEYS, USER_KEYS, Meta
 from auditord_hookspecs.wire import KEPT_PARTS, LONGEST_KEPT, encode_part, encode_records, encode_with
 

@@ -7,11 +7,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
-from auditord.store.protocol import Duplicates, Provenance
 from auditord.store.rows import LONGEST_NAME, PendingRecord, amounts_of, make_pending
 from auditord.store.work import Work, ask
-from auditord_hookspecs import Record
+from auditord_hookspecs import Provenance, Record
 
 _MOST: Final = 10_000
 """Texts of each sort that are remembered at a time."""

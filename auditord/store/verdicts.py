@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from auditord.store.protocol import Duplicates, Verdict
+from auditord.duplicates import Duplicates
+from auditord.store.protocol import Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from auditord.store.dialects import StoreDialect
 from auditord.store.feed import SENDERS, Removed, add_consumer, list_consumers, note_removals, read_outbox
 from auditord.store.lake import LakePart
 from auditord.store.planning import Operation
-from auditord.store.protocol import Provenance, RecordCounts
+from auditord.store.protocol import RecordCounts
 from auditord.store.rollups.upkeep import start_over_beside_released
 from auditord.store.rows import PendingRecord
 from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, for_each
-from auditord_hookspecs import AuditordError, Close, Entry, Insert, Replace
+from auditord_hookspecs import AuditordError, Close, Entry, Insert, Provenance, Replace
 from auditord_hookspecs.wire import decode_record
 
 T = TypeVar("T")

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from datetime import datetime
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from psycopg import AsyncServerCursor, capabilities
 from psycopg.errors import NumericValueOutOfRange
 from psycopg.rows import TupleRow
 from typing_extensions import override
 
+from auditord.database.memory import HeldTurn, Occasion
 from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
@@ -35,13 +36,12 @@ from auditord.store.postgres.dialect import PostgresDialect, Products, follows_a
 from auditord.store.postgres.driver import QUERIES, make_changes, run
 from auditord.store.postgres.memory import PostgresMemory, memory
 from auditord.store.postgres.ties import in_parts, tied_stop
-from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_released
-from auditord.store.replica import LogPosition
 from auditord.store.rollups.scope import rolled_part
 from auditord.store.rollups.upkeep import FoldingLimits
 from auditord.store.sql import Sql
-from auditord.store.store import Recognise, SqlRecordStore, Sums, difference, refuse_unfinished_copy
+from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
 from auditord.store.work import Work, ask, atomic
 from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.query import RuntimeCompares, fold
@@ -71,8 +71,22 @@ _WRITTEN_WITHIN: Final = 1_000
 """Records that a server writes within the time for one write, however busy it is."""
 
 
-class PostgresRecordStore(SqlRecordStore):
-    """Implements :class:`auditord.store.protocol.RecordStore` on a database that several daemons may share.
+class LogPosition(NamedTuple):
+    """The place of a PostgreSQL server in its write-ahead log.
+
+    Args:
+        is_replica: whether it follows another server.
+        reached: the bytes of the log that its answers include.
+        cluster: the identifier that a server shares with its replicas; None if the user may not read it.
+    """
+
+    is_replica: bool
+    reached: int
+    cluster: int | None
+
+
+class PostgresRecordStore(RecordStore):
+    """Implements :class:`auditord.store.store.RecordStore` on a database that several daemons may share.
 
     Args:
         address: the database.
@@ -209,7 +223,7 @@ class PostgresRecordStore(SqlRecordStore):
         answer = await asyncio.to_thread(folding.result)
         return Sums(answer, released, None if rolled is None else rolled.scope)
 
-    def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: see SqlRecordStore
+    def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: see RecordStore
         return self._batches.submit(bulk)
 
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:

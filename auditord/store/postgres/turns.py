@@ -150,7 +150,7 @@ class Turn:
 async def taken(
     connection: Connection, task: str, where: str, waiting: Callable[[], None], occasion: Occasion | None
 ) -> AsyncGenerator[Turn, None]:
-    """Hold the turn of a plugin, as :meth:`auditord.store.protocol.RecordStore.memory` says."""
+    """Hold the turn of a plugin, as :meth:`auditord.store.store.RecordStore.memory` says."""
     began, fencing = await _take(connection, task, waiting, occasion)
     turn = Turn(connection, task, fencing, where)
     try:

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from auditord.database import Database
 from auditord.database.connections import open_for_reading
-from auditord.database.memory import SqliteMemory, sqlite_memory
+from auditord.database.memory import HeldTurn, Occasion, SqliteMemory, sqlite_memory
 from auditord.database.migrations import load_migrations, require_current
 from auditord.database.readers import PAGE_BYTES, Page, Query, take_page
 from auditord.store.aggregates import Folding, NotRolledUp, Row
@@ -25,14 +25,14 @@ from auditord.store.feed import begin_outbox
 from auditord.store.lake import Released
 from auditord.store.listing import FEW_TO_SORT, have_few, users_wanted
 from auditord.store.planning import Outcome
-from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_released
 from auditord.store.rollups.scope import Scope, rolled_part
 from auditord.store.sql import Sql
 from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, perhaps_of, take_rows
 from auditord.store.sqlite.driver import QUERIES, change_in_bulk, make_changes, record_values, run
 from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow
-from auditord.store.store import Recognise, SqlRecordStore, Sums, difference, refuse_unfinished_copy
+from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
 from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.query import AnyOf, Condition, Leaf, MetaContains, MetaContainsAny, SortField, fold
@@ -44,8 +44,8 @@ MIGRATIONS: Final = "auditord.store.sqlite.migrations"
 _ROWS_AT_ONCE: Final = 64
 
 
-class SqliteRecordStore(SqlRecordStore):
-    """Implements :class:`auditord.store.protocol.RecordStore` on one file. Make one with :meth:`open`."""
+class SqliteRecordStore(RecordStore):
+    """Implements :class:`auditord.store.store.RecordStore` on one file. Make one with :meth:`open`."""
 
     def __init__(self, database: Database, *, keeps_rollups: bool = False) -> None:
         """Use :meth:`open`."""

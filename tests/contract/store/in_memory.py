@@ -12,16 +12,16 @@ import msgspec
 
 from auditord.client.query_string import matches
 from auditord.database.instants import to_micros
-from auditord.database.memory import PluginMemory
+from auditord.database.memory import HeldTurn, Occasion, PluginMemory
 from auditord.store.bulks import Bulk
 from auditord.store.changes import KeptVersion, Move, add_bulk, change_each
 from auditord.store.feed import Removed
 from auditord.store.lake import Released
 from auditord.store.planning import Change
-from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.rows import PendingRecord, RecordRow
 from auditord.store.sqlite.dialect import SqliteDialect
-from auditord.store.store import SqlRecordStore, Sums, difference
+from auditord.store.store import RecordStore, Sums, difference
 from auditord.store.work import Atomic, Compiled, ForEach, Records, Rows, Statement, Step, Work
 from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.wire import decode_record
@@ -176,7 +176,7 @@ class MemoryDatabase:
         return self._names(source)[0]
 
 
-class MemoryRecordStore(SqlRecordStore):
+class MemoryRecordStore(RecordStore):
     """A record store as far as plans go: it adds, closes, replaces and corrects."""
 
     def __init__(self, database: MemoryDatabase, counted_keys: Sequence[str]) -> None:

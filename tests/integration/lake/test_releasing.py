@@ -30,7 +30,6 @@ from auditord.lake.verifying import verify
 from auditord.lake.writing import month_number
 from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.merging import place_of
-from auditord.store.store import SqlRecordStore
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
@@ -231,7 +230,6 @@ async def test_cells_that_are_filled_anew_leave_released_days_to_the_lake(stores
     records = [*map(job, range(1, 60))]
     expected = aggregate_records(records, BY_MONTH)
     async with stores(tmp_path) as (store, table):
-        assert isinstance(store, SqlRecordStore)
         await put(store, records)
         assert await run(store, table, "a", month_number(START) + 1) > 0
         await store.rollups.start_over()
