@@ -11,8 +11,8 @@ from anyio import to_thread
 from auditord.audit.values import State
 from auditord.spool import Spool
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
-from auditord.store.rows import make_pending
-from auditord.store.verdicts import Identity, classify
+from auditord.store.planning import classify
+from auditord.store.rows import Identity, make_pending
 from auditord_hookspecs import Produced, Record, Transform
 from auditord_hookspecs.wire import decode_record, encode_record
 

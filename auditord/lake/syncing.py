@@ -1,7 +1,7 @@
 """The records of a store on their way to the lake, and from the store once the lake has them.
 
 The next run continues one that was killed at any moment. Batches are written on top of each other, see
-:mod:`auditord.store.lake_changes`. A release is a number that rows of the lake get; they are read back, and the store
+:mod:`auditord.store.releasing`. A release is a number that rows of the lake get; they are read back, and the store
 deletes the records that still equal the rows. Numbers that were committed and not dealt with are dealt with
 first.
 """

@@ -1,7 +1,6 @@
 """The lake as a record store sees it: the state of the sync, and the records that only the lake has.
 
-:mod:`auditord.store.lake_changes` reads the feed for the lake, :mod:`auditord.store.releasing` releases records and
-takes them back.
+:mod:`auditord.store.releasing` reads the feed for the lake, releases records, and takes them back.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence

@@ -11,6 +11,7 @@ from typing_extensions import override
 from auditord.database.instants import from_micros
 from auditord.errors import StoreUnavailable
 from auditord.store.aggregates import merged
+from auditord.store.changes import has_any, redact
 from auditord.store.lake import (
     LakeBatch,
     LakeOvertaken,
@@ -21,13 +22,13 @@ from auditord.store.lake import (
     ReleasedRecords,
     ReleasedRow,
 )
-from auditord.store.lake_changes import begin_lake, count_unread, fill_lake, take_slice
-from auditord.store.merging import merged_pages
-from auditord.store.periods import may_be_between
+from auditord.store.merging import may_be_between, merged_pages
 from auditord.store.protocol import Reads
-from auditord.store.redacting import has_any, redact
 from auditord.store.releasing import (
     Pair,
+    begin_lake,
+    count_unread,
+    fill_lake,
     find_released,
     forget_recalled,
     read_lake,
@@ -35,6 +36,7 @@ from auditord.store.releasing import (
     recalled_and_kept,
     release,
     restore,
+    take_slice,
 )
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Upkeep

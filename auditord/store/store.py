@@ -15,8 +15,7 @@ from auditord.duplicates import Duplicates
 from auditord.errors import SchemaMismatch
 from auditord.store.aggregates import NotRolledUp
 from auditord.store.amendments import Action, Amended, Amendment, Version
-from auditord.store.bulks import Bulk
-from auditord.store.changes import correct
+from auditord.store.changes import correct, redact_leftovers
 from auditord.store.daemons import follows, list_daemons, note_daemon, read_generation
 from auditord.store.dialects import StoreDialect
 from auditord.store.feed import SENDERS, move_consumer, read_outbox
@@ -24,11 +23,10 @@ from auditord.store.lake import LakeRecord, Released
 from auditord.store.lake_store import LakeStore, copies_of
 from auditord.store.planning import Addition, Change, Correction, IsReleased, Replacement, Stop
 from auditord.store.protocol import DaemonState, Difference, KnownDaemon, Outbox, RecordCounts, Verdict
-from auditord.store.redacting import redact_leftovers
 from auditord.store.releasing import find_released
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Upkeep
-from auditord.store.rows import PendingRecord, amounts_of, valid_row
+from auditord.store.rows import Bulk, PendingRecord, amounts_of, valid_row
 from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Provenance, Record, RecordUpdate

@@ -13,9 +13,9 @@ import msgspec
 from auditord.database.instants import EPOCH, from_micros
 from auditord.store.counting import ALL_RECORDS, PREFIX, read_counts
 from auditord.store.dialects import StoreDialect
-from auditord.store.feed import SENDERS, Removed, add_consumer, list_consumers, note_removals, read_outbox
+from auditord.store.feed import SENDERS, add_consumer, list_consumers, note_removals, read_outbox
 from auditord.store.lake import LakePart
-from auditord.store.planning import Operation
+from auditord.store.planning import Operation, Removed
 from auditord.store.protocol import RecordCounts
 from auditord.store.rollups.upkeep import start_over_beside_released
 from auditord.store.rows import PendingRecord

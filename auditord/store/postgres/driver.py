@@ -14,13 +14,12 @@ from psycopg import errors
 from auditord.database.postgres import Connection
 from auditord.database.postgres.faults import is_passing, is_permanent
 from auditord.errors import StoreUnavailable
-from auditord.store.bulks import Bulk
 from auditord.store.changes import add_bulk, change_each
 from auditord.store.columns import POSTGRES_VALUES, compiled
 from auditord.store.planning import Addition, Change, Outcome
 from auditord.store.postgres.copied_rows import BEGIN, END, CopiedRows
 from auditord.store.protocol import Verdict
-from auditord.store.rows import PendingRecord
+from auditord.store.rows import Bulk, PendingRecord
 from auditord.store.statements import postgres_statements
 from auditord.store.work import (
     Atomic,

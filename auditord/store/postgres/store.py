@@ -23,23 +23,21 @@ from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch, StoreMismatch
 from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.bulks import Bulk
 from auditord.store.conditions import compile_query
 from auditord.store.counting import read_counts, set_counted_keys
 from auditord.store.feed import begin_outbox
 from auditord.store.lake import Released
-from auditord.store.listing import have_few, users_wanted
 from auditord.store.planning import Change, Outcome
 from auditord.store.postgres import turns
 from auditord.store.postgres.batches import Batches
-from auditord.store.postgres.dialect import PostgresDialect, Products, follows_an_index
+from auditord.store.postgres.dialect import PostgresDialect, Products, follows_an_index, in_parts, tied_stop
 from auditord.store.postgres.driver import QUERIES, make_changes, run
-from auditord.store.postgres.memory import PostgresMemory, memory
-from auditord.store.postgres.ties import in_parts, tied_stop
+from auditord.store.postgres.turns import PostgresMemory, memory
 from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_released
-from auditord.store.rollups.scope import rolled_part
+from auditord.store.rollups.scope import have_few, rolled_part, users_wanted
 from auditord.store.rollups.upkeep import FoldingLimits
+from auditord.store.rows import Bulk
 from auditord.store.sql import Sql
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
 from auditord.store.work import Work, ask, atomic
@@ -297,7 +295,7 @@ async def _leaves_few(connection: Connection, query: RecordQuery, compiled: Sql)
 
 
 async def _prepare_order(connection: Connection, query: RecordQuery, *, in_order: bool) -> datetime | None:
-    """Let the planner sort or not; returns a stop time by which the query is asked in parts (:mod:`.ties`), if any."""
+    """Let the planner sort or not; returns a stop time by which a query is asked :func:`in_parts`, if any."""
     tied = tied_stop(query) if in_order else Sql("NULL")
     parameters = ("off" if in_order else "on", *tied.parameters)
     row = await (await connection.execute(f"{_PREPARE_ORDER}, {tied.sql}", parameters)).fetchone()

@@ -11,12 +11,11 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from auditord.database.instants import to_micros
-from auditord.store.bulks import Bulk
 from auditord.store.changes import add_bulk, change_each
 from auditord.store.columns import SQLITE_VALUES, compiled
 from auditord.store.planning import Addition, Change, Outcome
 from auditord.store.protocol import Verdict
-from auditord.store.rows import PendingRecord
+from auditord.store.rows import Bulk, PendingRecord
 from auditord.store.sqlite.dialect import marked
 from auditord.store.statements import sqlite_statements
 from auditord.store.work import Atomic, Compiled, ForEach, Overtaken, Records, Refused, Statement, Step, Work

@@ -18,20 +18,27 @@ from auditord.database.migrations import load_migrations, require_current
 from auditord.database.readers import PAGE_BYTES, Page, Query, take_page
 from auditord.store.aggregates import Folding, NotRolledUp, Row
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.bulks import Bulk
 from auditord.store.conditions import can_be_there, compile_query
 from auditord.store.counting import read_counts, set_counted_keys, unread_values
 from auditord.store.feed import begin_outbox
 from auditord.store.lake import Released
-from auditord.store.listing import FEW_TO_SORT, have_few, users_wanted
 from auditord.store.planning import Outcome
 from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_released
-from auditord.store.rollups.scope import Scope, rolled_part
+from auditord.store.rollups.scope import FEW_TO_SORT, Scope, have_few, rolled_part, users_wanted
+from auditord.store.rows import Bulk
 from auditord.store.sql import Sql
-from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, perhaps_of, take_rows
+from auditord.store.sqlite.dialect import (
+    Arithmetic,
+    Overflow,
+    SqliteDialect,
+    marked,
+    noticing_overflow,
+    other_times,
+    perhaps_of,
+    take_rows,
+)
 from auditord.store.sqlite.driver import QUERIES, change_in_bulk, make_changes, record_values, run
-from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow
 from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
 from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import AggregateQuery, RecordQuery

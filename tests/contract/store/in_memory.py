@@ -13,13 +13,11 @@ import msgspec
 from auditord.client.query_string import matches
 from auditord.database.instants import to_micros
 from auditord.database.memory import HeldTurn, Occasion, PluginMemory
-from auditord.store.bulks import Bulk
-from auditord.store.changes import KeptVersion, Move, add_bulk, change_each
-from auditord.store.feed import Removed
+from auditord.store.changes import Move, add_bulk, change_each
 from auditord.store.lake import Released
-from auditord.store.planning import Change
+from auditord.store.planning import Change, KeptVersion, Removed
 from auditord.store.protocol import Difference, RecordCounts
-from auditord.store.rows import PendingRecord, RecordRow
+from auditord.store.rows import Bulk, PendingRecord, RecordRow
 from auditord.store.sqlite.dialect import SqliteDialect
 from auditord.store.store import RecordStore, Sums, difference
 from auditord.store.work import Atomic, Compiled, ForEach, Records, Rows, Statement, Step, Work

@@ -26,11 +26,10 @@ from hypothesis import strategies as st
 
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.aggregates import NotRolledUp
-from auditord.store.rollups.cells import CORES_KEY, FIRST_DAY
+from auditord.store.rollups.cells import CORES_KEY, FIRST_DAY, beside
 from auditord.store.rollups.folding import fold_slices
 from auditord.store.rollups.scope import MOST_SPLIT_DAYS, scope_of
 from auditord.store.rollups.upkeep import FoldingLimits
-from auditord.store.rollups.zone_keys import beside
 from auditord.store.sql import Sql
 from auditord.store.store import Sums
 from auditord.store.work import Work, atomic, execute

@@ -253,7 +253,7 @@ async def test_users_with_few_records_and_with_many_are_listed_alike(
     async with filled(stores, [*records, more]) as store:
         await store.rollups.fold()
         for most in (10_000, 6, -1):
-            monkeypatch.setattr("auditord.store.listing.FEW_TO_SORT", most)
+            monkeypatch.setattr("auditord.store.rollups.scope.FEW_TO_SORT", most)
             for where in wanted:
                 query = RecordQuery(where, Order(field, descending=True), limit)
                 assert await ask(store, query) == answer([*records, more], query)

@@ -10,18 +10,20 @@ import pytest
 
 from auditord.database.migrations import load_migrations, migrate
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.sqlite.dialect import SqliteDialect, marked, take_rows
-from auditord.store.sqlite.store import MIGRATIONS
-from auditord.store.sqlite.sums import (
+from auditord.store.sqlite.dialect import (
     Arithmetic,
     Overflow,
+    SqliteDialect,
+    marked,
     noticing_overflow,
     pieces,
     product_sum,
     split_product_sum,
     sum_of,
+    take_rows,
     whole,
 )
+from auditord.store.sqlite.store import MIGRATIONS
 from auditord_hookspecs import Window, aggregates
 from auditord_hookspecs.query import AllOf, Comparison, Condition, MetaContains, TimeCompares, TimeField
 from auditord_hookspecs.records import MAX_AMOUNT
