@@ -5,10 +5,6 @@ are read by Arrow, which hands over the columns that are asked for. DuckDB's own
 systems of Python it reads wrong bytes: it seeks and reads in two steps, on handles that several of its threads share.
 """
 
-# pyiceberg's classes get their signatures while they are made, duckdb's are partly unknown; mypy checks the rest.
-# pyright: reportArgumentType=false, reportCallIssue=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass

@@ -124,16 +124,17 @@ def _wire_text(row: Sequence[Any]) -> bytes:
         return str(document).encode()
     labels = None if meta is None else {key: tuple(values) for key, values in meta.items()}
     stopped = None if stop is None else from_micros(stop)
-    return encode_record(Record(record_id, from_micros(start), _components(components), stopped, labels))
+    return encode_record(Record(record_id, from_micros(start), components_of(components), stopped, labels))
 
 
-def _components(rows: Sequence[Any]) -> tuple[Component, ...]:
+def components_of(rows: Sequence[Any]) -> tuple[Component, ...]:  # Any: see below
+    """Components of structures with their fields in order."""
     return tuple(
         Component(name, amount, tuple(Score(*_fields(each)) for each in scores))
         for name, amount, scores in map(_fields, rows)
     )
 
 
-def _fields(structure: dict[str, Any] | Sequence[Any]) -> Sequence[Any]:
+def _fields(structure: dict[str, Any] | Sequence[Any]) -> Sequence[Any]:  # Any: values of all types
     """The values of a structure, which is a dictionary in some engines, and a row in others."""
     return list(structure.values()) if isinstance(structure, dict) else structure

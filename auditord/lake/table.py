@@ -12,11 +12,6 @@ rows and numbers change together or not at all. Commits are optimistic: where an
 the newest snapshot is read again and the commit is tried again.
 """
 
-# pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
-# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -21,12 +21,11 @@ from auditord.client.query_string import matches
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.lake import syncing
 from auditord.lake import table as tables
+from auditord.lake.catalog import DurableFileIO
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
-from auditord.lake.files import DurableFileIO
 from auditord.lake.queries import LakeReader
-from auditord.lake.syncing import sync
+from auditord.lake.syncing import sync, verify
 from auditord.lake.table import LakeTable
-from auditord.lake.verifying import verify
 from auditord.lake.writing import month_number
 from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.merging import place_of
