@@ -1,10 +1,12 @@
 """An engine of the lake, as those who ask it see it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from pyiceberg.table import Table
 
@@ -70,8 +72,10 @@ class Work:
             self._interrupt()
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """A program that asks the table. Its methods block."""
+
+    dialect: ClassVar[type[LakeDialect]]
 
     def sums(self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work) -> Aggregates:
         """Sums over rows of a table that was just loaded.
@@ -85,15 +89,25 @@ class Engine(Protocol):
         Raises:
             StoreUnavailable: something cannot be read, or the limits are too narrow.
         """
-        ...
+        with self._asked(table, query, chosen, work, with_open=query.as_of is not None) as rows:
+            return sums_of(rows, query, self._dialect(chosen))
 
     def records(self, table: Table, query: RecordQuery, chosen: Chosen, work: Work) -> Iterator[Sequence[bytes]]:
         """Pages of wire texts in the query's order, of the same; the first is asked for when it is taken."""
-        ...
+        with self._asked(table, AggregateQuery(query.where), chosen, work, with_open=True) as rows:
+            yield from records_of(rows, query, self._dialect(chosen))
 
-    def close(self) -> None:
+    @abstractmethod
+    def _asked(
+        self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work, *, with_open: bool
+    ) -> AbstractContextManager[Rows]:
+        """Inside, statements can be asked about the chosen rows, at least those that the query is about."""
+
+    def close(self) -> None:  # noqa: B027 some keep nothing between questions
         """Let go of all; questions that run end with an error."""
-        ...
+
+    def _dialect(self, chosen: Chosen) -> LakeDialect:
+        return self.dialect(chosen.daemon, chosen.released, chosen.scope)
 
 
 def parameter(value: object) -> object:
