@@ -58,6 +58,10 @@ class NotRolledUp(Exception):
     """A sum needs more than the roll-ups know: stop times of cells from which records are gone, or huge amounts."""
 
 
+class Overflow(NotRolledUp):
+    """A sum or product did not fit 64 bits. Of numbers that are split, only a cell is that full."""
+
+
 class Kind(Enum):
     """The records or cells that the rows of a part sum up."""
 

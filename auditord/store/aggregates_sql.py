@@ -156,7 +156,7 @@ def _rolled_source(
     """The cells of records, or those of a component that has no columns in these."""
     is_whole = component is None
     table: LiteralString = "rollups" if is_whole else "rollup_components"
-    sums = dialect.rolled_columns if is_whole else dialect.rolled_components
+    sums = dialect.cell_columns(of_components=not is_whole)
     cells = [cells_of(each, scope, dialect, sums, table) for each in scope.segments()]
     tables = join(" UNION ALL ", cells)
     conditions = [compile_condition(scope.rest, dialect.for_cells(), Columns.COMPLETE)]

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,7 +14,7 @@ from auditord.database.instants import from_micros
 from auditord.database.memory import HeldTurn, Occasion, PluginMemory
 from auditord.duplicates import Duplicates
 from auditord.errors import SchemaMismatch
-from auditord.store.aggregates import NotRolledUp
+from auditord.store.aggregates import NotRolledUp, Overflow
 from auditord.store.amendments import Action, Amended, Amendment, Version
 from auditord.store.changes import correct, redact_leftovers
 from auditord.store.daemons import follows, list_daemons, note_daemon, read_generation
@@ -73,11 +74,23 @@ class RecordStore(LakeStore):
     def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: its outcomes
         """Make many additions in a transaction."""
 
-    @abstractmethod
     async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
         """The answer of the database; from the cells of roll-ups and what they lack, or from the records alone.
 
         Raises:
+            NotRolledUp: the cells do not know all of that.
+        """
+        dialect = replace(self._dialect, windowed=query.window is not None)
+        with suppress(Overflow):
+            return await self._summed(query, dialect, from_cells=from_cells)
+        return await self._summed(query, replace(dialect, is_exact=True), from_cells=from_cells)
+
+    @abstractmethod
+    async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
+        """The same in the words of a dialect.
+
+        Raises:
+            Overflow: a sum did not fit.
             NotRolledUp: the cells do not know all of that.
         """
 

@@ -1,7 +1,7 @@
 """The SQL of PostgreSQL.
 
 Sums of whole numbers are exact here; only the product of an amount and a runtime may not fit 64 bits. PostgreSQL then
-refuses, and the query is asked again with products of any size (:attr:`Products.LARGE`). Bytes times microseconds would
+refuses, and the query is asked again with products of any size. Bytes times microseconds would
 not fit: such amounts are multiplied in two pieces from the beginning, which takes less time than numbers of any size.
 
 Records in the order of stop times, where very many have the same one: the index of stop times finds the newest ones at
@@ -13,7 +13,6 @@ last ids. Where these few are soon found among the last ids of all, the answer i
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import Enum
 from functools import partial
 from typing import Final, LiteralString
 
@@ -41,16 +40,6 @@ from auditord_hookspecs.query import (
     TimeField,
     fold,
 )
-
-
-class Products(Enum):
-    """Products of amounts and runtimes."""
-
-    LIKELY = "likely"
-    """In 64 bits, or in two pieces of as much: fast, and enough unless amounts are out of the ordinary."""
-    LARGE = "large"
-    """In numbers of any size."""
-
 
 _TIME_ORDERS: Final = {TimeField.START: SortField.START, TimeField.STOP: SortField.STOP}
 
@@ -91,15 +80,9 @@ def _label(part: str) -> Sql:
 class PostgresDialect(StoreDialect):
     """The words of PostgreSQL.
 
-    Args:
-        products: of amounts and runtimes.
-        windowed: whether runtimes are microseconds of a window.
-        of_cells: whether conditions are on cells of roll-ups, whose labels no index has.
+    What is likely are products in 64 bits, or in two pieces of as much: fast, and enough unless amounts are out of the
+    ordinary. Exact ones are numbers of any size.
     """
-
-    products: Products = Products.LIKELY
-    windowed: bool = False
-    of_cells: bool = False
 
     has_one_writer = False
     upserts_repeat = False
@@ -143,11 +126,6 @@ class PostgresDialect(StoreDialect):
     later = "greatest({0}, {1})"
     name_or_none = "{0}"
     no_name = "NULL::text"
-    rolled_columns = (
-        "records, runtime, first_stop, last_stop, first_gone, last_gone, cores, cores_runtime, memory, memory_runtime,"
-        " gpu, gpu_runtime, total_cpu, total_cpu_runtime"
-    )
-    rolled_components = "component, records, amount, amount_runtime"
     by_no_position = "{}"
     rolled_cells = (
         "SELECT to_timestamp((period + %s)::double precision * 86400) AS stop_time, site, user_group, user_name,"
@@ -240,10 +218,6 @@ class PostgresDialect(StoreDialect):
         is_column = self.of_cells or has_few_values or len(document.parameters) > _FOUND_BY_INDEX
         return column if is_column else all_of([column, document])
 
-    def for_cells(self) -> "PostgresDialect":
-        """The words for conditions on cells."""
-        return replace(self, of_cells=True)
-
     def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
         """The column only where all records have it."""
         return column if columns is Columns.COMPLETE else document
@@ -277,7 +251,7 @@ class PostgresDialect(StoreDialect):
 
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Sums of amounts and of products."""
-        if self.products is Products.LARGE:
+        if self.is_exact:
             return [f"sum({amount})", f"sum({amount}::numeric * ran)"], WHOLE, WHOLE
         if self.windowed and component not in SMALL_AMOUNTS:
             pieces: list[LiteralString] = [f"sum(({amount} >> 20) * ran)", f"sum(({amount} & 1048575) * ran)"]

@@ -21,16 +21,17 @@ from auditord.database.postgres.sockets import limited
 from auditord.database.postgres.streaming import copied
 from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch, StoreMismatch
-from auditord.store.aggregates import Folding, Row
+from auditord.store.aggregates import Folding, Overflow, Row
 from auditord.store.aggregates_sql import compile_aggregate
 from auditord.store.conditions import compile_query
 from auditord.store.counting import read_counts, set_counted_keys
+from auditord.store.dialects import StoreDialect
 from auditord.store.feed import begin_outbox
 from auditord.store.lake import Released
 from auditord.store.planning import Change, Outcome
 from auditord.store.postgres import turns
 from auditord.store.postgres.batches import Batches
-from auditord.store.postgres.dialect import PostgresDialect, Products, follows_an_index, in_parts, tied_stop
+from auditord.store.postgres.dialect import PostgresDialect, follows_an_index, in_parts, tied_stop
 from auditord.store.postgres.driver import QUERIES, make_changes, run
 from auditord.store.postgres.turns import PostgresMemory, memory
 from auditord.store.protocol import Difference, RecordCounts
@@ -200,24 +201,19 @@ class PostgresRecordStore(RecordStore):
         await self._batches.close()
         await self._server.close()
 
-    @override
-    async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
+    async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         try:
-            return await self._summed(query, Products.LIKELY, from_cells=from_cells)
-        except NumericValueOutOfRange:
-            return await self._summed(query, Products.LARGE, from_cells=from_cells)
-
-    async def _summed(self, query: AggregateQuery, products: Products, *, from_cells: bool) -> Sums:
-        dialect = PostgresDialect(products, windowed=query.window is not None)
-        async with self._server.reader() as connection, _one_moment(connection):
-            await connection.execute(QUERIES["prepare_sums"])
-            rolled = await run(connection, rolled_part(query)) if from_cells else None
-            released = await run(connection, read_released())
-            compiled = compile_aggregate(query, dialect, rolled)
-            folding = Folding(query, compiled.parts)
-            async with aclosing(_pages(connection, compiled.statement)) as pages:
-                async for page in pages:
-                    await asyncio.to_thread(folding.add, page)
+            async with self._server.reader() as connection, _one_moment(connection):
+                await connection.execute(QUERIES["prepare_sums"])
+                rolled = await run(connection, rolled_part(query)) if from_cells else None
+                released = await run(connection, read_released())
+                compiled = compile_aggregate(query, dialect, rolled)
+                folding = Folding(query, compiled.parts)
+                async with aclosing(_pages(connection, compiled.statement)) as pages:
+                    async for page in pages:
+                        await asyncio.to_thread(folding.add, page)
+        except NumericValueOutOfRange as error:
+            raise Overflow from error
         answer = await asyncio.to_thread(folding.result)
         return Sums(answer, released, None if rolled is None else rolled.scope)
 

@@ -14,6 +14,7 @@ from auditord.client.query_string import matches
 from auditord.database.instants import to_micros
 from auditord.database.memory import HeldTurn, Occasion, PluginMemory
 from auditord.store.changes import Move, add_bulk, change_each
+from auditord.store.dialects import StoreDialect
 from auditord.store.lake import Released
 from auditord.store.planning import Change, KeptVersion, Removed
 from auditord.store.protocol import Difference, RecordCounts
@@ -210,7 +211,7 @@ class MemoryRecordStore(RecordStore):
 
         yield pages(), Released()
 
-    async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
+    async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         raise AssertionError("sums are tested with the databases")
 
     async def counts(self) -> RecordCounts:
