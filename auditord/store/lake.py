@@ -5,7 +5,7 @@
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -153,8 +153,8 @@ class LakeBatch:
     """
 
     number: int
-    known: Mapping[str, set[int | None]]
-    records: Sequence[LakeRecord]
+    known: Mapping[str, set[int | None]] = field(default_factory=dict[str, set[int | None]])
+    records: Sequence[LakeRecord] = ()
     recalled: Collection[ReleasedRow] = ()
 
     @property

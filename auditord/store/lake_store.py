@@ -4,6 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from typing_extensions import override
@@ -115,8 +116,8 @@ class LakeStore(Reads, ABC):
         Raises:
             LakeDiverged: the store has not given this number, or has forgotten the batches behind it.
         """
-        taken = await self._write(lambda: atomic(lambda: take_slice(position, limit)), is_long=True)
-        return LakeBatch(taken.upto, taken.known, await asyncio.to_thread(copies_of, taken.rows), taken.recalled)
+        batch, rows = await self._write(lambda: atomic(lambda: take_slice(position, limit)), is_long=True)
+        return replace(batch, records=await asyncio.to_thread(copies_of, rows))
 
     async def catch_up(self) -> None:
         """Let the consumers in the database read the whole final part of the feed."""

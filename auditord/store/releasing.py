@@ -16,8 +16,7 @@ Rows whose record is another one by then, or has come back, are named in ``recal
 batch that replaces them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
@@ -34,7 +33,16 @@ from auditord.store.feed import (
     move_consumer,
     passed_by_all,
 )
-from auditord.store.lake import LakeDiverged, LakeOvertaken, LakeRecord, LakeSnapshot, LakeState, Released, ReleasedRow
+from auditord.store.lake import (
+    LakeBatch,
+    LakeDiverged,
+    LakeOvertaken,
+    LakeRecord,
+    LakeSnapshot,
+    LakeState,
+    Released,
+    ReleasedRow,
+)
 from auditord.store.rows import PendingRecord, make_row
 from auditord.store.work import Rows, Work, as_json, ask, for_each, records
 
@@ -74,7 +82,7 @@ def read_released() -> Work[Released]:
 
 
 def release(rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -> Work[int]:
-    """Delete records that the lake has; see :meth:`auditord.store.lake.LakeSource.release`.
+    """Delete records that the lake has; see :meth:`auditord.store.lake_store.LakeStore.release`.
 
     Raises:
         LakeOvertaken: another process has released records.
@@ -163,28 +171,6 @@ def _as_kept(copy: LakeRecord) -> list[object]:
     return [copy.document, to_micros(copy.received_at), updated_at, copy.principal, copy.agent]
 
 
-@dataclass(frozen=True, slots=True)
-class TakenSlice:
-    """A slice of the feed for the lake.
-
-    Args:
-        upto: the position at its end.
-        known: the stop times with which the lake has former versions, by record id.
-        rows: of its records, see ``read_records_by_id``.
-        recalled: rows of releases that the batch replaces.
-    """
-
-    upto: int
-    known: Mapping[str, set[int | None]]
-    rows: Rows
-    recalled: Sequence[ReleasedRow]
-
-    @property
-    def is_empty(self) -> bool:
-        """True if there is nothing in it."""
-        return not (self.known or self.rows or self.recalled)
-
-
 def begin_lake() -> Work[LakeState]:
     """Note that nothing is synced, and follow the feed no more until the lake is filled; returns the state."""
     yield from ask("set_lake", lake_id="")
@@ -208,8 +194,8 @@ def count_unread() -> Work[int]:
     return 0
 
 
-def take_slice(position: int, limit: int) -> Work[TakenSlice]:
-    """Read the next slice, in one transaction and as of one moment.
+def take_slice(position: int, limit: int) -> Work[tuple[LakeBatch, Rows]]:
+    """Read the next slice as of one moment: a batch, and for its records the rows of ``read_records_by_id``.
 
     Args:
         position: the number of the last batch that the lake has.
@@ -226,18 +212,19 @@ def take_slice(position: int, limit: int) -> Work[TakenSlice]:
         if name == LAKE and passed > position:
             raise LakeDiverged(f"The lake has batch {position} of this store, and had {passed} before.")
     yield from move_consumer(LAKE, position)
-    taken, end = TakenSlice(position, {}, (), ()), (yield from end_of_feed())
+    upto, end = position, (yield from end_of_feed())
     while True:
-        taken = yield from _read_slice(taken.upto, (yield from end_of_slice(taken.upto, end, limit)))
-        if not taken.is_empty:
+        after, upto = upto, (yield from end_of_slice(upto, end, limit))
+        batch, rows = yield from _read_slice(after, upto)
+        if rows or not batch.is_empty:
             break
-        if taken.upto >= end:
-            return TakenSlice(position, {}, (), ())
-    yield from ask("note_given", given=taken.upto)
-    return taken
+        if upto >= end:
+            return LakeBatch(position), ()
+    yield from ask("note_given", given=batch.number)
+    return batch, rows
 
 
-def _read_slice(after: int, upto: int) -> Work[TakenSlice]:
+def _read_slice(after: int, upto: int) -> Work[tuple[LakeBatch, Rows]]:
     bounds = {"after": after, "upto": upto}
     known: dict[str, set[int | None]] = {}
     for record_id, stop_time in (yield from ask("removed_in_slice", **bounds)):
@@ -245,4 +232,4 @@ def _read_slice(after: int, upto: int) -> Work[TakenSlice]:
     ids = [record_id for (record_id,) in (yield from ask("records_of_slice", **bounds))]
     rows = (yield from ask("read_records_by_id", ids=as_json(ids))) if ids else ()
     recalled = [ReleasedRow(*row) for row in (yield from ask("recalled_of_slice", **bounds))]
-    return TakenSlice(upto, known, rows, recalled)
+    return LakeBatch(upto, known, (), recalled), rows
