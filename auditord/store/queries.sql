@@ -155,7 +155,7 @@ WHERE {micros_since seen_at} > 2592000000000
 -- name: list_daemons
 -- The daemons, and the microseconds since each was heard of.
 SELECT
-    spool_id, host, process, version, state_dir, {micros started_at}, ended, queued, {micros oldest}, quarantined,
+    spool_id, host, process, version, state_dir, {micros started_at}, queued, {micros oldest}, quarantined, ended,
     {greatest}({micros_since seen_at}, 0)
 FROM {schema}daemons
 ORDER BY host, spool_id

@@ -85,6 +85,8 @@ _TIMES: Final = {
 }
 _SOURCES: Final = {"source_id", "changed_by"}
 
+_OPERATIONS: Final[Mapping[type[Entry], Operation]] = {Insert: "insert", Close: "close", Replace: "replace"}
+
 
 class CopyRefused(AuditordError):
     """A copy that would mix records, or did not come out equal.
@@ -115,16 +117,6 @@ class Touched(msgspec.Struct, frozen=True, gc=False):
 
 def _id_of(entry: Entry) -> str:
     return entry.record_id if isinstance(entry, Close) else entry.record.record_id
-
-
-def _operation_of(entry: Entry) -> Operation:
-    match entry:
-        case Insert():
-            return "insert"
-        case Close():
-            return "close"
-        case Replace():
-            return "replace"
 
 
 def _provenance_of(entry: Entry) -> Provenance:
@@ -245,7 +237,9 @@ class End(ABC):
         if SENDERS not in {each.name for each in await self.run(list_consumers())}:
             return None
         outbox = await self.run(read_outbox(ALL))
-        return {_id_of(each.entry): (_operation_of(each.entry), _provenance_of(each.entry)) for each in outbox.entries}
+        return {
+            _id_of(each.entry): (_OPERATIONS[type(each.entry)], _provenance_of(each.entry)) for each in outbox.entries
+        }
 
     async def _forwards_of_first_release(self) -> Mapping[str, Forwarded]:
         found: dict[str, Forwarded] = {}
