@@ -20,7 +20,6 @@ from auditord.duplicates import Duplicates
 from auditord.store.feed import note_removals
 from auditord.store.lake import ReleasedRow
 from auditord.store.planning import (
-    Addition,
     Change,
     ChangePlan,
     Correction,
@@ -67,9 +66,8 @@ def add_bulk(bulk: Bulk) -> Work[Sequence[Outcome]]:
         InvalidRecord: the database refuses one of them for good.
     """
     pending = bulk.pending()
-    additions = [Addition(each) for each in pending]
     try:
-        return (yield from atomic(lambda: _settle(additions, is_atomic=bulk.atomic)))
+        return (yield from atomic(lambda: _settle(pending, is_atomic=bulk.atomic)))
     except Refused as error:
         raise (yield from _refusal(pending, error)) from error
 
@@ -154,7 +152,7 @@ def stored_rows(rows: Iterable[Sequence[Any]]) -> Mapping[str, StoredRow]:  # An
 
 def _find(changes: Sequence[Change]) -> Work[Mapping[str, StoredRow]]:
     ids = dict.fromkeys(chain.from_iterable(map(ids_of, changes)))
-    whole = any(not isinstance(change, Addition) for change in changes)
+    whole = any(not isinstance(change, PendingRecord) for change in changes)
     return stored_rows((yield from ask("find_records", ids=as_json(list(ids)), whole=whole)))
 
 

@@ -18,12 +18,6 @@ from auditord_hookspecs.wire import decode_record
 Operation: TypeAlias = Literal["insert", "close", "replace"]
 
 
-class Addition(msgspec.Struct, frozen=True, gc=False):
-    """A record that may be new."""
-
-    pending: PendingRecord
-
-
 @dataclass(frozen=True, slots=True)
 class Stop:
     """The stop time of a record that should be there."""
@@ -59,7 +53,8 @@ class Correction:
     source: int = 0
 
 
-Change: TypeAlias = Addition | Stop | Replacement | Correction
+Change: TypeAlias = PendingRecord | Stop | Replacement | Correction
+"""A record alone is added; it may be new."""
 
 
 class IsReleased(Exception):
@@ -79,25 +74,14 @@ def ids_of(change: Change | Bulk) -> Sequence[str]:
     match change:
         case Bulk():
             return change.ids
-        case Addition() | Replacement():
-            return [pending.record_id for pending in pending_of(change)]
+        case PendingRecord():
+            return (change.record_id,)
+        case Replacement(pending, alternate):
+            return [each.record_id for each in (pending, alternate) if each is not None]
         case Stop(record_id):
             return (record_id,)
         case Correction(amendment):
             return (amendment.record_id,)
-
-
-def pending_of(change: Change) -> Sequence[PendingRecord]:
-    """The records of a change."""
-    match change:
-        case Addition(pending):
-            return (pending,)
-        case Replacement(pending, alternate):
-            return (pending, alternate) if alternate else (pending,)
-        case Correction(pending=pending):
-            return () if pending is None else (pending,)
-        case Stop():
-            return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +202,8 @@ class ChangePlan:
 
     def _apply(self, change: Change) -> Verdict | bool | Amended:
         match change:
-            case Addition(pending):
-                return self._add(pending)
+            case PendingRecord():
+                return self._add(change)
             case Stop():
                 return self._stop(change)
             case Replacement(pending, alternate):

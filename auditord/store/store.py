@@ -22,7 +22,7 @@ from auditord.store.dialects import StoreDialect
 from auditord.store.feed import SENDERS, move_consumer, read_outbox
 from auditord.store.lake import LakeRecord, Released
 from auditord.store.lake_store import LakeStore, copies_of
-from auditord.store.planning import Addition, Change, Correction, IsReleased, Replacement, Stop
+from auditord.store.planning import Change, Correction, IsReleased, Replacement, Stop
 from auditord.store.protocol import DaemonState, Difference, KnownDaemon, Outbox, RecordCounts, Verdict
 from auditord.store.releasing import find_released
 from auditord.store.rollups.scope import Scope
@@ -114,7 +114,7 @@ class RecordStore(LakeStore):
             provenance, scores
         )
         pending = PendingRecord(record, row, provenance, duplicates, source, score_set)
-        verdict: Verdict = await self._submit(Addition(pending))
+        verdict: Verdict = await self._submit(pending)
         self.rollups.noted(1)
         self.writes += 1
         return verdict

@@ -16,7 +16,7 @@ from auditord.database.postgres.faults import is_passing, is_permanent
 from auditord.errors import StoreUnavailable
 from auditord.store.changes import add_bulk, change_each
 from auditord.store.columns import POSTGRES_VALUES, compiled
-from auditord.store.planning import Addition, Change, Outcome
+from auditord.store.planning import Change, Outcome
 from auditord.store.postgres.copied_rows import BEGIN, END, CopiedRows
 from auditord.store.protocol import Verdict
 from auditord.store.rows import Bulk, PendingRecord
@@ -112,7 +112,7 @@ async def make_changes(connection: Connection, changes: Sequence[Change] | Bulk)
         if changes.are_distinct and await _succeeds(_add_bulk(connection, changes)):
             return [Verdict.ADDED] * len(changes)
         return await run(connection, add_bulk(changes))
-    new = {change.pending.row.record_id: change.pending for change in changes if isinstance(change, Addition)}
+    new = {each.row.record_id: each for each in changes if isinstance(each, PendingRecord)}
     if len(new) == len(changes) and await _succeeds(_add(connection, list(new.values()))):
         return [Verdict.ADDED] * len(new)
     return await run(connection, change_each(changes))

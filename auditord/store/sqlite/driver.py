@@ -13,7 +13,7 @@ import msgspec
 from auditord.database.instants import to_micros
 from auditord.store.changes import add_bulk, change_each
 from auditord.store.columns import SQLITE_VALUES, compiled
-from auditord.store.planning import Addition, Change, Outcome
+from auditord.store.planning import Change, Outcome
 from auditord.store.protocol import Verdict
 from auditord.store.rows import Bulk, PendingRecord
 from auditord.store.sqlite.dialect import marked
@@ -91,7 +91,7 @@ def make_changes(connection: sqlite3.Connection, changes: Sequence[Change]) -> S
 
     Nearly all records are new: they are added at once, and a plan is made only where that does not do.
     """
-    new = {each.pending.row.record_id: each.pending for each in changes if isinstance(each, Addition)}
+    new = {each.row.record_id: each for each in changes if isinstance(each, PendingRecord)}
     if len(new) < len(changes) or not has_added(connection, list(new), record_values(new.values())):
         return run(connection, change_each(changes))
     return [Verdict.ADDED] * len(new)
