@@ -210,7 +210,7 @@ class StoreDialect(Dialect):
     """The SQL of a database that is a record store: of its feed and of the cells of its roll-ups as well.
 
     Args:
-        is_exact: whether sums and products of any size fit; else those that are likely, which takes less time.
+        is_exact: whether sums and products of any size fit; else likely ones do, which takes less time.
         windowed: whether runtimes are microseconds of a window.
         of_cells: whether conditions are on cells of roll-ups, whose labels no index has.
     """

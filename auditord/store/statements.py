@@ -33,7 +33,7 @@ SQLITE_WORDS: Final[Mapping[str, LiteralString]] = {
     "greatest": "max",
     "json": "BLOB",
     "least": "min",
-    "lock": "",  # nobody else writes
+    "lock": "",  # SQLite has one writer at a time
     "micros": "{}",
     "micros_since": ":now - {}",
     "now": "CAST(strftime('%s', 'now') AS INTEGER) * 1000000",

@@ -80,7 +80,7 @@ def _label(part: str) -> Sql:
 class PostgresDialect(StoreDialect):
     """The words of PostgreSQL.
 
-    What is likely are products in 64 bits, or in two pieces of as much: fast, and enough unless amounts are out of the
+    Likely products are of 64 bits, or in two pieces of as much: fast, and enough unless amounts are out of the
     ordinary. Exact ones are numbers of any size.
     """
 

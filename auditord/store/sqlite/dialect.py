@@ -95,7 +95,7 @@ def _label(part: str) -> Sql:
 class SqliteDialect(StoreDialect):
     """The words of SQLite.
 
-    What is likely are plain integers, but bytes and microseconds are multiplied in pieces of 20 bits and the rest: fast
+    Likely sums are of plain integers, but bytes and microseconds are multiplied in pieces of 20 bits and the rest: fast
     and enough for ordinary amounts. Exact sums are those of limbs of at most 32 bits: enough for two billion numbers of
     any size.
     """
