@@ -139,7 +139,8 @@ def records_of(batch: Any) -> Iterable[LakeRecord]:  # Any: pyarrow's RecordBatc
         *columns, strict=True
     ):
         stopped = None if stop is None else from_micros(stop)
-        record = Record(record_id, from_micros(start), components_of(components), stopped, _meta(meta))
+        labels = None if meta is None else {key: tuple(values) for key, values in meta}
+        record = Record(record_id, from_micros(start), components_of(components), stopped, labels)
         text = encode_record(record).decode() if document is None else document
         updated_at: datetime | None = None if updated is None else from_micros(updated)
         yield LakeRecord(record, text, from_micros(received), updated_at, principal, agent, release or 0)
@@ -151,7 +152,3 @@ def values_of(column: Any) -> list[Any]:  # Any: pyarrow's Array, and columns of
         column = column.cast(_arrow.int64())  # exact from the year 1 to 9999
     values: list[Any] = column.to_pylist()
     return values
-
-
-def _meta(pairs: Sequence[tuple[str, Sequence[str]]] | None) -> dict[str, tuple[str, ...]] | None:
-    return None if pairs is None else {key: tuple(values) for key, values in pairs}

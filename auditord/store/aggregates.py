@@ -241,7 +241,10 @@ class Folding:
         group = self._groups.get(key)
         if group is None:
             _check_size(self._query, len(self._groups) + 1)
-            group = self._groups[key] = _Group(tuple([_usage(each) for each in self._query.usage]))
+            sums = [
+                _Usage(each, {score: defaultdict(_ScoreSum) for score in each.scores}) for each in self._query.usage
+            ]
+            group = self._groups[key] = _Group(tuple(sums))
         return group
 
     def _scores(self, text: str | None) -> Scores:
@@ -303,10 +306,6 @@ def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:  # Any: as the 
         if part is not None:
             number = (number or 0) + (int(part) << shift)
     return number
-
-
-def _usage(query: ComponentUsage) -> _Usage:
-    return _Usage(query, {score: defaultdict(_ScoreSum) for score in query.scores})
 
 
 def _ordered(keys: Collection[_Key]) -> list[_Key]:

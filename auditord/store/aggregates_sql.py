@@ -119,7 +119,7 @@ def _unread_sources(rolled: Rolled, dialect: StoreDialect) -> Iterator[_Source]:
     query = replace(scope.query, where=scope.rest, as_of=None)
     (state,) = _states(query, dialect, Columns.COMPLETE)
     position: LiteralString = literal(str(scope.cells.position))
-    conditions = [state.condition, Sql(dialect.no_more), *on_days(scope, dialect)]
+    conditions = [state.condition, Sql(dialect.no_more), *_on_days(scope, dialect)]
     amounts = dict(_amounts(query, dialect))
     behind: LiteralString = f"position > {position}"
     if rolled.is_far_behind:
@@ -157,7 +157,7 @@ def _rolled_source(
     is_whole = component is None
     table: LiteralString = "rollups" if is_whole else "rollup_components"
     sums = dialect.cell_columns(of_components=not is_whole)
-    cells = [cells_of(each, scope, dialect, sums, table) for each in scope.segments()]
+    cells = [_of_dates(_cells(each, scope, dialect, sums, table), each, scope, dialect) for each in scope.segments()]
     tables = join(" UNION ALL ", cells)
     conditions = [compile_condition(scope.rest, dialect.for_cells(), Columns.COMPLETE)]
     if component is not None:
@@ -168,7 +168,7 @@ def _rolled_source(
     where = join(" AND ", conditions)
     rows = Sql(f"({tables.sql}) AS rolled WHERE {where.sql}", (*tables.parameters, *where.parameters))
     state = State(Sql("stop_time"), Sql("NULL"), where, costly=False)
-    local = local_dates(scope, dialect)
+    local = _local_dates(scope, dialect)
     return _Source(rows, state, Columns.COMPLETE, amounts, None, Kind.CELLS, Sql(sums), is_whole, local)
 
 
@@ -306,7 +306,7 @@ _MOST_PERIODS: Final = 1_000
 """Periods up to which the cells of some users are looked up one by one, instead of passing over those of all users."""
 
 
-def on_days(scope: Scope, dialect: StoreDialect) -> Iterator[Sql]:
+def _on_days(scope: Scope, dialect: StoreDialect) -> Iterator[Sql]:
     """The conditions that a version stopped on one of the days that cells answer for."""
     if scope.begin > FIRST_DAY:
         yield Sql(f"stop_time >= {dialect.literal_moment(first_moment(scope.begin))}")
@@ -318,7 +318,7 @@ def on_days(scope: Scope, dialect: StoreDialect) -> Iterator[Sql]:
         yield Sql(f"NOT (stop_time >= {begin} AND stop_time < {end})")
 
 
-def local_dates(scope: Scope, dialect: StoreDialect) -> tuple[str, Sql] | None:
+def _local_dates(scope: Scope, dialect: StoreDialect) -> tuple[str, Sql] | None:
     """The time zone whose dates cells of a scope tell apart, if they do, and the date of a cell."""
     if scope.cells.of_zone is None or (zone := zone_of_key(scope.cells.of_zone)) is None:
         return None
@@ -360,8 +360,3 @@ def _cells(segment: Segment, scope: Scope, dialect: StoreDialect, sums: LiteralS
     periods, names = as_json(segment.periods()), as_json([each for each in users if can_be_there(each)])
     cells = dialect.rolled_cells.format(sums, table, dialect.rolled_periods_of_users)
     return Sql(cells, (*place, periods, names))
-
-
-def cells_of(segment: Segment, scope: Scope, dialect: StoreDialect, sums: LiteralString, table: LiteralString) -> Sql:
-    """The cells of a segment of a scope, with the columns that have their sums."""
-    return _of_dates(_cells(segment, scope, dialect, sums, table), segment, scope, dialect)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from auditord_hookspecs import AggregateQuery, Record, RecordQuery
-from auditord_hookspecs.query import Comparison, Condition, Leaf, Order, SortField, TimeCompares, TimeField, fold
+from auditord_hookspecs.query import Comparison, Leaf, Order, SortField, TimeCompares, TimeField, fold
 from auditord_hookspecs.wire import decode_record
 
 Pages: TypeAlias = AsyncIterator[Sequence[bytes]]
@@ -79,7 +79,7 @@ _TO: Final = {Comparison.LT, Comparison.LTE, Comparison.EQUALS}
 
 def may_be_between(query: AggregateQuery, first: datetime | None, last: datetime | None) -> bool:
     """Return whether sums may count records that stopped from the first instant to the last (None: any time)."""
-    begin, end = _bounds(query.where)
+    begin, end = fold(query.where, _of_leaf, _of_all, _of_any)
     window = query.window
     if window is not None:
         begin = window.start if begin is None else max(begin, window.start)
@@ -87,10 +87,6 @@ def may_be_between(query: AggregateQuery, first: datetime | None, last: datetime
         (begin is not None and last is not None and begin > last)
         or (end is not None and first is not None and end < first)
     )
-
-
-def _bounds(condition: Condition) -> _Bounds:
-    return fold(condition, _of_leaf, _of_all, _of_any)
 
 
 def _of_leaf(leaf: Leaf) -> _Bounds:
