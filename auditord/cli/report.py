@@ -21,14 +21,11 @@ from auditord.cli.tables import Table, new_table, print_table
 from auditord.config.model import Configuration
 from auditord.lake.opening import lake_of
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
-from auditord.reporting.bins import parts_of
-from auditord.reporting.grid import Grid, grid_of
 from auditord.reporting.measures import DEFAULT_SCORE
 from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import Pledge, pledged
-from auditord.reporting.report import make_report, zero
-from auditord.reporting.workbook import write_xlsx
-from auditord.reporting.writing import csv_pieces, json_pieces, text, write_parquet
+from auditord.reporting.questions import Pledge, pledged
+from auditord.reporting.report import make_report, parts_of, zero
+from auditord.reporting.writing import Grid, csv_pieces, grid_of, json_pieces, text, write_parquet, write_xlsx
 from auditord.store.opening import open_store_for_reading
 from auditord_hookspecs import AggregateQuery, Aggregates
 from auditord_hookspecs.aggregates import CalendarUnit

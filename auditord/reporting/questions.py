@@ -2,10 +2,14 @@
 
 A record counts in the period in which it stopped, with the whole of its runtime, as in the messages to APEL: so each
 record counts once, and the sums of days, months and sites are each other's parts.
+
+A pledge is capacity that was promised to a site or group: a constant number of cores, or of cores times score (for
+WLCG: HEPscore23), from one day to another. In a period it amounts to power times hours.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 from typing import Final
 
@@ -123,3 +127,64 @@ class Question:
                 known = wanted.get(usage.component)
                 wanted[usage.component] = usage if known is None or usage.scores else known
         return tuple(wanted.values())
+
+
+_SECOND: Final = timedelta(seconds=1)
+_SECONDS_PER_HOUR: Final = 3_600
+
+
+@dataclass(frozen=True, slots=True)
+class Pledge:
+    """A promised capacity.
+
+    Args:
+        site: whose; None for all sites.
+        group: for whom; None for everybody at the site.
+        score: the benchmark in whose unit the power is; None for cores.
+        power: in that unit.
+        first: the first day.
+        end: the day behind the last one.
+    """
+
+    site: str | None
+    group: str | None
+    score: str | None
+    power: Fraction
+    first: date
+    end: date
+
+    def hours(self, window: Window) -> Fraction:
+        """Return power times the pledge's hours in a window of whole days, of its time zone."""
+        first, end = max(window.start.date(), self.first), min(window.stop.date(), self.end)
+        if end <= first:
+            return Fraction(0)
+        begin, stop = (datetime.combine(day, time.min, window.start.tzinfo).astimezone(UTC) for day in (first, end))
+        return self.power * Fraction((stop - begin) // _SECOND, _SECONDS_PER_HOUR)
+
+
+def pledged(pledges: Sequence[Pledge], question: Question, window: Window) -> Fraction | None:
+    """Return the sum of pledges for a question's subject in a window of whole days; None without a pledge."""
+    wanted = _wanted(question)
+    if wanted is None:
+        return None
+    score = question.score if question.measures[0].scored else None
+    found = _matching([each for each in pledges if each.score == score], *wanted)
+    amounts = [each.hours(window) for each in found]
+    return sum(amounts, Fraction(0)) if any(amounts) else None
+
+
+def _wanted(question: Question) -> tuple[str | None, str | None] | None:
+    """Return the site and the group to which the question is limited; None if no pledge fits its other filters."""
+    filters: Mapping[str, str] = dict(question.filters)
+    if question.measures[0].name not in {"core-hours", "score-hours"} or set(filters) - {"site", "group"}:
+        return None
+    return filters.get("site"), filters.get("group")
+
+
+def _matching(pledges: Sequence[Pledge], site: str | None, group: str | None) -> Sequence[Pledge]:
+    """Return the pledges to a site and a group; those to a whole site are not added to those to its groups."""
+    here = [each for each in pledges if site in {None, each.site}]
+    if group is not None:
+        return [each for each in here if each.group == group]
+    whole = {each.site for each in here if each.group is None}
+    return [each for each in here if each.group is None or each.site not in whole]

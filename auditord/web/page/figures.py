@@ -14,12 +14,10 @@ from typing import Final
 from aiohttp import web
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
-from auditord.reporting.bins import part_of
-from auditord.reporting.grid import Gathering, Grid
 from auditord.reporting.periods import FIRST_DAY, LAST_DAY, as_far_as, before, year_before
-from auditord.reporting.pledges import Pledge, pledged
-from auditord.reporting.questions import SIZE
-from auditord.reporting.report import condensed, following, make_report
+from auditord.reporting.questions import SIZE, Pledge, pledged
+from auditord.reporting.report import condensed, following, make_report, part_of
+from auditord.reporting.writing import Gathering, Grid
 from auditord.web.api.lake_source import LAKE, LakeSource
 from auditord.web.page import charts
 from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map

@@ -45,8 +45,7 @@ from auditord.web.page.query_string import (
     tidied,
     value_of,
 )
-from auditord.web.page.rendering import Renderer
-from auditord.web.page.visitors import Form, Forms, Visitors, may
+from auditord.web.page.rendering import Form, Forms, Renderer, Visitors, may
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, holder, principal_of, read_target

@@ -19,8 +19,7 @@ from auditord.web.access import audit
 from auditord.web.access.authorisation import Authorisation
 from auditord.web.access.credentials import LONGEST_TOKEN, credentials_of
 from auditord.web.access.sessions import Session, Sessions, TokenTooLong, new_session
-from auditord.web.page.rendering import Navigation, Renderer
-from auditord.web.page.visitors import PROOF, Forms, Visitors, read_fields
+from auditord.web.page.rendering import PROOF, Forms, Navigation, Renderer, Visitors, read_fields
 from auditord.web.problems import Refused
 from auditord.web.requests import read_target
 from auditord_hookspecs import AccessRefused, Credentials, Principal

@@ -24,8 +24,7 @@ from auditord.web.api.shapes import Instance
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.figures import Figures
 from auditord.web.page.jobs import job_link
-from auditord.web.page.rendering import Renderer
-from auditord.web.page.visitors import Forms, Visitors
+from auditord.web.page.rendering import Forms, Renderer, Visitors
 from auditord.web.problems import Refused
 from auditord.web.requests import holder, principal_name, principal_of, read_target
 from auditord_hookspecs import AuditordError, Batch, Produced, RunReport

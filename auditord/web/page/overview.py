@@ -23,8 +23,7 @@ from auditord.web.page.figures import Charts, Figures, change, compared, partial
 from auditord.web.page.jobs import job_row
 from auditord.web.page.numbers import NOTHING, begin_of_bin, percent, shown, signed
 from auditord.web.page.query_string import View, read_view
-from auditord.web.page.rendering import Renderer
-from auditord.web.page.visitors import Visitors, may
+from auditord.web.page.rendering import Renderer, Visitors, may
 from auditord.web.requests import holder, principal_of, read_target
 from auditord_hookspecs import Permission, Record
 from auditord_hookspecs.aggregates import CalendarUnit, amount_of

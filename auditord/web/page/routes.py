@@ -18,8 +18,7 @@ from auditord.config.sections import UiSection
 from auditord.contexts.panels import Panels
 from auditord.errors import StoreUnavailable
 from auditord.reporting import LabelKeys
-from auditord.reporting.pledges import Pledge
-from auditord.reporting.questions import UnknownIntensity
+from auditord.reporting.questions import Pledge, UnknownIntensity
 from auditord.reporting.writing import NoParquet
 from auditord.spool import Spool
 from auditord.store import RecordStore
@@ -53,10 +52,9 @@ from auditord.web.page.overview import PATH as OVERVIEW
 from auditord.web.page.overview import MyPage, OverviewPage
 from auditord.web.page.panels import PATH as PANELS
 from auditord.web.page.panels import PanelsPage
-from auditord.web.page.rendering import FOLDER, Assets, Frame, Renderer, frame_first
+from auditord.web.page.rendering import FOLDER, Assets, Forms, Frame, Renderer, Visitors, frame_first
 from auditord.web.page.usage import FORMS, UsageFiles, UsagePage
 from auditord.web.page.usage import PATH as USAGE
-from auditord.web.page.visitors import Forms, Visitors
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor

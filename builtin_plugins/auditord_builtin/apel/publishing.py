@@ -1,7 +1,6 @@
 """A run of the plugin ``apel``: report site after site, and conclude."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -14,7 +13,6 @@ from auditord_builtin.apel.sending import (
     BrokerUnavailable,
     CertificateUnusable,
     Publisher,
-    broker_of,
     load_credentials,
     open_broker,
     open_publisher,
@@ -193,7 +191,7 @@ async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding,
 
 async def _check_broker(messaging: MessagingConfig, context: Context) -> Finding:
     try:
-        async with open_broker(replace(broker_of(messaging), retry_waits=()), context.http) as broker:
+        async with open_broker(messaging.model_copy(update={"retry": 0}), context.http) as broker:
             await broker.authenticate()
     except BrokerUnavailable as error:
         remedy = "check messaging.host, and whether this host may connect to it; the messages are sent later"

@@ -7,10 +7,9 @@ from typing import Final
 
 import msgspec
 
-from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus
+from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus, detect, import_config
 from auditord_builtin.kubernetes.conversion import convert
 from auditord_builtin.kubernetes.following import Checkpoint, Draft, Run, TrackedPods, WaitingPod, read_pods
-from auditord_builtin.kubernetes.importing import detect, import_config
 from auditord_builtin.kubernetes.pods import Pod
 from auditord_builtin.kubernetes.prometheus import CPU, MEMORY, Metrics, ask_all
 from auditord_builtin.kubernetes.reading import ALL, Cluster, Page, opened, pages

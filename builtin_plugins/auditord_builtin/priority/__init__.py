@@ -28,6 +28,6 @@ def auditord_metrics() -> Iterable["Collector"]:
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
     """Declare the panel of each instance."""
-    from auditord_builtin.priority.history import show_priorities  # noqa: PLC0415 of the page alone
+    from auditord_builtin.priority.running import show_priorities  # noqa: PLC0415 of the page alone
 
     yield Panel("priorities", "Priorities", show_priorities, "priority", whole=True)

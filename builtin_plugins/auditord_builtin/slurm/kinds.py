@@ -17,11 +17,10 @@ from auditord_builtin.slurm.collecting import (
     shown_configuration,
     source_reach,
 )
-from auditord_builtin.slurm.config import CPU_TIME, JobsConfig, SlurmConfig
+from auditord_builtin.slurm.config import CPU_TIME, JobsConfig, SlurmConfig, detect, detect_epilog, import_config
 from auditord_builtin.slurm.conversion import convert, job_of
 from auditord_builtin.slurm.demo import replay
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
-from auditord_builtin.slurm.importing import detect, detect_epilog, import_config
 from auditord_builtin.slurm.query import ENVIRONMENT, Query, build_argv
 from auditord_builtin.slurm.runs import RUNNING
 from auditord_hookspecs import (
