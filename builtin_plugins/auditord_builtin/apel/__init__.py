@@ -54,6 +54,6 @@ def auditord_panels() -> Iterable[Panel]:
 
 
 async def _show_months(context: PanelContext) -> Sequence[PanelPart]:
-    from auditord_builtin.apel.showing import show_months  # noqa: PLC0415 5 MB, which few daemons need
+    from auditord_builtin.apel.state import show_months  # noqa: PLC0415 5 MB, which few daemons need
 
     return await show_months(context)

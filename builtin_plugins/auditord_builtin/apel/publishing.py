@@ -18,7 +18,7 @@ from auditord_builtin.apel.sending import (
     open_publisher,
     say,
 )
-from auditord_builtin.apel.state import SavedState
+from auditord_builtin.apel.state import SavedState, show_state
 from auditord_hookspecs import AuditordError, Context, ImportedConfig, PluginContext, PluginKind, Window
 from auditord_hookspecs.checks import Finding, Severity, check_certificate
 from auditord_hookspecs.config_import import Document
@@ -124,7 +124,7 @@ class _Run:
             NotReported: something could not be reported.
         """
         if not self._context.dry_run:
-            metrics.show_state(self._context.instance, self.saved.reported)
+            show_state(self._context.instance, self.saved.reported)
         if self._faults:
             raise NotReported(f"not everything was reported; the next run tries again: {'; '.join(self._faults)}")
 
