@@ -1,23 +1,83 @@
-"""Convert AUDITOR's rows into records: percent-decode names, and convert CPU times to seconds.
+"""Rows of AUDITOR's records from any place, and their conversion: percent-decode names, CPU times in seconds.
 
 AUDITOR's Slurm collectors wrote CPU times in milliseconds before 0.11, and in seconds since. A job cannot use more CPU
 time than its wall time on all of its cores; one that seems to have used more than twice as much (threads, and rounding,
 explain less) was most likely not counted in seconds.
 """
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
 import msgspec
 
-from auditord_builtin.auditor.source import Rows, Source
-from auditord_hookspecs import Column, Component, ImportPage, ImportRow, InvalidRecord, Record, Table
+from auditord_hookspecs import AuditordError, Column, Component, ImportPage, ImportRow, InvalidRecord, Record, Table
 from auditord_hookspecs.wire import decode_record, decode_records, format_time
+
+PAGE_ROWS: Final = 5_000
+PAGE_BYTES: Final = 8 << 20
+"""The approximate limit of a page; a few pages are in memory at a time."""
+
+
+class SourceFailed(AuditordError):
+    """The source cannot be read, or not to its end; no record that was imported before is lost.
+
+    Remedy:
+        mend the fault that the text names and give the same command again: it resumes where it stopped.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a source.
+
+    Args:
+        texts: of each row, a JSON object in the form of the wire contract; nothing has checked it.
+        places: where each row is, for people who look it up.
+        position: a source continues behind these rows from here; only the source knows its form.
+        fraction: how much of the source has been read, from 0 to 1.
+    """
+
+    texts: Sequence[bytes]
+    places: Callable[[int], str]
+    position: str
+    fraction: float
+
+
+class Source(Protocol):
+    """One place that has AUDITOR's records."""
+
+    @property
+    def name(self) -> str:
+        """The name of the source, for messages; without secrets."""
+        ...
+
+    def rows(self, position: str | None) -> AsyncGenerator[Rows, None]:
+        """Read all rows, or those behind a position, and some of those before it where a source needs to be sure.
+
+        Raises:
+            SourceFailed: the source cannot be read to its end.
+        """
+        ...
+
+
+async def in_pages(pieces: AsyncGenerator[Sequence[bytes], None]) -> AsyncGenerator[list[bytes], None]:
+    """Gather pieces of rows into pages of about the size limit, without losing or cutting a row."""
+    texts: list[bytes] = []
+    size = 0
+    async with aclosing(pieces):
+        async for piece in pieces:
+            texts += piece
+            size += sum(map(len, piece))
+            if len(texts) >= PAGE_ROWS or size >= PAGE_BYTES:
+                yield texts
+                texts, size = [], 0
+    if texts:
+        yield texts
 
 
 @dataclass(frozen=True, slots=True)

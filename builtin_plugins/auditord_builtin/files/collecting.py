@@ -7,17 +7,20 @@ from typing import Final
 
 from anyio import to_thread
 
-from auditord_builtin.files.folder import (
+from auditord_builtin.files.reading import (
     Dropped,
     FileChanged,
+    FilesConfig,
+    Position,
     RejectedLines,
     Results,
     complete_files,
+    convert,
     fail,
     put_away,
+    read_part,
     require_usable_name,
 )
-from auditord_builtin.files.reading import FilesConfig, Position, convert, read_part
 from auditord_hookspecs import (
     AuditordError,
     Batch,

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from auditord_builtin.waldur.api import AccessDenied, DateIgnored, Resource, WaldurError
 from auditord_builtin.waldur.client import Monotonic, WaldurClient, open_client
-from auditord_builtin.waldur.commands import KIND, choose_source
+from auditord_builtin.waldur.commands import KIND, choose_source, waldur_command
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.planning import PlannedMonth, Rules
 from auditord_builtin.waldur.reporting import NothingReported
@@ -273,7 +273,7 @@ def _duration(_: click.Context, __: click.Parameter, value: str) -> timedelta:
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 
 
-@click.command("load-history")
+@waldur_command.command("load-history")
 @click.option("--start-date", type=_DAY, required=True, help="A day of the first month; whole months are loaded.")
 @click.option("--end-date", type=_DAY, required=True, help="A day of the last month.")
 @choose_source
