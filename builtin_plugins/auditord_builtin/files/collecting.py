@@ -150,7 +150,6 @@ FILES: Final = CollectorKind(
     config=FilesConfig,
     collect=collect,
     interval=timedelta(minutes=1),
-    timeout=timedelta(hours=1),
     convert=convert,
     inventory=collect,
     check=check,

@@ -180,7 +180,6 @@ HTCONDOR = CollectorKind(
     config=HTCondorConfig,
     collect=collect,
     interval=timedelta(minutes=15),
-    timeout=timedelta(hours=1),
     convert=convert,
     import_config=import_config,
     one_job=True,

@@ -338,7 +338,6 @@ KUBERNETES: Final = CollectorKind(
     config=KubernetesConfig,
     collect=collect,
     interval=timedelta(seconds=30),
-    timeout=timedelta(hours=1),
     convert=convert,
     import_config=import_config,
     prefix=lambda config: config.record_prefix,
