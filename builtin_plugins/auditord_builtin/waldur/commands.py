@@ -470,7 +470,7 @@ def diagnose_command(context: CommandContext, instance: str | None, source: str,
             # Do not retry: a person waits for the answer.
             impatient = config.model_copy(update={"retry_for": config.retry_for * 0})
             async with open_client(impatient, plugin_context.http, show=say) as client:
-                async for finding in diagnose(config, plugin_context, client, sacct=source == Source.SACCT.value):
+                async for finding in diagnose(config, plugin_context, client, Source(source)):
                     found.append(finding)
                     if output == "text":
                         say(as_line(finding))
