@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
-from typing_extensions import override
 
 from auditord_builtin.apel.config import ApelConfig, MessageType
 from auditord_builtin.apel.jobs import individual_jobs
@@ -18,29 +17,12 @@ from auditord_builtin.apel.summaries import accelerator_messages, summaries
 from auditord_hookspecs import PluginContext, Records, Window
 from auditord_hookspecs.commands import CommandContext, pass_context
 from auditord_hookspecs.months import Month
-from auditord_hookspecs.terminal import output_option, write_json
+from auditord_hookspecs.terminal import ReadBy, output_option, write_json
 
 KIND: Final = "apel"
 
-T = TypeVar("T")
-
 _AT_ONCE: Final = 1_000
 _LINE: Final = "{:<24} {:<7} {:>10} {:>10} {:>12} {:>8}  {}"
-
-
-class _Read(click.ParamType[T]):
-    """A command-line parameter that is read by a function, which raises ValueError."""
-
-    def __init__(self, name: str, read: Callable[[str], T]) -> None:
-        self.name = name
-        self._read = read
-
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:  # Any: click's own
-        try:
-            return self._read(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 def _moment(text: str) -> datetime:
@@ -52,8 +34,8 @@ def _moment(text: str) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-MONTH: Final = _Read("YYYY-MM", Month.parse)
-MOMENT: Final = _Read("YYYY-MM-DD[THH:MM:SS]", _moment)
+MONTH: Final = ReadBy("YYYY-MM", Month.parse)
+MOMENT: Final = ReadBy("YYYY-MM-DD[THH:MM:SS]", _moment)
 
 _instance: Final = click.option("--instance", "name", help="Which plugin, if there are several of kind apel.")
 _dry_run: Final = click.option("--dry-run", is_flag=True, help="Show each message as it would be signed; send none.")

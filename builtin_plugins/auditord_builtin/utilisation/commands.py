@@ -9,7 +9,7 @@ from auditord_builtin.utilisation.config import UtilisationConfig
 from auditord_builtin.utilisation.periods import Period, last_complete, parse_period
 from auditord_builtin.utilisation.report import Report, as_csv, as_html, as_json, as_text, ask, report_on
 from auditord_hookspecs import CommandContext, PluginContext, pass_context
-from auditord_hookspecs.terminal import write
+from auditord_hookspecs.terminal import ReadBy, write
 
 KIND: Final = "utilisation"
 
@@ -23,19 +23,7 @@ _OUTPUTS: Final[Mapping[str, Callable[[Report, int | None], str]]] = {
 }
 
 
-class _PeriodType(click.ParamType[Period]):
-    """A month, or a week."""
-
-    name = "YYYY-MM"
-
-    def convert(self, value: str | Period, param: click.Parameter | None, ctx: click.Context | None) -> Period:
-        """Read the period."""
-        if isinstance(value, Period):
-            return value
-        try:
-            return parse_period(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+_PERIOD: Final = ReadBy("YYYY-MM", parse_period)
 
 
 @click.group("report")
@@ -45,7 +33,7 @@ def report_group() -> None:
 
 @report_group.command("utilisation")
 @click.argument("instance", required=False)
-@click.option("--month", "period", type=_PeriodType(), help="2026-01, or 2026-W05 for a week. Default: the last one.")
+@click.option("--month", "period", type=_PERIOD, help="2026-01, or 2026-W05 for a week. Default: the last one.")
 @click.option("--site", "sites", multiple=True, help="Only this site; may be repeated.")
 @click.option("--output", type=click.Choice(list(_OUTPUTS)), default="table", show_default=True)
 @click.option(

@@ -51,7 +51,7 @@ from auditord_hookspecs import (
 )
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.months import Month
-from auditord_hookspecs.terminal import output_option, say, say_cells, write_json
+from auditord_hookspecs.terminal import ReadBy, output_option, say, say_cells, write_json
 from auditord_hookspecs.wording import counted
 
 
@@ -259,7 +259,9 @@ choose_source = click.option(
     show_default=True,
     help="Where amounts come from: the record store, or Slurm's own accounting.",
 )
-choose_month = click.option("--month", metavar="YYYY-MM", help="The billing period; without it the present one.")
+choose_month = click.option(
+    "--month", type=ReadBy("YYYY-MM", Month.parse), help="The billing period; without it the present one."
+)
 
 
 @click.group("waldur")
@@ -316,7 +318,7 @@ async def _repeat(config: WaldurConfig, context: PluginContext, source: Source) 
 @output_option
 @pass_context
 def explain_command(
-    context: CommandContext, *, account: str, user: str | None, month: str | None, instance: str | None, output: str
+    context: CommandContext, *, account: str, user: str | None, month: Month | None, instance: str | None, output: str
 ) -> None:
     """List the records that the amounts of ACCOUNT, or of USER in it, are made of, with the share of each.
 
@@ -396,7 +398,7 @@ class _Document:
 def compare_command(
     context: CommandContext,
     accounts: Sequence[str],
-    month: str | None,
+    month: Month | None,
     tres: Tres | None,
     *,
     exact: bool,
@@ -434,14 +436,10 @@ def _print(found: Sequence[Difference]) -> None:
         say_cells([each.account, each.user or "(all)", each.component, *amounts])
 
 
-def _period(config: WaldurConfig, context: PluginContext, month: str | None) -> BillingMonth:
+def _period(config: WaldurConfig, context: PluginContext, month: Month | None) -> BillingMonth:
     if month is None:
         return month_at(context.now(), config.zone)
-    try:
-        read = Month.parse(month)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--month") from error
-    return BillingMonth(read.year, read.month, config.zone)
+    return BillingMonth(month.year, month.month, config.zone)
 
 
 class Unfit(WaldurError):

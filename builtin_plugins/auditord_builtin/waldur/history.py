@@ -23,7 +23,7 @@ from auditord_builtin.waldur.writing import MonthReport, ResourceOutcome
 from auditord_hookspecs import AuditordError, CommandContext, PluginContext, pass_context
 from auditord_hookspecs.config import parse_duration
 from auditord_hookspecs.months import months_from
-from auditord_hookspecs.terminal import say
+from auditord_hookspecs.terminal import ReadBy, say
 
 Say = Callable[[str], None]
 
@@ -259,14 +259,11 @@ def _conclude(wanted: History, months: Sequence[BillingMonth], failed: Mapping[s
 TOKEN_VARIABLE = "WALDUR_USER_TOKEN"  # noqa: S105 the name of a variable
 
 
-def _duration(_: click.Context, __: click.Parameter, value: str) -> timedelta:
+def _duration(text: str) -> timedelta:
     """Read ``5s`` or ``1m``; the forms of ISO 8601 are for files."""
-    try:
-        duration = parse_duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+    duration = parse_duration(text)
     if not isinstance(duration, timedelta):
-        raise click.BadParameter(f"{value!r} is no duration such as 5s")
+        raise ValueError(f"{text!r} is no duration such as 5s")  # noqa: TRY004 of a text
     return duration
 
 
@@ -289,7 +286,11 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 @click.option("--token-file", type=click.File(), help="The same token in a file, or - for standard input.")
 @click.option("--dry-run", is_flag=True, help="Read and compute everything, print the requests, write nothing.")
 @click.option(
-    "--delay", callback=_duration, default="0s", show_default=True, help="A pause between months, such as 5s."
+    "--delay",
+    type=ReadBy("DURATION", _duration),
+    default="0s",
+    show_default=True,
+    help="A pause between months, such as 5s.",
 )
 @click.option(
     "--resource",
