@@ -59,9 +59,7 @@ class CommandContext(Protocol):
         """
         ...
 
-    def instance(
-        self, name: str, *, dry_run: bool = False
-    ) -> AbstractAsyncContextManager[tuple[Any, PluginContext]]:  # Any: the kind's own model
+    def instance(self, name: str, *, dry_run: bool = False) -> AbstractAsyncContextManager[tuple[Any, PluginContext]]:
         """Open a plugin: its configuration, and a context with its records and its state.
 
         Until the context is left, no other run of the plugin begins, here or in a daemon; a current run is awaited

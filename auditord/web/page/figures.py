@@ -155,9 +155,8 @@ class Figures:
         first = 0
         while first < len(bins):
             part = _part(asked, bins, first, first + count)
-            most = (
-                MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
-            )  # each row may have a group with and one without CPU time
+            # Each row may have a group with and one without CPU time.
+            most = MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
             try:
                 found = await aggregate(replace(part.query(), most_groups=most))
             except TooManyGroups as error:
@@ -183,9 +182,8 @@ class Figures:
         if rows.row_count <= most or (len(named) < len(labels) and rows.others is None):
             return rows, await self._whole(request, question)
         chosen = await self._whole(request, replace(question, labels=named))
-        totals = await self._whole(
-            request, replace(question, by=None)
-        )  # last, so that it includes every record that the other two include
+        # Last, so that it includes every record that the other two include.
+        totals = await self._whole(request, replace(question, by=None))
         return rows, condensed(rows, chosen, totals, most)
 
     async def former(self, request: web.BaseRequest, question: Question) -> Sequence[tuple[str, Report]]:

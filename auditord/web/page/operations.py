@@ -93,9 +93,7 @@ class OperationsPage:
         window = PERIODS[_LOOKED_BACK](self.figures.now())
         return AggregateQuery(AllOf((stopped_within(window), ImplausibleCpuTime())))
 
-    async def _sites(
-        self, request: web.BaseRequest, gaps: Mapping[str, str]
-    ) -> list[dict[str, Any]]:  # Any: read by the template
+    async def _sites(self, request: web.BaseRequest, gaps: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the rows of :func:`site_rows` for the last 30 days."""
         now = self.figures.now()
         recent = AllOf((TimeCompares(TimeField.STOP, Comparison.GTE, now - _RECENT),))
@@ -127,9 +125,7 @@ class OperationsPage:
             return ()
 
 
-def site_rows(
-    groups: Sequence[Group], gaps: Mapping[str, datetime], now: datetime
-) -> list[dict[str, Any]]:  # Any: read by the template
+def site_rows(groups: Sequence[Group], gaps: Mapping[str, datetime], now: datetime) -> list[dict[str, Any]]:
     """Return the sites with recent records (``groups``), then those that have been silent for longer.
 
     ``gaps`` are the sites that have been silent for longer than usual, with the end of their last record.

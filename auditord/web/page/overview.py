@@ -108,9 +108,7 @@ class OverviewPage:
         return bars(self.renderer.text("overview.chart"), axis_of_days, self.charts.series(report, View(), bins))
 
 
-def _cards(
-    report: Report, this: Window, last: Window, elapsed: timedelta
-) -> list[dict[str, Any]]:  # Any: read by the template
+def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> list[dict[str, Any]]:
     present = _within(report, this.start.date(), this.stop.date())
     whole = _within(report, last.start.date(), last.stop.date())
     as_far = _within(report, last.start.date(), min(last.start.date() + elapsed + timedelta(days=1), last.stop.date()))
@@ -224,9 +222,7 @@ class MyPage:
         axis_of_time = Axis(labels, unit=unit_of_values, partial=partial_places(report, bins))
         return bars(self.renderer.text("my.chart"), axis_of_time, self.charts.series(report, view, bins))
 
-    def _cards(
-        self, report: Report, former: Sequence[tuple[str, Report]]
-    ) -> list[dict[str, Any]]:  # Any: read by the template
+    def _cards(self, report: Report, former: Sequence[tuple[str, Report]]) -> list[dict[str, Any]]:
         return [
             {
                 "measure": measure.name,

@@ -5,16 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from auditord_builtin.access.connections import named_roles
-from auditord_builtin.access.jwt_config import (
-    JwtConfig,
-)
-from auditord_hookspecs import (
-    AuditordError,
-    Authenticate,
-    AuthenticatorContext,
-    AuthenticatorKind,
-    Context,
-)
+from auditord_builtin.access.jwt_config import JwtConfig
+from auditord_hookspecs import AuditordError, Authenticate, AuthenticatorContext, AuthenticatorKind, Context
 from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_extra
 
 

@@ -205,7 +205,7 @@ def _listed(problems: Sequence[Problem]) -> Sequence[str]:
 
 def _with_instance(
     context: CommandContext, name: str | None, act: Callable[[ApelConfig, PluginContext], Any], *, dry_run: bool
-) -> None:  # Any: an awaitable
+) -> None:
     chosen = context.chosen(KIND, name)
 
     async def main() -> None:

@@ -287,9 +287,7 @@ def _messaging(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
     return made
 
 
-def _fields(
-    result: ConfigImport, name: str, mandatory: type[Section], optional: type[Section]
-) -> dict[str, Any]:  # Any: YAML
+def _fields(result: ConfigImport, name: str, mandatory: type[Section], optional: type[Section]) -> dict[str, Any]:
     """Return our field sections: each field in the section where we have it."""
     given = result.section(name)
     both: dict[str, Document] = {**(given.get("mandatory") or {}), **(given.get("optional") or {})}

@@ -105,9 +105,8 @@ class _Run:
         """Report the due parts of a site. If all parts were checked and reported, save the day of the check."""
         now, begin = self._context.now(), self.reporter.begin(since)
         self.reporter.refuse_other_kind(site, begin)
-        full = (
-            all_months or self.saved.site(site).looked != now.date()
-        )  # a clock that was wrong must not delay the next check
+        # A clock that was wrong must not delay the next check.
+        full = all_months or self.saved.site(site).looked != now.date()
         done = await self._each_part(site, await self.reporter.due(site, since, full=full))
         if done and full and begin <= now:
             await self.saved.save_site(site, looked=now.date())

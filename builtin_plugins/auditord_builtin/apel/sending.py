@@ -259,7 +259,7 @@ class AmsClient:
 
     async def _exchange(
         self, method: str, url: str, body: bytes | None = None, headers: dict[str, str] | None = None
-    ) -> Any:  # Any: JSON
+    ) -> Any:
         try:
             answer = await self._http.request(method, url, headers=headers, body=body, idempotent=True)
         except CertificateUntrusted as error:

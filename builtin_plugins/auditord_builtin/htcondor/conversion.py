@@ -221,9 +221,8 @@ def _ad_from_raw(config: HTCondorConfig, raw: Any) -> JobAd:  # Any: JSON from t
         return JobAd(dict(raw["row"]))
     with Evaluator() as evaluator:
         ad = read_ad(evaluator, str(raw.get("ad") or raw.get("line")), wanted_columns(config))
-    if (
-        "ad" not in raw and "GlobalJobId" not in ad.row
-    ):  # versions before 0.2 took some complete ads for unreadable lines
+    # Versions before 0.2 took some complete ads for unreadable lines.
+    if "ad" not in raw and "GlobalJobId" not in ad.row:
         raise InvalidRecord("this is no job but output that belongs to none; discard it")
     return ad
 

@@ -109,10 +109,8 @@ class Cluster:
             asked = self._api.list_pod_for_all_namespaces
         else:
             asked, options = self._api.list_namespaced_pod, {"namespace": scope, **options}
-        timeout = (
-            self._timeout.total_seconds(),
-            None,
-        )  # for connecting; no limit for reading, since a watch may be silent
+        # For connecting; no limit for reading, since a watch may be silent.
+        timeout = (self._timeout.total_seconds(), None)
         answer: aiohttp.ClientResponse = await asked(
             **self._selector, **options, _preload_content=False, _request_timeout=timeout
         )

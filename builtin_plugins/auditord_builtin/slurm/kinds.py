@@ -23,13 +23,7 @@ from auditord_builtin.slurm.demo import replay
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
 from auditord_builtin.slurm.query import ENVIRONMENT, Query, build_argv
 from auditord_builtin.slurm.runs import RUNNING
-from auditord_hookspecs import (
-    AuditordError,
-    CollectorKind,
-    CommandFailed,
-    Context,
-    Window,
-)
+from auditord_hookspecs import AuditordError, CollectorKind, CommandFailed, Context, Window
 from auditord_hookspecs.checks import Finding, Severity, check_folder, check_program
 from auditord_hookspecs.mapping import remarks_on_sites
 
