@@ -32,6 +32,6 @@ class Deferred(Generic[D_co]):
     help: str = ""
 
     @classmethod
-    def at(cls, name: str, place: str, help: str = "") -> "Deferred[Any]":  # noqa: A002 Any: what is there
-        """Return a declaration of what stands at ``place``, such as ``auditord_printers.collecting:PRINTERS``."""
+    def at(cls, name: str, place: str, help: str = "") -> "Deferred[Any]":  # noqa: A002 Any: of the kind
+        """Declare the kind or command at a place such as ``auditord_printers.collecting:PRINTERS``."""
         return Deferred(name, partial(resolve_name, place), help)

@@ -198,7 +198,7 @@ async def _check_broker(messaging: MessagingConfig, context: Context) -> Finding
     except AuditordError as error:
         remedy = "the certificate's subject must be the Host DN of the site's gLite-APEL service in GOCDB"
         return Finding(Severity.FAILURE, "broker", str(error), remedy)
-    return Finding(Severity.OK, "broker", f"{messaging.host} knows our certificate")
+    return Finding(Severity.OK, "broker", f"{messaging.host} accepts our certificate")
 
 
 def import_file(document: Document) -> ImportedConfig | None:

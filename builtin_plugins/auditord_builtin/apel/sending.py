@@ -250,7 +250,7 @@ class AmsClient:
         try:
             answer = await self._exchange("GET", self._messaging.token_url)
         except TokenRefused as error:
-            raise BrokerRefused(f"the broker gives our certificate no token: {error}") from error
+            raise BrokerRefused(f"the broker gives no token for our certificate: {error}") from error
         match answer:
             case {"token": str(token)} if token:
                 return token

@@ -197,8 +197,8 @@ _DROPPED: Final = {
     "port": "see addr",
     "timeout": "see addr; how long condor_history may take is query_timeout",
     "tls_config": "see addr",
-    "state_db": "how far each schedd was read is in the daemon's state_dir",
-    "query_type": "the program is never run through a shell: take out backslashes that were meant for one",
+    "state_db": "the daemon's state_dir keeps the position in each schedd",
+    "query_type": "no shell runs the program: remove backslashes that were meant for a shell",
     "log_file": OWN_LOG,
     "one_shot": "auditord collect runs a collector once; AUDITOR ignored this in the file",
     "class_ads": "AUDITOR refuses it",
@@ -223,7 +223,7 @@ def import_config(document: Document) -> ImportedConfig | None:
     _import_times(result)
     _import_meta(result)
     if "components" in document:
-        remark = "a job without one of the amounts goes to quarantine (AUDITOR dropped it); a score that is unknown is "
+        remark = "a job without one of the amounts goes to quarantine (AUDITOR dropped it); unknown scores are "
         remark += "left out (AUDITOR: 0)"
         result.put("components", [_component(result, entry) for entry in document["components"]], remark)
     return result.finished(_TAKEN, _DROPPED)
@@ -248,7 +248,9 @@ def _import_meta(result: ConfigImport) -> None:
             _import_own(result, label, listed)
         else:
             rules += [_label(result, label, entry, number > 0) for number, entry in enumerate(listed)]
-    result.put("meta", rules, "besides these: user_id, group_id (see user_keys, group_keys) and site_id")
+    result.put(
+        "meta", rules, "in addition to these, records have user_id, group_id (see user_keys, group_keys) and site_id"
+    )
 
 
 def _import_own(result: ConfigImport, label: str, entries: Sequence[Document]) -> None:
@@ -260,7 +262,9 @@ def _import_own(result: ConfigImport, label: str, entries: Sequence[Document]) -
     if simple:
         result.put("user_keys" if label == "user_id" else "group_keys", simple)
     if len(simple) < len(entries):
-        result.dropped[f"meta.{label}"] = "set by the collector, from attributes alone: see user_keys and group_keys"
+        result.dropped[f"meta.{label}"] = (
+            "the collector sets this label, only from attributes: see user_keys and group_keys"
+        )
 
 
 def _site(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any: YAML

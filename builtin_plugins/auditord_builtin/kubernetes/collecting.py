@@ -236,9 +236,7 @@ async def _page_again(
 ) -> AsyncIterator[Batch]:
     tracked = TrackedPods({})
     draft = Draft(config, tracked, (), context.now(), window)
-    draft.take(
-        [(happening, pod) for happening, pod in read_pods(page.pods) if not isinstance(pod, Pod) or pod.terminal]
-    )
+    draft.take([(event, pod) for event, pod in read_pods(page.pods) if not isinstance(pod, Pod) or pod.terminal])
     yield draft.batch()
     async for batch in _settle(config, context, tracked, at_once=True):
         yield batch
