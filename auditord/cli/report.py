@@ -22,8 +22,7 @@ from auditord.config.model import Configuration
 from auditord.lake.opening import lake_of
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
 from auditord.reporting.measures import DEFAULT_SCORE
-from auditord.reporting.periods import PERIODS
-from auditord.reporting.questions import Pledge, pledged
+from auditord.reporting.questions import PERIODS, Pledge, pledged
 from auditord.reporting.report import make_report, parts_of, zero
 from auditord.reporting.writing import Grid, csv_pieces, grid_of, json_pieces, text, write_parquet, write_xlsx
 from auditord.store.opening import open_store_for_reading

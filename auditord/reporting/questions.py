@@ -1,13 +1,16 @@
-"""A report that is wanted, and the question to the store that answers it.
+"""A report that is wanted, the question to the store that answers it, and named periods of the calendar.
 
 A record counts in the period in which it stopped, with the whole of its runtime, as in the messages to APEL: so each
 record counts once, and the sums of days, months and sites are each other's parts.
 
 A pledge is capacity that was promised to a site or group: a constant number of cores, or of cores times score (for
 WLCG: HEPscore23), from one day to another. In a period it amounts to power times hours.
+
+Periods are in the time zone of the instant that they are about. Steps from one midnight to another are those of the
+zone's clocks: a day may last 23 or 25 hours.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
@@ -188,3 +191,82 @@ def _matching(pledges: Sequence[Pledge], site: str | None, group: str | None) ->
         return [each for each in here if each.group == group]
     whole = {each.site for each in here if each.group is None}
     return [each for each in here if each.group is None or each.site not in whole]
+
+
+FIRST_DAY: Final = date(1900, 1, 1)
+LAST_DAY: Final = date(2999, 12, 31)
+"""Periods that are given by their days lie between these, so that the periods before and behind are in the calendar."""
+
+
+def checked_day(moment: datetime) -> datetime:
+    """Return the instant if a period may begin or end with its day.
+
+    Raises:
+        ValueError: it is too close to an end of the calendar.
+    """
+    if not FIRST_DAY <= moment.date() <= LAST_DAY:
+        raise ValueError(f"{moment.date()} is not between {FIRST_DAY} and {LAST_DAY}")
+    return moment
+
+
+def _midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def month_of(moment: datetime, back: int = 0) -> Window:
+    """Return the calendar month of an instant, or an earlier one."""
+    first = _midnight(moment).replace(day=1)
+    for _ in range(back):
+        first = (first - timedelta(days=1)).replace(day=1)
+    return Window(first, (first + timedelta(days=32)).replace(day=1))
+
+
+def days_until(moment: datetime, count: int) -> Window:
+    """Return a number of days that end with the day of an instant."""
+    tomorrow = _midnight(moment) + timedelta(days=1)
+    return Window(tomorrow - timedelta(days=count), tomorrow)
+
+
+def year_of(moment: datetime, back: int = 0) -> Window:
+    """Return the calendar year of an instant, or an earlier one."""
+    first = _midnight(moment).replace(year=moment.year - back, month=1, day=1)
+    return Window(first, first.replace(year=first.year + 1))
+
+
+def before(window: Window) -> Window:
+    """Return the previous period of the same length; whole months are compared with as many months."""
+    if window.start.day == window.stop.day == 1 and window.start.time() == window.stop.time():
+        months = (window.stop.year - window.start.year) * 12 + window.stop.month - window.start.month
+        return Window(month_of(window.start, months).start, window.start)
+    return Window(window.start - (window.stop - window.start), window.start)
+
+
+def year_before(window: Window) -> Window:
+    """Return the same days of the previous year."""
+    return Window(_year_before(window.start), _year_before(window.stop))
+
+
+def _year_before(moment: datetime) -> datetime:
+    last_of_february = moment.month == 2 and moment.day == 29  # noqa: PLR2004 a day that few years have
+    return moment.replace(year=moment.year - 1, day=28 if last_of_february else moment.day)
+
+
+def as_far_as(window: Window, now: datetime, former: Window) -> Window:
+    """Return the first days of a former period: as many as have begun in a period that may still be running."""
+    begun = now.date() + timedelta(days=1) - window.start.date()
+    if now >= window.stop or begun <= timedelta(0):
+        return former
+    return Window(former.start, min(former.start + begun, former.stop))
+
+
+PERIODS: Final[Mapping[str, Callable[[datetime], Window]]] = {
+    "7-days": lambda now: days_until(now, 7),
+    "30-days": lambda now: days_until(now, 30),
+    "90-days": lambda now: days_until(now, 90),
+    "this-month": month_of,
+    "last-month": lambda now: month_of(now, 1),
+    "12-months": lambda now: Window(month_of(now, 11).start, month_of(now).stop),
+    "this-year": year_of,
+    "last-year": lambda now: year_of(now, 1),
+}
+"""The periods that names stand for, at an instant."""

@@ -14,8 +14,7 @@ from typing import Final
 from aiohttp import web
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
-from auditord.reporting.periods import FIRST_DAY, LAST_DAY, as_far_as, before, year_before
-from auditord.reporting.questions import SIZE, Pledge, pledged
+from auditord.reporting.questions import FIRST_DAY, LAST_DAY, SIZE, Pledge, as_far_as, before, pledged, year_before
 from auditord.reporting.report import condensed, following, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid
 from auditord.web.api.lake_source import LAKE, LakeSource

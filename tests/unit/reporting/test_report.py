@@ -15,8 +15,17 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from auditord.reporting import MEASURES, Question, Report
-from auditord.reporting.periods import PERIODS, as_far_as, before, month_of, year_before, year_of
-from auditord.reporting.questions import Pledge, UnknownIntensity, pledged
+from auditord.reporting.questions import (
+    PERIODS,
+    Pledge,
+    UnknownIntensity,
+    as_far_as,
+    before,
+    month_of,
+    pledged,
+    year_before,
+    year_of,
+)
 from auditord.reporting.report import condensed, following, make_report, part_of
 from auditord.reporting.writing import Gathering, Grid, csv_pieces, grid_of, json_pieces, write_parquet, write_xlsx
 from auditord_hookspecs import Component, Record, Score
