@@ -435,7 +435,7 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
         await _remove(config, context, [each.name for each in broken])
     async for settled in _settle(config, context, notes):
         found = Found(settled.runs, quarantined=settled.quarantined)
-        batch = await account_for(config, context, found, context.now())
+        batch = await account_for(config, found, context.now())
         yield replace(batch, seen=_seen(context, settled.names))
         await _remove(config, context, settled.names)
 
