@@ -24,7 +24,7 @@ from auditord.web.api.shapes import Instance
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.figures import Figures
 from auditord.web.page.jobs import job_link
-from auditord.web.page.rendering import Forms, Renderer, Visitors
+from auditord.web.page.rendering import Renderer, Visitors
 from auditord.web.problems import Refused
 from auditord.web.requests import holder, principal_name, principal_of, read_target
 from auditord_hookspecs import AuditordError, Batch, Produced, RunReport
@@ -303,12 +303,11 @@ class OperatingPages:
     status: StatusHandlers
     renderer: Renderer
     visitors: Visitors
-    forms: Forms
 
     async def confirm_run(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show what a run would do, above its button."""
         name, act, section = await self._chosen(request)
-        self.forms.require()
+        self.visitors.forms.require()
         values = {
             "title": self.renderer.text(f"act.{act}", name=name),
             "text": self.renderer.text(f"act.{act}.{section}"),
@@ -320,7 +319,7 @@ class OperatingPages:
 
     async def run(self, request: web.BaseRequest) -> web.StreamResponse:
         """Start a run and redirect to its page."""
-        await self.forms.read(request)
+        await self.visitors.forms.read(request)
         name, act, section = await self._chosen(request)
         run = self.runs.start(
             RunRequest(name, dry_run=act == "dry-run", section=section), principal_name(request) or ""
@@ -351,14 +350,14 @@ class OperatingPages:
             "entries": shown,
             "task": task,
             "next": f"{QUARANTINE}?{query}after={shown[-1].quarantine_id}" if len(found) > _LISTED else None,
-            "may_act": self.forms.sessions is not None,
+            "may_act": self.visitors.forms.sessions is not None,
         }
         return self.renderer.answer("quarantine.html", values, self.visitors.navigation(request, PATH))
 
     async def confirm_chance(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show what a retry or a discard would do to how many entries, above its button."""
         act = self._chance(request)
-        self.forms.require()
+        self.visitors.forms.require()
         given = parse_qs(read_target(request.raw_path).query, max_num_fields=_AT_ONCE)
         if "task" in given:
             every = await self.spool.quarantine_summaries(given["task"][0], limit=_AT_ONCE)
@@ -379,7 +378,7 @@ class OperatingPages:
 
     async def give_chance(self, request: web.BaseRequest) -> web.StreamResponse:
         """Retry or discard entries, and show the outcome."""
-        fields, act = await self.forms.read(request), self._chance(request)
+        fields, act = await self.visitors.forms.read(request), self._chance(request)
         ids = _numbers(fields.get("ids", "").split(","))
         listed: list[str] = []
         if act == "retry":

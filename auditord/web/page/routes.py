@@ -110,7 +110,7 @@ def page_routes(
     operations = OperationsPage(figures, renderer, visitors, parts.status, parts.spool, parts.site_reports, store)
     panels = PanelsPage(parts.panels, figures, renderer, visitors)
     manual = ManualPages(renderer, visitors)
-    login = LoginPage(authorisation, renderer, visitors, forms)
+    login = LoginPage(authorisation, renderer, visitors)
     issuers = IssuerPages(authorisation, login)
     pages = (
         Route("GET", OVERVIEW, for_browsers(guard.with_frame(overview.show, OVERVIEW)), Permission.READ),
@@ -124,16 +124,9 @@ def page_routes(
         Route("GET", MANUAL, guard.around(manual.contents), Permission.READ),
         Route("GET", f"{MANUAL}/{{topic}}", guard.around(manual.show), Permission.READ),
     )
-    operating = OperatingPages(
-        BackgroundRuns(parts.actions, parts.start_soon),
-        parts.actions,
-        parts.spool,
-        parts.status,
-        renderer,
-        visitors,
-        forms,
-    )
-    changing = ChangingPages(parts.actions.records, records, renderer, visitors, forms)
+    runs = BackgroundRuns(parts.actions, parts.start_soon)
+    operating = OperatingPages(runs, parts.actions, parts.spool, parts.status, renderer, visitors)
+    changing = ChangingPages(parts.actions.records, records, renderer, visitors)
     acts = (*_operating_routes(operating, guard), *_changing_routes(changing, guard))
     return (
         *(replace(page, refuse_browser=login.refuse) for page in (*pages, *acts)),
