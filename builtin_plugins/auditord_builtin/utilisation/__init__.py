@@ -1,6 +1,6 @@
 """Plugin ``utilisation``: the usage of sites, groups and users, as a CSV file and as mails, once a month or week.
 
-``running`` declares the kind and goes through the ``periods`` that are due; ``state`` remembers which were reported and
+``running`` declares the kind and goes through the periods that are due; ``state`` remembers which were reported and
 mailed. ``usage`` asks the store for sums, ``report`` turns them into tables and pages, and ``mail`` sends them.
 """
 

@@ -14,8 +14,7 @@ from typing import Any, Final
 import anyio.to_thread
 import jinja2
 
-from auditord_builtin.utilisation.config import Level, UtilisationConfig
-from auditord_builtin.utilisation.periods import Period
+from auditord_builtin.utilisation.config import Level, Period, UtilisationConfig
 from auditord_builtin.utilisation.usage import (
     Estimator,
     Question,

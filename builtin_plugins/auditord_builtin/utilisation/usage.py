@@ -13,8 +13,15 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from auditord_builtin.utilisation.config import Energy, GridIntensity, NameRule, SiteEnergy, TimeUnit, UtilisationConfig
-from auditord_builtin.utilisation.periods import Period
+from auditord_builtin.utilisation.config import (
+    Energy,
+    GridIntensity,
+    NameRule,
+    Period,
+    SiteEnergy,
+    TimeUnit,
+    UtilisationConfig,
+)
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
