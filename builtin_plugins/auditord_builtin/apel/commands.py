@@ -1,9 +1,9 @@
 """``auditord apel``: publish now, publish a period again, show the published messages."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -15,7 +15,7 @@ from auditord_builtin.apel.sending import open_publisher
 from auditord_builtin.apel.state import months_at_apel, read_state
 from auditord_builtin.apel.summaries import accelerator_messages, summaries
 from auditord_hookspecs import PluginContext, Records, Window
-from auditord_hookspecs.commands import CommandContext, pass_context
+from auditord_hookspecs.commands import CommandContext, pass_context, run_instance
 from auditord_hookspecs.months import Month
 from auditord_hookspecs.terminal import ReadBy, output_option, write_json
 
@@ -58,7 +58,7 @@ def publish_command(context: CommandContext, name: str | None, *, dry_run: bool)
         async with open_publisher(config, plugin_context) as publisher:
             await publish(config, plugin_context, publisher, all_months=True)
 
-    _with_instance(context, name, act, dry_run=dry_run)
+    run_instance(context, KIND, name, act, dry_run=dry_run)
 
 
 @apel_command.command("republish")
@@ -94,7 +94,7 @@ def republish_command(
         async with open_publisher(config, plugin_context) as publisher:
             await republish(config, plugin_context, publisher, period=period, sites=sites, force=force)
 
-    _with_instance(context, name, act, dry_run=dry_run)
+    run_instance(context, KIND, name, act, dry_run=dry_run)
 
 
 @apel_command.command("show")
@@ -120,7 +120,7 @@ def show_command(
         else:
             await _show_messages(config, plugin_context, chosen, month, output)
 
-    _with_instance(context, name, act, dry_run=True)
+    run_instance(context, KIND, name, act, dry_run=True)
 
 
 async def _show_messages(
@@ -201,15 +201,3 @@ def _listed(problems: Sequence[Problem]) -> Sequence[str]:
     lines = [f"# {problem}\n" for problem in islice(problems, _AT_ONCE)]
     more = len(problems) - len(lines)
     return [*lines, f"# and {more} more\n"] if more else lines
-
-
-def _with_instance(
-    context: CommandContext, name: str | None, act: Callable[[ApelConfig, PluginContext], Any], *, dry_run: bool
-) -> None:
-    chosen = context.chosen(KIND, name)
-
-    async def main() -> None:
-        async with context.instance(chosen, dry_run=dry_run) as (config, plugin_context):
-            await act(config, plugin_context)
-
-    context.run(main)

@@ -233,8 +233,8 @@ class SummaryReporter(Reporter):
         will_be = {row.key: row.withdrawn() for row in rows} | held
         messages = self._messages(site, month, gone, found)
         if gone and messages:
-            records = counted(len(gone), "record at APEL has", "records at APEL have")
-            say(self.context, f"{site} {month}: {records} no jobs any more: sent with zeros")
+            records = counted(len(gone), "record at APEL has no jobs", "records at APEL have no jobs")
+            say(self.context, f"{site} {month}: {records} any more: sent with zeros")
         outbox = Outbox(
             digest=found.digest,
             jobs=state.reportable,
