@@ -1,7 +1,6 @@
 """Note the last backup of each instance and of ``auditord backup`` in the state folder."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -41,8 +40,7 @@ def note_backup(state_dir: Path, task: str, made: "Made") -> None:
     write_durably(state_dir / FILE, msgspec.json.encode(noted))
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceBackups:
+class InstanceBackups(msgspec.Struct, frozen=True):
     """Implements :class:`auditord_hookspecs.Backups` for an instance."""
 
     task: str

@@ -11,10 +11,11 @@ zone's clocks: a day may last 23 or 25 hours.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 from typing import Final
+
+import msgspec
 
 from auditord.reporting.measures import CORES, CPU_TIME, DEFAULT_SCORE, Measure
 from auditord_hookspecs.aggregates import (
@@ -45,8 +46,7 @@ class UnknownIntensity(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class LabelKeys:
+class LabelKeys(msgspec.Struct, frozen=True):
     """The meta keys behind the names ``site``, ``group`` and ``user``."""
 
     site: str = "site_id"
@@ -60,8 +60,7 @@ class LabelKeys:
         return {"site": self.site, "group": self.group, "user": self.user}.get(name, name)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A report that is wanted.
 
     Args:
@@ -85,7 +84,7 @@ class Question:
     window: Window | None = None
     filters: tuple[tuple[str, str], ...] = ()
     score: str = DEFAULT_SCORE
-    keys: LabelKeys = field(default_factory=LabelKeys)
+    keys: LabelKeys = msgspec.field(default_factory=LabelKeys)
     zone: str = UTC_NAME
     co2_per_kwh: Fraction | None = None
     labels: tuple[str, ...] | None = None
@@ -136,8 +135,7 @@ _SECOND: Final = timedelta(seconds=1)
 _SECONDS_PER_HOUR: Final = 3_600
 
 
-@dataclass(frozen=True, slots=True)
-class Pledge:
+class Pledge(msgspec.Struct, frozen=True):
     """A promised capacity.
 
     Args:

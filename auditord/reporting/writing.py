@@ -9,7 +9,6 @@ import csv
 import io
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from enum import Enum
@@ -19,6 +18,8 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Final, TypeAlias
+
+import msgspec
 
 from auditord.reporting.measures import Figure
 from auditord.reporting.questions import Question
@@ -46,8 +47,7 @@ Numbers: TypeAlias = Sequence[Number]
 _MILLION: Final = 10**6
 
 
-@dataclass(frozen=True, slots=True)
-class GridRow:
+class GridRow(msgspec.Struct, frozen=True):
     """The numbers of a row.
 
     Args:
@@ -61,8 +61,7 @@ class GridRow:
     cells: Sequence[Numbers | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(msgspec.Struct, frozen=True):
     """All numbers of a report.
 
     Args:

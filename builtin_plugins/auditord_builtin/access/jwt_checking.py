@@ -10,7 +10,6 @@ import secrets
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from hmac import compare_digest
@@ -213,8 +212,7 @@ async def opened_issuer(
         yield Issuer(config, KeyRing(lambda: key_set(config, http), config.refresh, context.now, context.log)), http
 
 
-@dataclass(frozen=True, slots=True)
-class Issuer:
+class Issuer(msgspec.Struct, frozen=True):
     """Authenticates the tokens of one issuer."""
 
     config: JwtConfig

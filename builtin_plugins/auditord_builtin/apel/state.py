@@ -8,7 +8,6 @@ import base64
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final, TypeVar
 
@@ -208,8 +207,7 @@ def stages(state: SiteState) -> Counter[tuple[str, str]]:
     return jobs
 
 
-@dataclass(frozen=True, slots=True)
-class MonthAtApel:
+class MonthAtApel(msgspec.Struct, frozen=True):
     """The numbers of jobs and waiting messages of a site's month, as of the last run."""
 
     site: str

@@ -31,8 +31,7 @@ class SourceFailed(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """Some rows of a source.
 
     Args:
@@ -80,8 +79,7 @@ async def in_pages(pieces: AsyncGenerator[Sequence[bytes], None]) -> AsyncGenera
         yield texts
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(msgspec.Struct, frozen=True):
     """The changes of records on their way in.
 
     Args:

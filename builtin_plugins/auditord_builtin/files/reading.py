@@ -12,12 +12,13 @@ import shutil
 import stat
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Final
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import Field
 
 from auditord_hookspecs import AuditordError, Component, InvalidRecord, LeftOut, Quarantined, Record, RunConfig, Score
@@ -52,8 +53,7 @@ class FileChanged(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(msgspec.Struct, frozen=True):
     """A complete file. Another file of its name, or a later state, has another identity."""
 
     name: str
@@ -113,8 +113,7 @@ def open_unchanged(folder: Folder, name: str, known: str) -> Generator[BinaryIO,
         refuse_other(file)
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
+class Results(msgspec.Struct, frozen=True):
     """The folders for collected files, for unusable ones, and for invalid lines."""
 
     done: PrivateFolder
@@ -360,8 +359,7 @@ _LONGEST: Final = 1_024**2
 """The size limit of a line in bytes. A record of the wire contract has 10 kB."""
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True):
     """The position in a file; JSON in the spool.
 
     Args:

@@ -5,7 +5,6 @@ CPU time and peak memory come from Prometheus. If it is down, slow or wrong, a r
 
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from http import HTTPStatus
@@ -13,6 +12,7 @@ from typing import Final
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus, detect, import_config
 from auditord_builtin.kubernetes.conversion import Finished, convert
@@ -57,8 +57,7 @@ class _Refused(AuditordError):
     """Prometheus refuses the query, and will refuse it later as well."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
+class Metrics(msgspec.Struct, frozen=True):
     """The metrics of a pod, as texts by column, and why some are missing, if Prometheus gave a reason."""
 
     found: Mapping[str, str]

@@ -5,13 +5,13 @@ Periods are months and ISO weeks of UTC.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import msgspec
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from auditord_hookspecs import Duration, ImportedConfig, PluginConfig, Secret, Section
@@ -28,8 +28,7 @@ class PeriodKind(Enum):
     MONTH = "month"
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(msgspec.Struct, frozen=True):
     """A month or a week.
 
     Args:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from typing import TypeAlias
@@ -168,8 +167,7 @@ def _score(rule: ScoreRule, row: Row) -> float | None:
     return None if is_missing(text) else float(parse_number(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(msgspec.Struct, frozen=True):
     """The labels of a job.
 
     Args:

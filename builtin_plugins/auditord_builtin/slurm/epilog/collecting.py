@@ -8,12 +8,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
 from anyio import to_thread
+from msgspec.structs import replace
 
 from auditord_builtin.slurm.collecting import account_for, collect_again
 from auditord_builtin.slurm.config import CLUSTER
@@ -56,8 +58,7 @@ _LONGEST: Final = 2**20
 """The size limit of a note in bytes. The environment of a process is smaller."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobNote:
+class JobNote(msgspec.Struct, frozen=True):
     """A note that a run of a job has ended.
 
     Args:
@@ -70,7 +71,7 @@ class JobNote:
     name: str
     job_id: str
     noted: datetime
-    hints: Mapping[str, str] = field(default_factory=dict[str, str])
+    hints: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
     @property
     def question(self) -> str:
@@ -85,16 +86,14 @@ class JobNote:
         return self.job_id
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(msgspec.Struct, frozen=True):
     """A file that is no note."""
 
     name: str
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(msgspec.Struct, frozen=True):
     """The notes in the folder, the oldest first. ``others`` is the number of files that are not notes."""
 
     notes: Sequence[JobNote]
@@ -163,8 +162,7 @@ def remove(path: Path, names: Iterable[str]) -> None:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Unclear:
+class Unclear(msgspec.Struct, frozen=True):
     """Slurmctld does not know all about a run. The reason is for the operator."""
 
     reason: str
@@ -320,8 +318,7 @@ _NOT_THERE: Final = ("unrecognized option", "invalid option", "Invalid job forma
 _MAX_OUTPUT: Final = 64 * 1024**2
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """One way to ask slurmctld.
 
     Args:
