@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from auditord.config.model import Configuration
 from auditord.database.durable_files import write_durably
 
 if TYPE_CHECKING:
     from auditord.backup.creation import Made
+    from auditord.config.model import Configuration
 
 FILE: Final = "backups.json"
 
@@ -44,7 +44,7 @@ class InstanceBackups(msgspec.Struct, frozen=True):
     """Implements :class:`auditord_hookspecs.Backups` for an instance."""
 
     task: str
-    configuration: Configuration
+    configuration: "Configuration"
     now: Callable[[], datetime]
 
     async def make(self, folder: Path, *, keep: int, rate: int | None, dump: bool) -> Path:
