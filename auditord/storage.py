@@ -3,11 +3,11 @@
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 import anyio
+import msgspec
 
 from auditord.backup.unfinished import refuse_unfinished
 from auditord.config.kinds import InstalledKinds, configured_transform
@@ -30,8 +30,7 @@ _BETWEEN_LOOKS: Final = 1.0
 """Seconds, while the store is away."""
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(msgspec.Struct, frozen=True):
     """Record store and spool, their pairing, and the senders between them, each with its kind."""
 
     spool: Spool

@@ -30,8 +30,7 @@ _ON_ITS_WAY: Final[Collection[State]] = {"queued", "missing"}
 """States of runs that may be stored, under either id; used before the store is asked for surplus records."""
 
 
-@dataclass(frozen=True, slots=True)
-class Repairs:
+class Repairs(msgspec.Struct, frozen=True):
     """The changes that an audit may make.
 
     Args:

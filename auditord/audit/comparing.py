@@ -1,7 +1,6 @@
 """Compare runs of an inventory with the record store, the spool and the quarantine; called by ``auditing``."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -23,8 +22,7 @@ _STATES: Final[Mapping[Verdict, State]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(msgspec.Struct, frozen=True):
     """The places where a run can be stored.
 
     Args:
@@ -42,8 +40,7 @@ class Sides:
     transform: Transform | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedRun:
+class ComparedRun(msgspec.Struct, frozen=True):
     """A run of the inventory.
 
     Args:
@@ -64,8 +61,7 @@ class ComparedRun:
         return "" if self.stored is None else "; ".join(_differences(self.stored, self.record))
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True):
     waiting: Collection[str]
     stored: Mapping[str, bytes]
     quarantined: Collection[str]

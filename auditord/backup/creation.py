@@ -4,12 +4,12 @@ import shutil
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from auditord import __version__
 from auditord.backup.folders import discard_old, new_folder
@@ -37,8 +37,7 @@ class BackupFailed(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class BackupOptions:
+class BackupOptions(msgspec.Struct, frozen=True):
     """Options of a backup.
 
     Args:
@@ -54,8 +53,7 @@ class BackupOptions:
     dump: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """A new backup, and the older ones that were deleted."""
 
     folder: Path
@@ -119,8 +117,7 @@ async def _pair(
         yield spool, source
 
 
-@dataclass(frozen=True, slots=True)
-class _Making:
+class _Making(msgspec.Struct, frozen=True):
     folder: Path
     pacing: Pacing
 

@@ -1,18 +1,17 @@
 """Note the last backup of each instance and of ``auditord backup`` in the state folder."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from auditord.config.model import Configuration
 from auditord.database.durable_files import write_durably
 
 if TYPE_CHECKING:
     from auditord.backup.creation import Made
+    from auditord.config.model import Configuration
 
 FILE: Final = "backups.json"
 
@@ -41,12 +40,11 @@ def note_backup(state_dir: Path, task: str, made: "Made") -> None:
     write_durably(state_dir / FILE, msgspec.json.encode(noted))
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceBackups:
+class InstanceBackups(msgspec.Struct, frozen=True):
     """Implements :class:`auditord_hookspecs.Backups` for an instance."""
 
     task: str
-    configuration: Configuration
+    configuration: "Configuration"
     now: Callable[[], datetime]
 
     async def make(self, folder: Path, *, keep: int, rate: int | None, dump: bool) -> Path:

@@ -2,10 +2,11 @@
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import compress
 from pathlib import Path
+
+import msgspec
 
 from auditord.backup.folders import found_backup
 from auditord.backup.manifest import BackupDamaged, Manifest, read_manifest, verify_files
@@ -32,8 +33,7 @@ class RestoreRefused(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(msgspec.Struct, frozen=True):
     """A restore that was made."""
 
     backup: Path
@@ -41,8 +41,7 @@ class Restored:
     aside: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Restoration:
+class Restoration(msgspec.Struct, frozen=True):
     """A verified backup that is being restored.
 
     Args:

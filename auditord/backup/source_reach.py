@@ -4,10 +4,12 @@ A collector whose checkpoint is set back reads its source again. Jobs that the s
 again (notes and files that were processed), stay lost; ``auditord restore`` names them.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
@@ -17,8 +19,7 @@ from auditord_hookspecs import AuditordError, CollectorKind, InstanceConfig, Rea
 from auditord_hookspecs.wire import format_time
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(msgspec.Struct, frozen=True):
     """A collector's reach.
 
     Args:
@@ -82,7 +83,7 @@ async def _look(
     if kind.reach is None:
         return Looked(context.instance)
     try:
-        anew = await kind.reach(config, replace(context, checkpoint=None))
+        anew = await kind.reach(config, dataclasses.replace(context, checkpoint=None))
         before = None if context.checkpoint is None else await kind.reach(config, context)
     except AuditordError as error:
         return Looked(context.instance, fault=str(error))

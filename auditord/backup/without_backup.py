@@ -6,12 +6,12 @@ missing without a message. So such a collector is refused, and the error names t
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio.to_thread
+import msgspec
 
 from auditord.backup.continuation import Behind
 from auditord.backup.recovery import note_restore
@@ -33,8 +33,7 @@ from auditord_hookspecs import AggregateQuery
 from auditord_hookspecs.wire import format_time
 
 
-@dataclass(frozen=True, slots=True)
-class StartedOver:
+class StartedOver(msgspec.Struct, frozen=True):
     """A pair of store and spool; one part was made anew, or is older than the other."""
 
     behind: Behind

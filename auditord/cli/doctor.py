@@ -11,10 +11,10 @@ from typing import Final
 import anyio
 import click
 
-from auditord.actions import CONTROL_FILE
 from auditord.cli.daemons import connected
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.tables import new_table, print_table
+from auditord.config.merging import CONTROL_FILE
 from auditord.doctor import Examined, examine
 from auditord.errors import DaemonError
 from auditord_hookspecs.checks import Severity

@@ -7,7 +7,6 @@ systems of Python it reads wrong bytes: it seeks and reads in two steps, on hand
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from glob import escape
 from importlib import import_module
@@ -16,6 +15,7 @@ from threading import Lock
 from typing import Any, Final, TypeAlias
 
 import duckdb
+import msgspec
 from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.table import Table
 from typing_extensions import override
@@ -47,8 +47,7 @@ class LakeUnreadable(StoreUnavailable):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLimits:
+class EngineLimits(msgspec.Struct, frozen=True):
     """The most that all questions take together.
 
     Args:

@@ -3,11 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from typing import Any, ClassVar, Final, TypeAlias
 
+import msgspec
 from pyiceberg.table import Table
 
 from auditord.database.instants import from_micros
@@ -31,8 +31,7 @@ PAGE: Final = 64
 _BEYOND: Final = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     """The rows of the lake that a question is about.
 
     Args:

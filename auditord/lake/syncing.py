@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import msgspec
+
 from auditord.database.instants import to_micros
 from auditord.errors import ConfigurationError
 from auditord.lake.pruning import rows_of_daemon
@@ -30,8 +32,7 @@ _RELEASES_AT_ONCE: Final = 50
 _Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(msgspec.Struct, frozen=True):
     """The result of a run."""
 
     records: int

@@ -72,8 +72,7 @@ class Kind(Enum):
     """Versions that are in the cells, but not stored any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The sums in the rows of one part.
 
     Args:

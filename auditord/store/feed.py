@@ -17,10 +17,11 @@ Consumers inside the database (``count:<key>`` of :mod:`auditord.store.counting`
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Final, LiteralString, NamedTuple
+
+import msgspec
 
 from auditord.database.instants import from_micros
 from auditord.store.planning import Operation, Removed
@@ -43,8 +44,7 @@ BEHIND_ALL: Final = (1 << 63) - 1
 _INSIDE: Final = ("count:", "rollup:")
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """The part of the feed behind one position, up to another one."""
 
     after: int
@@ -172,8 +172,7 @@ def versions_between(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
+class _Version(msgspec.Struct, frozen=True):
     """A removal as senders see it."""
 
     position: int

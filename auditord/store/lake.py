@@ -5,7 +5,6 @@
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -54,8 +53,7 @@ class LakeRecord(msgspec.Struct, frozen=True, gc=False):
         return values[0] if values else None
 
 
-@dataclass(frozen=True, slots=True)
-class LakeState:
+class LakeState(msgspec.Struct, frozen=True):
     """A store's side of the lake.
 
     Args:
@@ -103,8 +101,7 @@ class LakePart(msgspec.Struct, frozen=True):
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class LakeSnapshot:
+class LakeSnapshot(msgspec.Struct, frozen=True):
     """A snapshot of the table.
 
     Args:
@@ -128,8 +125,7 @@ class ReleasedRow(msgspec.Struct, frozen=True):
     stop_time: int
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True):
     """The rows of the lake that are released records, as of one moment.
 
     Args:
@@ -141,8 +137,7 @@ class Released:
     recalled: Collection[ReleasedRow] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class LakeBatch:
+class LakeBatch(msgspec.Struct, frozen=True):
     """Records whose stored version the lake does not have.
 
     Args:
@@ -153,7 +148,7 @@ class LakeBatch:
     """
 
     number: int
-    known: Mapping[str, set[int | None]] = field(default_factory=dict[str, set[int | None]])
+    known: Mapping[str, set[int | None]] = msgspec.field(default_factory=dict[str, set[int | None]])
     records: Sequence[LakeRecord] = ()
     recalled: Collection[ReleasedRow] = ()
 

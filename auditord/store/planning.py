@@ -1,7 +1,6 @@
 """Plans of changes: outcomes and writes, worked out in order and in memory, for every database."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -18,8 +17,7 @@ from auditord_hookspecs.wire import decode_record
 Operation: TypeAlias = Literal["insert", "close", "replace"]
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """The stop time of a record that should be there."""
 
     record_id: str
@@ -28,16 +26,14 @@ class Stop:
     source: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(msgspec.Struct, frozen=True):
     """A record that replaces the stored one; under the alternate's id if the plain one is another run's."""
 
     pending: PendingRecord
     alternate: PendingRecord | None
 
 
-@dataclass(frozen=True, slots=True)
-class Correction:
+class Correction(msgspec.Struct, frozen=True):
     """A change of a record on purpose.
 
     Args:
@@ -84,8 +80,7 @@ def ids_of(change: Change | Bulk) -> Sequence[str]:
             return (amendment.record_id,)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRow:
+class StoredRow(msgspec.Struct, frozen=True):
     """A stored record.
 
     Args:

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final, Protocol
 
+import msgspec
+
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, RecordQuery
 
 SILENT_AFTER: Final = timedelta(minutes=2)
@@ -75,8 +77,7 @@ class RecordCounts:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """A record that came for a run that was stored with other content; both as wire text, None if released."""
 
     record_id: str
@@ -86,8 +87,7 @@ class Difference:
     offered: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxEntry:
+class OutboxEntry(msgspec.Struct, frozen=True):
     """A change that senders must forward.
 
     Args:
@@ -99,8 +99,7 @@ class OutboxEntry:
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
-class Outbox:
+class Outbox(msgspec.Struct, frozen=True):
     """Changes that senders must forward.
 
     Args:
@@ -124,8 +123,7 @@ def is_forwarded(provenance: Provenance) -> bool:
     return provenance.principal is None or not provenance.principal.startswith("task:")
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonState:
+class DaemonState(msgspec.Struct, frozen=True):
     """The state of a daemon, as it notes it in its database.
 
     Args:
@@ -153,8 +151,7 @@ class DaemonState:
     ended: bool
 
 
-@dataclass(frozen=True, slots=True)
-class KnownDaemon:
+class KnownDaemon(msgspec.Struct, frozen=True):
     """The last noted state of a daemon, and the time since then by the database's clock."""
 
     state: DaemonState

@@ -22,8 +22,7 @@ from auditord.store.lake import LakePart
 from auditord_hookspecs.wording import counted
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(msgspec.Struct, frozen=True):
     """The result of a copy.
 
     Args:
@@ -196,8 +195,7 @@ class ContentDigest:
         return self._hash.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(msgspec.Struct, frozen=True):
     """The contents of a store: how many records, their digest, the rows of other tables, what it has released."""
 
     records: int

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import count, repeat
 from typing import Any, ClassVar, Final, LiteralString, Protocol, TypeAlias, TypeVar
@@ -38,8 +37,7 @@ Forwarded: TypeAlias = tuple[Operation, Provenance]
 Row: TypeAlias = Sequence[Any]  # Any: columns of all types
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A table that is copied as a whole: its name, its columns, and the one that numbers its rows."""
 
     name: LiteralString

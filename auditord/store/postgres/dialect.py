@@ -11,12 +11,13 @@ last ids. Where these few are soon found among the last ids of all, the answer i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, LiteralString
 
 import msgspec
+from msgspec.structs import replace
 
 from auditord.store.aggregates import WHOLE, Limbs
 from auditord.store.conditions import compile_condition, compile_query

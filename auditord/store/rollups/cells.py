@@ -11,12 +11,13 @@ these do not read each other's cells. With another key behind it, it has cells t
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
+
+import msgspec
 
 from auditord.database.instants import MICROSECOND, from_micros, to_micros
 from auditord.store.columns import CELL_META_COLUMNS, OLDER_KEYS
@@ -58,8 +59,7 @@ LEVELS: Final = len(Level)
 """Added to a level as often as the number of a set says."""
 
 
-@dataclass(frozen=True, slots=True)
-class CellSet:
+class CellSet(msgspec.Struct, frozen=True):
     """A set of cells, and how far it has read the feed.
 
     Args:
@@ -94,8 +94,7 @@ class CellSet:
         return level + LEVELS * self.number
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """Cells of one size: periods from ``begin`` on, before ``end``.
 
     If they are given, only with dates of the key's zone from ``first_date`` on, or before ``end_date``.

@@ -9,10 +9,11 @@ import re
 import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, LiteralString, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from auditord.database.instants import to_micros
 from auditord.database.readers import Page, Query, take_page

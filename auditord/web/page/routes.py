@@ -2,14 +2,15 @@
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
+import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord import __version__
 from auditord.actions import Actions
@@ -18,8 +19,7 @@ from auditord.config.sections import UiSection
 from auditord.contexts.panels import Panels
 from auditord.errors import StoreUnavailable
 from auditord.reporting import LabelKeys
-from auditord.reporting.pledges import Pledge
-from auditord.reporting.questions import UnknownIntensity
+from auditord.reporting.questions import Pledge, UnknownIntensity
 from auditord.reporting.writing import NoParquet
 from auditord.spool import Spool
 from auditord.store import RecordStore
@@ -53,10 +53,9 @@ from auditord.web.page.overview import PATH as OVERVIEW
 from auditord.web.page.overview import MyPage, OverviewPage
 from auditord.web.page.panels import PATH as PANELS
 from auditord.web.page.panels import PanelsPage
-from auditord.web.page.rendering import FOLDER, Assets, Frame, Renderer, frame_first
+from auditord.web.page.rendering import FOLDER, Assets, Forms, Frame, Renderer, Visitors, frame_first
 from auditord.web.page.usage import FORMS, UsageFiles, UsagePage
 from auditord.web.page.usage import PATH as USAGE
-from auditord.web.page.visitors import Forms, Visitors
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor
@@ -66,8 +65,7 @@ from auditord_hookspecs import Permission
 log: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True):
     """The parts of the daemon that the page shows.
 
     Args:
@@ -112,7 +110,7 @@ def page_routes(
     operations = OperationsPage(figures, renderer, visitors, parts.status, parts.spool, parts.site_reports, store)
     panels = PanelsPage(parts.panels, figures, renderer, visitors)
     manual = ManualPages(renderer, visitors)
-    login = LoginPage(authorisation, renderer, visitors, forms)
+    login = LoginPage(authorisation, renderer, visitors)
     issuers = IssuerPages(authorisation, login)
     pages = (
         Route("GET", OVERVIEW, for_browsers(guard.with_frame(overview.show, OVERVIEW)), Permission.READ),
@@ -126,16 +124,9 @@ def page_routes(
         Route("GET", MANUAL, guard.around(manual.contents), Permission.READ),
         Route("GET", f"{MANUAL}/{{topic}}", guard.around(manual.show), Permission.READ),
     )
-    operating = OperatingPages(
-        BackgroundRuns(parts.actions, parts.start_soon),
-        parts.actions,
-        parts.spool,
-        parts.status,
-        renderer,
-        visitors,
-        forms,
-    )
-    changing = ChangingPages(parts.actions.records, records, renderer, visitors, forms)
+    runs = BackgroundRuns(parts.actions, parts.start_soon)
+    operating = OperatingPages(runs, parts.actions, parts.spool, parts.status, renderer, visitors)
+    changing = ChangingPages(parts.actions.records, records, renderer, visitors)
     acts = (*_operating_routes(operating, guard), *_changing_routes(changing, guard))
     return (
         *(replace(page, refuse_browser=login.refuse) for page in (*pages, *acts)),
@@ -181,8 +172,7 @@ def for_browsers(handler: Handler) -> Handler:
 Guarded: TypeAlias = Callable[[web.BaseRequest], Coroutine[Any, Any, web.StreamResponse]]  # Any: they receive nothing
 
 
-@dataclass(frozen=True, slots=True)
-class _Guard:
+class _Guard(msgspec.Struct, frozen=True):
     """Turns the refusals and errors of handlers into pages."""
 
     renderer: Renderer
