@@ -169,8 +169,8 @@ def _counts(run: "Run | LastRun | None") -> dict[str, Any]:  # Any: JSON
 async def _left(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
     if not (configuration.state_dir / SPOOL_FILE).exists():
         return {"records": 0, "instances": [], "turns": [], "senders": [], "queues": {}, "quarantine": {}, "gaps": {}}
-    from auditord.audit.silence import site_activity  # noqa: PLC0415 slow to import, needed only here
-    from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 the same
+    from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 slow to import, needed only here
+    from auditord.store.silence import site_activity  # noqa: PLC0415 the same
 
     async with Spool.opened_read_only(configuration.state_dir, utc_now) as spool:
         statistics = await spool.statistics()

@@ -13,7 +13,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from auditord.actions import Section
-from auditord.audit.silence import SiteActivity, site_activity
 from auditord.backup.last_backups import last_backups
 from auditord.config.model import Configuration, StoreSection
 from auditord.config.sections import DatabaseMetricsSection
@@ -24,6 +23,7 @@ from auditord.metrics import CountedKey, DatabaseMetrics, gauge
 from auditord.spool import Spool
 from auditord.spool.encoding import QueueStatistics, SpoolStatistics
 from auditord.store import RecordStore
+from auditord.store.silence import SiteActivity, site_activity
 from auditord.systemd import Notifier
 from auditord.tasks.instances import Instances, when
 from auditord.tasks.runs import latest_tick

@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 from shlex import quote
 from typing import Final
 
+from auditord.checks import Places, check_tokens
 from auditord.config.model import Configuration
-from auditord.doctor.tokens import check_tokens
 from auditord.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
 from auditord.lake.opening import ConfiguredLake, lake_module
 from auditord.store.lake import LakeState
 from auditord.store.opening import open_store_for_reading
+from auditord_hookspecs import hookimpl
 from auditord_hookspecs.checks import Finding, Severity, check_extra
 from auditord_hookspecs.wording import counted
 
@@ -30,7 +31,13 @@ _FOREIGN: Final = (
 _REMEDY: Final = "mend lake.catalog, lake.warehouse and their secrets"
 
 
-async def check_lake(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+@hookimpl
+def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
+    """Bring the checks of the lake."""
+    yield "lake", _check_lake(configuration, now)
+
+
+async def _check_lake(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
     """Look at the lake, where one is configured, as far as one can come."""
     if not configuration.lake.is_there:
         return

@@ -1,22 +1,21 @@
 """Run all checks of ``auditord doctor``, each with its own error handling and time limit."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import msgspec
 
-from auditord.config.model import Configuration
-from auditord.doctor.daemon import check_runs
-from auditord.doctor.host import check_addresses, check_disk, check_names, check_state_folder
-from auditord.doctor.instances import instance_checks
-from auditord.doctor.lake import check_lake
-from auditord.doctor.records import check_records
-from auditord.doctor.replica import check_replica
+from auditord.checks import check_pair, check_tokens
+from auditord.config.files import tls_files
+from auditord.config.model import Configuration, kind_of
+from auditord.contexts.instances import InstanceContext, environment_of
+from auditord.features import features_of
 from auditord.hooks import Hooks
-from auditord_hookspecs import AuditordError
-from auditord_hookspecs.checks import Finding, Severity
+from auditord.web.access.authorisation import HostAuthenticatorContext
+from auditord_hookspecs import AuditordError, Context, InstanceConfig
+from auditord_hookspecs.checks import Check, Finding, Severity
 
 LONGEST: Final = 120.0
 """Seconds that the checks of one place may take."""
@@ -43,17 +42,11 @@ async def examine(
         now: the clock.
         refused_hosts: names for which the running daemon has refused requests.
     """
-    places: Mapping[str, AsyncIterator[Finding]] = {
-        "state_dir": check_state_folder(configuration.state_dir),
-        "disk": check_disk(configuration, now),
-        "daemon": check_runs(configuration, hooks, now),
-        "api.listen": check_addresses(configuration, now),
-        "api.hosts": check_names(configuration.api, refused_hosts),
-        "store": check_records(configuration, now),
-        "store.replica": check_replica(configuration.store),
-        "lake": check_lake(configuration, now),
-        **instance_checks(configuration, hooks, now),
-    }
+    declared = features_of(hooks).declarations(
+        "feature_checks", configuration=configuration, hooks=hooks, now=now, refused_hosts=refused_hosts
+    )
+    places = dict[str, AsyncIterator[Finding]](check for _, check in declared)
+    places.update(_instance_checks(configuration, hooks, now))
     found: dict[str, list[Finding]] = {}
 
     async def look(where: str, check: AsyncIterator[Finding]) -> None:
@@ -85,3 +78,32 @@ async def _findings(check: AsyncIterator[Finding]) -> list[Finding]:
         text = f"{type(error).__name__}: {error}"
         found.append(Finding(Severity.FAILURE, "check", text, "report this to the authors of the kind"))
     return found
+
+
+def _instance_checks(
+    configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
+) -> Mapping[str, AsyncIterator[Finding]]:
+    """Return the checks of each enabled instance, by its place."""
+    found: dict[str, AsyncIterator[Finding]] = {}
+    for section, kinds in hooks.kinds.sections().items():
+        for name, config in getattr(configuration, section).items():
+            if config.enabled:
+                kind: Any = kinds[kind_of(config)]  # Any: some declarations have a check
+                context = (
+                    HostAuthenticatorContext(name, kind.name, now, configuration.state_dir)
+                    if section == "authenticators"
+                    else InstanceContext(name, kind.name, now, environment_of(config))
+                )
+                found[f"{section}.{name}"] = _check(getattr(kind, "check", None), config, context)
+    return found
+
+
+async def _check(check: Check | None, config: InstanceConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    for tls in tls_files(config):
+        for finding in check_pair(tls.ca, tls.certificate, tls.key, context.now()):
+            yield finding
+    for finding in check_tokens(config, context.now()):
+        yield finding
+    if check is not None:
+        async for finding in check(config, context):
+            yield finding
