@@ -6,6 +6,9 @@ of the contract: a hook module that implements one is refused.
 
 ``feature_checks(configuration, hooks, now, refused_hosts)``
     Yield places in the configuration, each with the checks of ``auditord doctor`` for it.
+``feature_work(configuration, current, hooks, storage, store, actions, registry, clock, start_soon, now)``
+    Register metrics, and start loops in the background. Called once, after the daemon has started its instances;
+    ``current()`` is the configuration as of the last reload.
 """
 
 from dataclasses import replace
@@ -20,7 +23,9 @@ FEATURES: Final = (
     "auditord.tasks.checks",
     "auditord.web.checks",
     "auditord.store.checks",
-    "auditord.lake.checks",
+    "auditord.lake.feature",
+    "auditord.tasks.audits",
+    "auditord.backup.feature",
 )
 """Modules, in the order of their findings."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import anyio
 from anyio import to_thread
 
-from auditord.backup.unfinished import refuse_unfinished
+from auditord.backup.notes import refuse_unfinished
 from auditord.checks import Places
 from auditord.config.kinds import InstalledKinds, configured_transform
 from auditord.config.model import Configuration, SenderSource, kind_of, source_of

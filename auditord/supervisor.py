@@ -14,14 +14,14 @@ from anyio.abc import TaskGroup
 from auditord import __version__
 from auditord.actions import CONTROL_FILE, Actions
 from auditord.config.files import certificate_files
-from auditord.config.kinds import audited, remarks
+from auditord.config.kinds import remarks
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
 from auditord.config.store_url import is_postgresql
 from auditord.errors import plain_errors
+from auditord.features import features_of
 from auditord.health import TaskHealth
 from auditord.hooks import Hooks
 from auditord.lake.opening import lake_of
-from auditord.lake.running import warn_of_changes
 from auditord.reporting import LabelKeys
 from auditord.runtime import RANDOM, Runtime
 from auditord.spool import own
@@ -30,10 +30,7 @@ from auditord.store.opening import open_replica
 from auditord.store.protocol import Reads
 from auditord.store.replica import ReplicaMetrics, ReplicatedReads
 from auditord.systemd import Notifier
-from auditord.tasks.audits import TASK as NIGHTLY
-from auditord.tasks.audits import NightlyAudits
 from auditord.tasks.gauges import (
-    BackupMetrics,
     HostMetrics,
     SpoolMetrics,
     count_records,
@@ -155,16 +152,15 @@ class _ReloadableViews:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.audited: Final[list[str]] = []
         self.intervals: Final[dict[tuple[str, str, str], timedelta]] = {}
         self.not_enabled: Final[list[TaskHealth]] = []
         self.certificates: Final[list[Path]] = []
+        self.configuration = runtime.configuration
         self.refresh(runtime.configuration)
 
     def refresh(self, configuration: Configuration) -> None:
         """Look at a configuration."""
-        has_store = bool(self._runtime.storage.local_senders)
-        self.audited[:] = audited(configuration, self._runtime.hooks.kinds) if has_store else ()
+        self.configuration = configuration
         self.intervals.clear()
         self.intervals.update(run_intervals(self._runtime.instances))
         self.not_enabled[:] = _not_enabled(configuration)
@@ -179,18 +175,19 @@ async def _start_work(runtime: Runtime, working: TaskGroup, views: _ReloadableVi
     loops = Loops(runtime.instances, working, runtime.clock, listeners, RANDOM.random)
     loops.begin_all()
     actions = runtime.actions(listeners)
-    if runtime.configuration.audit.enabled:
-        await _audit_nightly(runtime, working, actions, views.audited)
+    features_of(runtime.hooks).manager.hook.feature_work(
+        configuration=runtime.configuration,
+        current=lambda: views.configuration,
+        hooks=runtime.hooks,
+        storage=runtime.storage,
+        store=runtime.storage.store,
+        actions=actions,
+        registry=runtime.registry,
+        clock=runtime.clock,
+        start_soon=working.start_soon,
+        now=runtime.now,
+    )
     return actions, loops
-
-
-async def _audit_nightly(runtime: Runtime, working: TaskGroup, actions: Actions, tasks: Sequence[str]) -> None:
-    section = runtime.configuration.audit
-    audits = NightlyAudits(section, tasks, actions, runtime.storage.spool)
-    await audits.restore()
-    runtime.registry.register(audits.metrics)
-    runtime.clock.add(NIGHTLY, audits.turn, section.schedule, timedelta(0), audits.left_out, at_start=False)
-    working.start_soon(audits.run, runtime.now)
 
 
 async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, views: _ReloadableViews) -> None:
@@ -204,11 +201,6 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, vie
     runtime.registry.register(spool_metrics)
     runtime.registry.register(database_metrics)
     runtime.registry.register(runtime.site_reports)
-    runtime.registry.register(BackupMetrics(runtime.configuration.state_dir))
-    if runtime.configuration.lake.enabled:
-        runtime.registry.register(runtime.lake_metrics)
-    else:
-        working.start_soon(warn_of_changes, runtime.storage.store)
     host = HostMetrics(views.intervals, runtime.health, runtime.now)
     runtime.registry.register(host)
     store = runtime.storage.store

@@ -14,11 +14,10 @@ from tempfile import TemporaryDirectory
 import anyio.to_thread
 
 from auditord.backup.continuation import Behind
-from auditord.backup.recovery import note_restore
+from auditord.backup.notes import note_restore, refuse_unfinished
 from auditord.backup.restoring import RestoreRefused
 from auditord.backup.source_reach import Looked, look_at_sources
 from auditord.backup.spool_rollback import forget_sources
-from auditord.backup.unfinished import refuse_unfinished
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path

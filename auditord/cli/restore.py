@@ -10,8 +10,8 @@ import click
 
 from auditord.backup.continuation import Behind, Continued, continue_from
 from auditord.backup.lake_tags import LakeTags
-from auditord.backup.last_backups import last_backups
 from auditord.backup.manifest import Manifest
+from auditord.backup.notes import last_backups
 from auditord.backup.restoring import Restoration, Restored
 from auditord.backup.source_reach import Looked, look_at_sources
 from auditord.backup.without_backup import StartedOver, start_over

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from auditord.actions import CONTROL_FILE
-from auditord.backup.last_backups import last_backups
+from auditord.backup.notes import last_backups
 from auditord.cli.daemons import connected, daemon_at, url_option
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.tables import new_table, print_labelled, print_table

@@ -9,19 +9,22 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from auditord.actions import Actions, Note, Observer, RecordActions, RunRequest
 from auditord.audit.auditing import Audit, Repairs
 from auditord.audit.comparing import Sides
 from auditord.audit.values import AuditReport, AuditRequest
+from auditord.config.kinds import audited
+from auditord.config.model import Configuration
 from auditord.config.sections import AuditSection
 from auditord.errors import UnsuitableRequest
+from auditord.hooks import Hooks
 from auditord.spool import Spool
 from auditord.storage import Storage
 from auditord.tasks.instances import Instances, closing
-from auditord.tasks.runs import Turn
-from auditord_hookspecs import AuditordError, Batch, Reach, Record, Window
+from auditord.tasks.runs import Clock, Turn
+from auditord_hookspecs import AuditordError, Batch, Reach, Record, Window, hookimpl
 from auditord_hookspecs.wire import format_time, parse_time
 from auditord_hookspecs.wording import counted
 
@@ -136,13 +139,39 @@ class AuditMetrics(Collector):
         yield finished
 
 
+@hookimpl
+def feature_work(  # noqa: PLR0917 the hook's arguments, by name
+    configuration: Configuration,
+    current: Callable[[], Configuration],
+    hooks: Hooks,
+    storage: Storage,
+    actions: Actions,
+    registry: CollectorRegistry,
+    clock: Clock,
+    start_soon: Callable[..., object],
+    now: Callable[[], datetime],
+) -> None:
+    """Audit every night, if ``audit.enabled``, the collectors with an inventory whose records are stored here."""
+    section = configuration.audit
+    if not section.enabled:
+        return
+
+    def tasks() -> Sequence[str]:
+        return audited(current(), hooks.kinds) if storage.local_senders else ()
+
+    audits = NightlyAudits(section, tasks, actions, storage.spool)
+    registry.register(audits.metrics)
+    clock.add(TASK, audits.turn, section.schedule, timedelta(0), audits.left_out, at_start=False)
+    start_soon(audits.run, now)
+
+
 class NightlyAudits:
     """Audits the last complete days of each collector, one collector after the other."""
 
     def __init__(
         self,
         section: AuditSection,
-        tasks: Sequence[str],
+        tasks: Callable[[], Sequence[str]],
         actions: Actions,
         spool: Spool,
     ) -> None:
@@ -159,16 +188,17 @@ class NightlyAudits:
 
     async def restore(self) -> None:
         """Load the results from before a restart."""
-        for task in self._tasks:
+        for task in self._tasks():
             kept: Any = await self._spool.checkpoint(_kept(task))  # Any: JSON
             if kept is not None:
                 self.metrics.results[task] = msgspec.convert(kept, NightlyResult)
 
     async def run(self, now: Callable[[], datetime]) -> NoReturn:
-        """Audit at every request of the clock."""
+        """Load the previous results, then audit at every request of the clock."""
+        await self.restore()
         while True:
             async with self.turn.taken():
-                for task in self._tasks:
+                for task in self._tasks():
                     await self._audit(task, now)
 
     async def _audit(self, task: str, now: Callable[[], datetime]) -> None:

@@ -377,8 +377,8 @@ def test_a_lake_that_is_away_has_nothing_of_this_daemon_or_falls_behind(
     well = doctor.about("lake", "table")
     assert (well["severity"], well["text"].partition(" at ")[0]) == ("ok", "1 record of 1 daemon")
     assert "0 min ago, 0 changes not synced yet" in doctor.about("lake", "backlog")["text"]
-    monkeypatch.setattr("auditord.lake.checks._MANY", 0)
-    monkeypatch.setattr("auditord.lake.checks._LATE", -DAY)
+    monkeypatch.setattr("auditord.lake.feature._MANY", 0)
+    monkeypatch.setattr("auditord.lake.feature._LATE", -DAY)
     assert doctor.about("lake", "backlog")["severity"] == "ok", "nothing waits"
     anyio.run(add_one, doctor, "job-2")
     late = doctor.about("lake", "backlog")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from auditord.backup.recovery import FILE, collectors_behind, note_restore
+from auditord.backup.notes import RESTORED, collectors_behind, note_restore
 from auditord.spool import Spool
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import RunReport
@@ -36,7 +36,7 @@ async def test_every_collector_must_have_a_good_run(site: Site) -> None:
         assert await collectors_behind(spool, ["a", "b"]) == ["a"]
         await run(spool, "a", NOW + HOUR)
         assert await collectors_behind(spool, ["a", "b"]) == []
-        assert not (site.state / FILE).exists()
+        assert not (site.state / RESTORED).exists()
 
 
 @pytest.mark.anyio
@@ -48,10 +48,10 @@ async def test_both_ways_of_restoring_are_noted(site: Site) -> None:
     await site.deliver()
     site.lose_store()
     await site.continued()
-    assert (site.state / FILE).exists()
-    (site.state / FILE).unlink()
+    assert (site.state / RESTORED).exists()
+    (site.state / RESTORED).unlink()
     await site.restored(force=True)
-    assert (site.state / FILE).exists()
+    assert (site.state / RESTORED).exists()
 
 
 def sections(collector: dict[str, Any]) -> dict[str, Any]:
@@ -72,4 +72,4 @@ def test_plugins_of_a_daemon_wait(tmp_path: Path) -> None:
         assert daemon.finish_run("jobs").error is None
         while daemon.finish_run("look").skipped:
             pass
-    assert not (tmp_path / "state" / FILE).exists()
+    assert not (tmp_path / "state" / RESTORED).exists()

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from auditord.backup.continuation import Behind
 from auditord.backup.folders import NoBackup
 from auditord.backup.manifest import BackupDamaged
+from auditord.backup.notes import Unfinished, begin, unfinished
 from auditord.backup.restoring import RestoreRefused
-from auditord.backup.unfinished import Unfinished, begin, unfinished
 from auditord.cli import auditord
 from auditord.errors import StoreMismatch
 from auditord.store.opening import open_store

@@ -1,0 +1,35 @@
+"""Backups in the daemon's metrics."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from auditord.backup.notes import last_backups
+from auditord.config.model import Configuration
+from auditord_hookspecs import hookimpl
+
+
+@hookimpl
+def feature_work(configuration: Configuration, registry: CollectorRegistry) -> None:
+    """Show the last backups."""
+    registry.register(_BackupMetrics(configuration.state_dir))
+
+
+class _BackupMetrics(Collector):
+    """The times of the last backups."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric family, which is empty before the first backup."""
+        family = GaugeMetricFamily(
+            "auditord_backup_last_success_timestamp_seconds",
+            "The moment whose state the last backup has.",
+            labels=("task",),
+        )
+        for task, backup in last_backups(self._state_dir).items():
+            family.add_metric((task,), backup.made_at.timestamp())
+        yield family
