@@ -107,11 +107,12 @@ async def run(
                     )
                     working.start_soon(reload_on_hangup, reloading)
                 working.start_soon(heartbeat.beat)
-                page = _page(runtime, views.not_enabled, actions, working) if configuration.ui.enabled else None
+                status = StatusHandlers(runtime.health, storage.spool, runtime.ingest, views.not_enabled)
+                page = _page(runtime, status, actions, working) if configuration.ui.enabled else None
                 async with (
                     open_authorisation(configuration, hooks, now) as authorisation,
                     _reads(runtime) as reads,
-                    _serving(runtime, actions, authorisation, views, reloading, reads=reads, page=page) as urls,
+                    _serving(runtime, actions, authorisation, status, reloading, reads=reads, page=page) as urls,
                     runtime.clock.running(),
                 ):
                     _announce(urls, ready, notifier)
@@ -214,7 +215,7 @@ def _serving(
     runtime: Runtime,
     actions: Actions,
     authorisation: Authorisation | None,
-    views: _ReloadableViews,
+    status: StatusHandlers,
     reloading: Reloading | None,
     *,
     reads: Reads,
@@ -223,7 +224,6 @@ def _serving(
     """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
     configuration = runtime.configuration
     disabled: dict[str, object] = {} if configuration.api.enabled else {"listen": ()}
-    not_enabled = views.not_enabled
     return serve(
         configuration.api.model_copy(update={"max_long_reads": _long_reads(configuration)} | disabled),
         runtime.ingest,
@@ -238,10 +238,7 @@ def _serving(
         refused_hosts=runtime.health.refused_hosts,
         operations=daemon_operations(
             actions,
-            runtime.health,
-            runtime.storage.spool,
-            runtime.ingest,
-            not_enabled,
+            status,
             site_reports=SiteReportHandlers(runtime.site_reports, reads, runtime.now),
             reload=None if reloading is None else reloading.reload,
         ),
@@ -263,13 +260,13 @@ async def _reads(runtime: Runtime) -> AsyncGenerator[Reads, None]:
             group.cancel_scope.cancel()
 
 
-def _page(runtime: Runtime, not_enabled: Sequence[TaskHealth], actions: Actions, working: TaskGroup) -> Parts:
+def _page(runtime: Runtime, status: StatusHandlers, actions: Actions, working: TaskGroup) -> Parts:
     configuration = runtime.configuration
     return Parts(
         configuration.ui,
         LabelKeys(*configuration.metrics.database.label_keys),
         [each.pledge() for each in configuration.pledges],
-        StatusHandlers(runtime.health, runtime.storage.spool, runtime.ingest, not_enabled),
+        status,
         actions,
         runtime.storage.spool,
         working.start_soon,

@@ -1,13 +1,14 @@
 """Backups in the daemon's metrics."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from auditord.backup.notes import last_backups
 from auditord.config.model import Configuration
+from auditord.metrics import gauge
 from auditord_hookspecs import hookimpl
 
 
@@ -23,13 +24,8 @@ class _BackupMetrics(Collector):
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metric family, which is empty before the first backup."""
-        family = GaugeMetricFamily(
-            "auditord_backup_last_success_timestamp_seconds",
-            "The moment whose state the last backup has.",
-            labels=("task",),
-        )
-        for task, backup in last_backups(self._state_dir).items():
-            family.add_metric((task,), backup.made_at.timestamp())
-        yield family
+    def collect(self) -> Iterable[Metric]:
+        """Return the metric family, which is empty before the first backup."""
+        name, text = "auditord_backup_last_success_timestamp_seconds", "The moment whose state the last backup has."
+        made = {(task,): backup.made_at.timestamp() for task, backup in last_backups(self._state_dir).items()}
+        return [gauge(name, text, ["task"], made.items())]

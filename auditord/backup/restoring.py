@@ -7,8 +7,7 @@ from datetime import datetime
 from itertools import compress
 from pathlib import Path
 
-from auditord.backup.folders import found_backup
-from auditord.backup.manifest import BackupDamaged, Manifest, read_manifest, verify_files
+from auditord.backup.manifest import BackupDamaged, Manifest, found_backup, read_manifest, verify_files
 from auditord.backup.notes import Unfinished, begin, end, note_restore, unfinished
 from auditord.backup.targets import Target, spool_target, store_target
 from auditord.config.model import StoreSection

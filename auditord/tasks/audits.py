@@ -12,8 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from auditord.actions import Actions, Note, Observer, RecordActions, RunRequest
-from auditord.audit.auditing import Audit, Repairs
-from auditord.audit.comparing import Sides
+from auditord.audit.auditing import Audit, Repairs, Sides
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.config.kinds import audited
 from auditord.config.model import Configuration

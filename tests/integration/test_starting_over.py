@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from auditord.backup.restoring import RestoreRefused
-from auditord.backup.source_reach import Looked
+from auditord.backup.without_backup import Looked
 from auditord.cli import auditord
 from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
