@@ -22,7 +22,6 @@ from auditord.features import features_of
 from auditord.health import TaskHealth
 from auditord.hooks import Hooks
 from auditord.lake.opening import lake_of
-from auditord.reporting import LabelKeys
 from auditord.runtime import RANDOM, Runtime
 from auditord.spool import own
 from auditord.storage import opened_storage
@@ -108,7 +107,10 @@ async def run(
                     working.start_soon(reload_on_hangup, reloading)
                 working.start_soon(heartbeat.beat)
                 status = StatusHandlers(runtime.health, storage.spool, runtime.ingest, views.not_enabled)
-                page = _page(runtime, status, actions, working) if configuration.ui.enabled else None
+                page = None
+                if configuration.ui.enabled:
+                    start_soon, panels = working.start_soon, runtime.panels()
+                    page = Parts(configuration, status, actions, start_soon, panels, runtime.site_reports)
                 async with (
                     open_authorisation(configuration, hooks, now) as authorisation,
                     _reads(runtime) as reads,
@@ -258,21 +260,6 @@ async def _reads(runtime: Runtime) -> AsyncGenerator[Reads, None]:
             group.start_soon(replica.watch)
             yield ReplicatedReads(store, replica)
             group.cancel_scope.cancel()
-
-
-def _page(runtime: Runtime, status: StatusHandlers, actions: Actions, working: TaskGroup) -> Parts:
-    configuration = runtime.configuration
-    return Parts(
-        configuration.ui,
-        LabelKeys(*configuration.metrics.database.label_keys),
-        [each.pledge() for each in configuration.pledges],
-        status,
-        actions,
-        runtime.storage.spool,
-        working.start_soon,
-        runtime.panels(),
-        runtime.site_reports,
-    )
 
 
 def _long_reads(configuration: Configuration) -> int:
