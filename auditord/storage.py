@@ -25,12 +25,12 @@ from auditord.lake.opening import ConfiguredLake, lake_of
 from auditord.spool import Generation, Spool
 from auditord.spool.spool import FILE as SPOOL
 from auditord.store import RecordStore
-from auditord.store.checks import growth_per_day
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.work import Work
-from auditord_hookspecs import InstanceConfig, SenderKind, Transform, hookimpl
+from auditord_hookspecs import AggregateQuery, InstanceConfig, SenderKind, Transform, hookimpl
 from auditord_hookspecs.checks import Finding, Severity, check_folder
 from auditord_hookspecs.folders import user_name
+from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
 from auditord_hookspecs.wording import counted
 
 LOCAL: Final = "local"
@@ -176,6 +176,8 @@ LITTLE: Final = 512 * 1024**2
 
 MONTHS_LEFT: Final = timedelta(days=60)
 
+_GROWTH: Final = timedelta(days=28)
+
 
 @hookimpl
 def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
@@ -223,7 +225,7 @@ def _looked_at(path: Path) -> os.stat_result | None:
 
 async def _check_disk(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
     """Report the free space for spool and records, and when the disk will be full."""
-    growth = await growth_per_day(configuration, now)
+    growth = await _growth_per_day(configuration, now)
     for place in sorted(configuration.data_folders):
         yield _free(next(each for each in (place, *place.parents) if each.exists()), growth)
 
@@ -242,3 +244,18 @@ def _free(place: Path, growth: float | None) -> Finding:
     if usage.free < usage.total * LEAST_FREE or (days is not None and days < MONTHS_LEFT.days):
         return Finding(Severity.WARNING, str(place), text, remedy)
     return Finding(Severity.OK, str(place), text)
+
+
+async def _growth_per_day(configuration: Configuration, now: Callable[[], datetime]) -> float | None:
+    """Return the bytes that records add to this host's disk per day, over four weeks; None if unknown."""
+    if is_postgresql(configuration.store.url) or not (path := sqlite_path(configuration.store.url)).exists():
+        return None
+    try:
+        async with open_store_for_reading(configuration.store) as store:
+            total = (await store.counts()).total
+            recent = TimeCompares(TimeField.STOP, Comparison.GTE, now() - _GROWTH)
+            groups = (await store.aggregate(AggregateQuery(recent))).groups
+    except (StoreUnavailable, SchemaMismatch):
+        return None  # the store's own checks say so
+    size = (await to_thread.run_sync(path.stat)).st_size
+    return size / total * sum(each.records for each in groups) / _GROWTH.days if total else None

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 import anyio
@@ -26,8 +25,6 @@ CLOCKS_DIFFER: Final = timedelta(seconds=5)
 
 AHEAD: Final = timedelta(minutes=5)
 """If a job ended this far in the future, the clock of its host or of this one is wrong."""
-
-_GROWTH: Final = timedelta(days=28)
 
 _FEED_LAGS: Final = 3_600.0
 """Seconds; the roll-ups and the counts read new records within seconds."""
@@ -174,20 +171,3 @@ async def _lag(replica: Replica, patience: timedelta) -> float | None:
             await replica.look()
             await anyio.sleep(_BETWEEN_LOOKS)
     return replica.lag
-
-
-async def growth_per_day(configuration: Configuration, now: Callable[[], datetime]) -> float | None:
-    """Return the bytes that records add to this host's disk per day, over four weeks; None if unknown."""
-    if is_postgresql(configuration.store.url) or not (path := sqlite_path(configuration.store.url)).exists():
-        return None
-    try:
-        async with open_store_for_reading(configuration.store) as store:
-            total = (await store.counts()).total
-            recent = await _count(store, TimeCompares(TimeField.STOP, Comparison.GTE, now() - _GROWTH))
-    except (StoreUnavailable, SchemaMismatch):
-        return None  # the store's own checks say so
-    return _size(path) / total * recent / _GROWTH.days if total else None
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size
