@@ -26,6 +26,12 @@ class _BackupMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the metric family, which is empty before the first backup."""
-        name, text = "auditord_backup_last_success_timestamp_seconds", "The moment whose state the last backup has."
         made = {(task,): backup.made_at.timestamp() for task, backup in last_backups(self._state_dir).items()}
-        return [gauge(name, text, ["task"], made.items())]
+        return [
+            gauge(
+                "auditord_backup_last_success_timestamp_seconds",
+                "The moment whose state the last backup has.",
+                ["task"],
+                made.items(),
+            )
+        ]
