@@ -1,6 +1,7 @@
 """Backups in the daemon's metrics."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client.core import Metric
@@ -18,15 +19,15 @@ def feature_work(configuration: Configuration, registry: CollectorRegistry) -> N
     registry.register(_BackupMetrics(configuration.state_dir))
 
 
+@dataclass(frozen=True)
 class _BackupMetrics(Collector):
     """The times of the last backups."""
 
-    def __init__(self, state_dir: Path) -> None:
-        self._state_dir = state_dir
+    state_dir: Path
 
     def collect(self) -> Iterable[Metric]:
         """Return the metric family, which is empty before the first backup."""
-        made = {(task,): backup.made_at.timestamp() for task, backup in last_backups(self._state_dir).items()}
+        made = {(task,): backup.made_at.timestamp() for task, backup in last_backups(self.state_dir).items()}
         return [
             gauge(
                 "auditord_backup_last_success_timestamp_seconds",

@@ -42,9 +42,7 @@ class Auditor:
 
 def sampled(audits: NightlyAudits) -> dict[tuple[str, ...], float]:
     return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in audits.metrics.collect()
-        for sample in family.samples
+        (sample.name, *sample.labels.values()): sample.value for family in audits.collect() for sample in family.samples
     }
 
 
