@@ -18,8 +18,8 @@ import pytest
 from click.testing import CliRunner
 
 from auditord.cli import auditord
+from auditord.cli.doctor import Examined, examine
 from auditord.config.loading import load
-from auditord.doctor import Examined, examine
 from auditord.hooks import HookEntry, HookModule, load_hooks
 from auditord.spool import Spool, own
 from auditord.store import Duplicates, Provenance
