@@ -6,12 +6,12 @@ import socket
 import stat
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import msgspec
 from anyio import to_thread
 
 from auditord.backup.notes import refuse_unfinished
@@ -40,8 +40,7 @@ _BETWEEN_LOOKS: Final = 1.0
 """Seconds, while the store is away."""
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(msgspec.Struct, frozen=True):
     """Record store and spool, their pairing, and the senders between them, each with its kind."""
 
     spool: Spool

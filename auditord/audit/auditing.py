@@ -33,8 +33,7 @@ _STATES: Final[Mapping[Verdict, State]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(msgspec.Struct, frozen=True):
     """The places where a run can be stored.
 
     Args:
@@ -52,8 +51,7 @@ class Sides:
     transform: Transform | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedRun:
+class ComparedRun(msgspec.Struct, frozen=True):
     """A run of the inventory.
 
     Args:
@@ -74,8 +72,7 @@ class ComparedRun:
         return "" if self.stored is None else "; ".join(_differences(self.stored, self.record))
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True):
     waiting: Collection[str]
     stored: Mapping[str, bytes]
     quarantined: Collection[str]
@@ -235,8 +232,7 @@ _ON_ITS_WAY: Final[Collection[State]] = {"queued", "missing"}
 """States of runs that may be stored, under either id; used before the store is asked for surplus records."""
 
 
-@dataclass(frozen=True, slots=True)
-class Repairs:
+class Repairs(msgspec.Struct, frozen=True):
     """The changes that an audit may make.
 
     Args:

@@ -6,20 +6,19 @@ or judged by its report.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from auditord.config.model import Configuration
 from auditord.database.durable_files import synced, write_durably
 from auditord.errors import StoreMismatch
-from auditord.spool import Spool
 
 if TYPE_CHECKING:
     from auditord.backup.creation import Made
+    from auditord.config.model import Configuration
+    from auditord.spool import Spool
 
 BACKUPS: Final = "backups.json"
 RESTORED: Final = "restored.json"
@@ -50,12 +49,11 @@ def note_backup(state_dir: Path, task: str, made: "Made") -> None:
     write_durably(state_dir / BACKUPS, msgspec.json.encode(noted))
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceBackups:
+class InstanceBackups(msgspec.Struct, frozen=True):
     """Implements :class:`auditord_hookspecs.Backups` for an instance."""
 
     task: str
-    configuration: Configuration
+    configuration: "Configuration"
     now: Callable[[], datetime]
 
     async def make(self, folder: Path, *, keep: int, rate: int | None, dump: bool) -> Path:
@@ -127,7 +125,7 @@ def note_restore(state_dir: Path, at: datetime) -> None:
     write_durably(state_dir / RESTORED, msgspec.json.encode(Restore(at)))
 
 
-async def collectors_behind(spool: Spool, collectors: Collection[str]) -> Sequence[str]:
+async def collectors_behind(spool: "Spool", collectors: Collection[str]) -> Sequence[str]:
     """Return the collectors without a successful run since the restore; empty without a restore."""
     file = spool.state_dir / RESTORED
     try:

@@ -2,10 +2,11 @@
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import compress
 from pathlib import Path
+
+import msgspec
 
 from auditord.backup.manifest import BackupDamaged, Manifest, found_backup, read_manifest, verify_files
 from auditord.backup.notes import Unfinished, begin, end, note_restore, unfinished
@@ -30,8 +31,7 @@ class RestoreRefused(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(msgspec.Struct, frozen=True):
     """A restore that was made."""
 
     backup: Path
@@ -39,8 +39,7 @@ class Restored:
     aside: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Restoration:
+class Restoration(msgspec.Struct, frozen=True):
     """A verified backup that is being restored.
 
     Args:

@@ -6,15 +6,16 @@ beginning: one without ``earliest_datetime`` would begin now, and all earlier jo
 So such a collector is refused, and the error names the value to configure.
 """
 
+import dataclasses
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio.to_thread
+import msgspec
 
 from auditord.backup.continuation import Behind
 from auditord.backup.notes import note_restore, refuse_unfinished
@@ -35,8 +36,7 @@ from auditord_hookspecs import AggregateQuery, AuditordError, CollectorKind, Ins
 from auditord_hookspecs.wire import format_time
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(msgspec.Struct, frozen=True):
     """A collector's reach.
 
     Args:
@@ -100,15 +100,14 @@ async def _look(
     if kind.reach is None:
         return Looked(context.instance)
     try:
-        anew = await kind.reach(config, replace(context, checkpoint=None))
+        anew = await kind.reach(config, dataclasses.replace(context, checkpoint=None))
         before = None if context.checkpoint is None else await kind.reach(config, context)
     except AuditordError as error:
         return Looked(context.instance, fault=str(error))
     return Looked(context.instance, anew, before)
 
 
-@dataclass(frozen=True, slots=True)
-class StartedOver:
+class StartedOver(msgspec.Struct, frozen=True):
     """A pair of store and spool; one part was made anew, or is older than the other."""
 
     behind: Behind

@@ -146,7 +146,7 @@ def _instance_checks(
             if config.enabled:
                 kind: Any = kinds[kind_of(config)]  # Any: some declarations have a check
                 context = (
-                    HostAuthenticatorContext(name, kind.name, now, configuration.state_dir)
+                    HostAuthenticatorContext(name, kind.name, now, state_dir=configuration.state_dir)
                     if section == "authenticators"
                     else InstanceContext(name, kind.name, now, environment_of(config))
                 )

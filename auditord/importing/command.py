@@ -7,12 +7,12 @@ import gc
 import json
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, get_args, get_origin
 
 import click
+import msgspec
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
@@ -306,8 +306,7 @@ def _checked(model: type[Section], options: Mapping[str, Any]) -> Section:  # An
         raise click.UsageError(f"{named}{first['msg'].removeprefix('Value error, ')}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(msgspec.Struct, frozen=True):
     """An import, as the options describe it.
 
     Args:
