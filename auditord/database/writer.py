@@ -95,8 +95,12 @@ class Batcher(Generic[J]):
             return bool(self._waiting)
         return any(self._held.isdisjoint(waiting.ids) for waiting in self._waiting)
 
-    def take(self) -> list[Waiting[J]]:
-        """The jobs of the next batch, in order; those that must wait for one of the same id stay."""
+    def take(self, *, only_alone: bool = False) -> list[Waiting[J]]:
+        """The jobs of the next batch, in order; those that must wait for one of the same id stay.
+
+        Args:
+            only_alone: leave all jobs that could share a batch.
+        """
         if self._ids_of is None:
             return [self._waiting.popleft() for _ in range(min(len(self._waiting), LARGEST))]
         batch: list[Waiting[J]] = []
@@ -105,7 +109,7 @@ class Batcher(Generic[J]):
         while self._waiting and len(batch) < LARGEST:
             waiting = self._waiting.popleft()
             alone = self._is_alone is not None and self._is_alone(waiting.job)
-            if blocked.isdisjoint(waiting.ids) and not (alone and batch):
+            if blocked.isdisjoint(waiting.ids) and not (alone and batch) and (alone or not only_alone):
                 batch.append(waiting)
                 if alone:
                     break

@@ -39,7 +39,6 @@ from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
 from auditord.store.releasing import read_released
 from auditord.store.replica import LogPosition
 from auditord.store.rollups.scope import rolled_part
-from auditord.store.rollups.upkeep import FoldingLimits
 from auditord.store.sql import Sql
 from auditord.store.store import Recognise, SqlRecordStore, Sums, difference, refuse_unfinished_copy
 from auditord.store.work import Work, ask, atomic
@@ -51,7 +50,7 @@ T = TypeVar("T")
 MIGRATIONS: Final = "auditord.store.postgres.migrations"
 
 _AT_ONCE: Final = 2
-"""Transactions of gathered changes at a time: while one waits for the disk, another is being put together."""
+"""Transactions at a time: one of changes that have gathered, and a bulk; or two bulks."""
 
 _PREPARE_ORDER: Final = (
     "SELECT set_config('enable_sort', %s, false), set_config('enable_parallel_append', 'off', false)"
@@ -98,7 +97,6 @@ class PostgresRecordStore(SqlRecordStore):
         self._batches = Batches(lambda: self._server.connection(None), self._make, _AT_ONCE)
         keeps_rollups = not read_only and counted_keys is not None
         super().__init__(self._batches.submit, PostgresDialect(), keeps_rollups=keeps_rollups)
-        self.rollups.limits = FoldingLimits(slice_seconds=0.2, smallest=5_000)
         self._shown = counted_keys
         self._has_outbox = outbox
         scripts = load_scripts(MIGRATIONS)
