@@ -5,9 +5,10 @@ none does.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal, Protocol, TypeAlias
+
+import msgspec
 
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord_hookspecs import Batch, JobChoice, Record, RunReport, Window
@@ -18,8 +19,7 @@ CONTROL_FILE: Final = "control.sock"
 """The control socket, in the state folder."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
+class RunRequest(msgspec.Struct, frozen=True):
     """One run of a collector or a plugin on demand.
 
     Args:
@@ -63,8 +63,7 @@ class Observer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Retried:
+class Retried(msgspec.Struct, frozen=True):
     """The result of a retry.
 
     Args:
@@ -75,27 +74,24 @@ class Retried:
 
     queued: int
     settled: int
-    failed: Mapping[int, str] = field(default_factory=dict[int, str])
+    failed: Mapping[int, str] = msgspec.field(default_factory=dict[int, str])
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """The remark that is kept with a change of records: its reason, and the name of its author."""
 
     reason: str
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(msgspec.Struct, frozen=True):
     """The stop of an open record: an instant, or the time after its start."""
 
     record_id: str
     stop: datetime | timedelta
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The result of a request to change a record.
 
     Args:

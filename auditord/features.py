@@ -11,9 +11,10 @@ of the contract: a hook module that implements one is refused.
     ``current()`` is the configuration as of the last reload.
 """
 
-from dataclasses import replace
 from importlib import import_module
 from typing import Final
+
+from msgspec.structs import replace
 
 from auditord import __version__
 from auditord.hooks import HookModule, Hooks

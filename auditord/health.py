@@ -1,11 +1,12 @@
 """The health of the daemon: its ability to keep what it is given, and the state of each instance."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 import anyio
+import msgspec
+from msgspec.structs import replace
 
 from auditord_hookspecs import AuditordError
 
@@ -13,8 +14,7 @@ ANSWER_WITHIN: Final = 5.0
 """Seconds after which a part that does not answer counts as dead."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskHealth:
+class TaskHealth(msgspec.Struct, frozen=True):
     """The state of an instance.
 
     Args:

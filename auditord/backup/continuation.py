@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Final
 
 import anyio.to_thread
+import msgspec
 
 from auditord.backup.notes import note_restore, refuse_unfinished
 from auditord.backup.restoring import Restoration, RestoreRefused
@@ -32,8 +32,7 @@ class Behind(Enum):
     SPOOL = "the spool"
 
 
-@dataclass(frozen=True, slots=True)
-class Continued:
+class Continued(msgspec.Struct, frozen=True):
     """A pair of store and spool, one from the backup, the other kept.
 
     Args:

@@ -4,12 +4,12 @@ import shutil
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from auditord import __version__
 from auditord.backup.lake_tags import LakeTags
@@ -46,8 +46,7 @@ class BackupFailed(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class BackupOptions:
+class BackupOptions(msgspec.Struct, frozen=True):
     """Options of a backup.
 
     Args:
@@ -63,8 +62,7 @@ class BackupOptions:
     dump: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """A new backup, and the older ones that were deleted."""
 
     folder: Path
@@ -128,8 +126,7 @@ async def _pair(
         yield spool, source
 
 
-@dataclass(frozen=True, slots=True)
-class _Making:
+class _Making(msgspec.Struct, frozen=True):
     folder: Path
     pacing: Pacing
 

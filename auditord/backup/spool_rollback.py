@@ -8,9 +8,10 @@ entries. Entries that were in quarantine then may have reached the lost store si
 import sqlite3
 from collections.abc import Collection, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from auditord.database.connections import open_for_writing
 from auditord.database.faults import translated
@@ -24,8 +25,7 @@ _BEFORE: Final = """
 """The place of an entry of the backup: in their order, before all that wait now."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetBack:
+class SetBack(msgspec.Struct, frozen=True):
     """The entries that wait again, and those that are in quarantine again."""
 
     queued: int

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import join
@@ -18,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import click
+import msgspec
 
 from auditord.cli.frame import config_paths
 from auditord.cli.installation import program, utc_now
@@ -77,8 +77,7 @@ def find_auditor(host: Host) -> Proposal | None:
     return Proposal(f"AUDITOR, configured in {files[0].parent}", imports=files) if files else None
 
 
-@dataclass(frozen=True, slots=True)
-class Postgresql:
+class Postgresql(msgspec.Struct, frozen=True):
     """A PostgreSQL server on this host.
 
     Args:
@@ -146,8 +145,7 @@ AUDITOR: Final = "auditor"
 """The name of the question for the URL of an AUDITOR, and of the file into which its configuration is imported."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """Everything that was found on a host.
 
     Args:
@@ -157,7 +155,7 @@ class Found:
     collectors: Mapping[str, Proposal]
     imports: Mapping[str, Proposal]
     postgresql: Postgresql | None = None
-    transforms: Mapping[str, Proposal] = field(default_factory=dict[str, Proposal])
+    transforms: Mapping[str, Proposal] = msgspec.field(default_factory=dict[str, Proposal])
 
     def lines(self) -> Iterator[str]:
         """Describe everything that was found, one line each."""

@@ -3,7 +3,6 @@
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from datetime import date, datetime, tzinfo
 from decimal import Decimal
 from fractions import Fraction
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, TypeVar
 
 import click
+import msgspec
+from msgspec.structs import fields, replace
 
 from auditord.cli.frame import ExtensibleGroup
 from auditord.cli.installation import load_configuration, run_async, utc_now
@@ -75,8 +76,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
+class ReportOptions(msgspec.Struct, frozen=True):
     """The options that reports have in common.
 
     Args:
@@ -100,8 +100,7 @@ class ReportOptions:
     source: Literal["store", "lake"]
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """A report and the configured pledges."""
 
     report: Report

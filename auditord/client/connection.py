@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from auditord.client.errors import ClientError
 from auditord_hookspecs.http import HttpOptions, TlsPaths
 
@@ -23,8 +25,7 @@ _LONGEST_EXCHANGE: Final = 4
 """Time limits that a whole answer may take; sending a body has no limit of its own in aiohttp."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
+class Tls(msgspec.Struct, frozen=True):
     """The TLS files of a client.
 
     Args:

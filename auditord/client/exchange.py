@@ -6,7 +6,6 @@ accepted, as auditord or a proxy may write them; anything else is not.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
@@ -123,8 +122,7 @@ ENDLESS: Final = "the answer does not say where it ends, so that a cut would not
 _RECORD_EXISTS: Final = b"RECORD_EXISTS"
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """Some records of a bulk, as one body.
 
     Args:

@@ -8,11 +8,12 @@ filter of any store means.
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Final, Literal, TypeAlias, TypeVar
 from urllib.parse import quote, quote_plus
+
+from msgspec.structs import replace
 
 from auditord.client.errors import UnsupportedQuery
 from auditord_hookspecs import ExceedsRuntime, Record, RecordQuery, query

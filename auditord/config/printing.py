@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import yaml
 
 from auditord.config.documents import Path, is_list, is_section
@@ -15,12 +15,11 @@ _WORDS_WITH_A_MEANING = frozenset({"null", "true", "false", "yes", "no", "on", "
 _INDENT = "  "
 
 
-@dataclass(frozen=True, slots=True)
-class Remarks:
+class Remarks(msgspec.Struct, frozen=True):
     """Comments by the path of their value."""
 
-    above: Mapping[Path, str] = field(default_factory=dict[Path, str])
-    beside: Mapping[Path, str] = field(default_factory=dict[Path, str])
+    above: Mapping[Path, str] = msgspec.field(default_factory=dict[Path, str])
+    beside: Mapping[Path, str] = msgspec.field(default_factory=dict[Path, str])
 
 
 def to_yaml(values: Mapping[str, Any], remarks: Remarks | None = None) -> str:

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, cast
+
+import msgspec
 
 from auditord.config.documents import DEFAULT, Document, Path, is_list, is_section
 from auditord.config.faults import dotted
@@ -16,8 +17,7 @@ _SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?i:passw|passphrase|secret|token|
 # The words alone ignore case: a set of characters that does takes tens of milliseconds to compile.
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True):
     """A configuration without secrets.
 
     Args:
@@ -86,8 +86,7 @@ _EXCHANGEABLE: Final = frozenset({"collectors", "plugins"})
 _ABSENT: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """An option whose value in the files differs.
 
     Args:
@@ -101,8 +100,7 @@ class Difference:
     written: Any = None  # Any: JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """The differences between the configuration of a daemon and its files.
 
     Args:
@@ -113,7 +111,7 @@ class Changes:
 
     differences: Sequence[Difference] = ()
     instances: Sequence[tuple[str, str]] = ()
-    restart: Sequence[str] = field(default_factory=list[str])
+    restart: Sequence[str] = msgspec.field(default_factory=list[str])
     applied: bool = False
 
 

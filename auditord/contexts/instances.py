@@ -6,10 +6,13 @@ Opening a plugin's context takes its lease, loads its state, and opens the recor
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from auditord.client import AsyncClient
 from auditord.client.query_string import flattened, has_words, matches
@@ -225,8 +228,7 @@ class StoreSenderContext(InstanceContext):
     store: RecordSink
 
 
-@dataclass(frozen=True)
-class HostDaemon:
+class HostDaemon(msgspec.Struct, frozen=True):
     """The running daemon as hooks see it: its version and its records."""
 
     version: str

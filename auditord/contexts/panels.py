@@ -3,9 +3,10 @@
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from auditord.config.model import INSTANCE_NAME
 from auditord.contexts.instances import StateStore, remote_source
@@ -25,8 +26,7 @@ from auditord_hookspecs import (
 Aggregate = Callable[[AggregateQuery], Awaitable[Aggregates]]
 
 
-@dataclass(frozen=True, slots=True)
-class PanelInstance:
+class PanelInstance(msgspec.Struct, frozen=True):
     """An enabled instance."""
 
     section: str
@@ -35,8 +35,7 @@ class PanelInstance:
     config: InstanceConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Memories:
+class Memories(msgspec.Struct, frozen=True):
     """The stored states and runs of instances.
 
     Args:
@@ -66,8 +65,7 @@ class Memories:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class HostPanelContext:
+class HostPanelContext(msgspec.Struct, frozen=True):
     """Implements :class:`auditord_hookspecs.PanelContext`.
 
     Args:
@@ -113,8 +111,7 @@ class HostPanelContext:
         return self.of
 
 
-@dataclass(frozen=True, slots=True)
-class Panels:
+class Panels(msgspec.Struct, frozen=True):
     """The panels of all hook modules.
 
     Args:

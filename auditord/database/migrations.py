@@ -9,9 +9,10 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from auditord.database.long_steps import Watch, watched
 from auditord.database.sql_files import load_scripts
@@ -25,8 +26,7 @@ BEFORE_1_0: Final = 0x61756472
 _APPLICATION_ID = re.compile(r"^PRAGMA application_id = (0x[0-9a-fA-F]+|\d+);", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Migrations:
+class Migrations(msgspec.Struct, frozen=True):
     """The scripts in order, and the number that marks the files they make."""
 
     application_id: int

@@ -6,10 +6,11 @@ have a name in braces for a list of columns, ``{like_this}``.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
 from typing import LiteralString, cast
+
+import msgspec
 
 _FILE = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _NAME = re.compile(r"^-- name: ([a-z_]+)\n", re.MULTILINE)
@@ -41,8 +42,7 @@ def load_queries(
     return cast("dict[str, LiteralString]", dict(zip(names, filled, strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """One migration.
 
     Args:

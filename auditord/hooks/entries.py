@@ -4,11 +4,12 @@ import logging
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, entry_points
 from threading import Thread
 from typing import Final
+
+import msgspec
 
 import auditord_hookspecs
 from auditord.errors import HookError
@@ -25,8 +26,7 @@ LONGEST_IMPORT: Final = 60.0
 _log: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class HookModule:
+class HookModule(msgspec.Struct, frozen=True):
     """A hook module in use."""
 
     name: str
@@ -39,8 +39,7 @@ class HookModule:
         return f"{self.module} (entry point {self.name} of {self.distribution} {self.version})"
 
 
-@dataclass(frozen=True, slots=True)
-class HookEntry:
+class HookEntry(msgspec.Struct, frozen=True):
     """An entry point, which can be imported."""
 
     described: HookModule

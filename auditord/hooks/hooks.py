@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
 
 import anyio
+import msgspec
 import pluggy
 from pydantic import SecretStr
 
@@ -19,8 +19,7 @@ _log = logging.getLogger(__name__)
 EVENT_TIMEOUT = timedelta(seconds=10)
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
+class Hooks(msgspec.Struct, frozen=True):
     """The hook modules in use, and what they declared.
 
     Args:

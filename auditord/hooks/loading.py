@@ -1,9 +1,10 @@
 """Load the hook modules. A broken module stops the start, since a daemon without a collector would lose jobs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import pluggy
+from msgspec.structs import replace
 
 from auditord.config.faults import suggestion
 from auditord.config.kinds import InstalledKinds, MadeOnUse
@@ -18,8 +19,7 @@ from auditord_hookspecs.hookspec import PROJECT
 WAY_OUT = "repair or uninstall it, or add it to hooks.disabled"
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True):
     """The state of all installed hook modules, for ``auditord hooks``.
 
     Args:

@@ -6,8 +6,9 @@ Most metrics are there only once their instance has run, so a registry would not
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from auditord.hooks.sources import installed_sources
 
@@ -31,8 +32,7 @@ counter's name ends in `_total`; a histogram has `_bucket`, `_sum` and `_count`.
 """
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Exposed:
+class Exposed(msgspec.Struct, frozen=True, order=True):
     """A metric as its source declares it."""
 
     name: str

@@ -1,15 +1,15 @@
 """The sources of the daemon and of the installed hook modules, for references that are made of them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+import msgspec
 
 from auditord.hooks.entries import installed_entries
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A module that is not imported for this."""
 
     module: str

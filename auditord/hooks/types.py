@@ -5,10 +5,11 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import Final, TypeAlias
+
+import msgspec
 
 import auditord_hookspecs
 from auditord.hooks.reference import plain_text, signature_of
@@ -37,8 +38,7 @@ CHAPTERS: Final[Mapping[str, tuple[str, ...]]] = {
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True, slots=True)
-class Documented:
+class Documented(msgspec.Struct, frozen=True):
     """A docstring in its parts.
 
     Args:
@@ -48,7 +48,7 @@ class Documented:
     """
 
     text: str = ""
-    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
+    arguments: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     example: str = ""
 
 

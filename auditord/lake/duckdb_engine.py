@@ -11,7 +11,6 @@ systems of Python it reads wrong bytes: it seeks and reads in two steps, on hand
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from glob import escape
 from importlib import import_module
@@ -20,6 +19,7 @@ from threading import Lock
 from typing import Any, Final, TypeAlias
 
 import duckdb
+import msgspec
 from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.table import Table
 
@@ -51,8 +51,7 @@ class LakeUnreadable(StoreUnavailable):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLimits:
+class EngineLimits(msgspec.Struct, frozen=True):
     """The most that all questions take together.
 
     Args:

@@ -1,11 +1,11 @@
 """An engine of the lake, as those who ask it see it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from typing import Any, Final, Protocol, TypeAlias
 
+import msgspec
 from pyiceberg.table import Table
 
 from auditord.database.instants import from_micros
@@ -29,8 +29,7 @@ PAGE: Final = 64
 _BEYOND: Final = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     """The rows of the lake that a question is about.
 
     Args:

@@ -9,8 +9,9 @@ first.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 from auditord.errors import ConfigurationError
 from auditord.lake.table import LakePosition, LakeTable
@@ -26,8 +27,7 @@ _RELEASES_AT_ONCE: Final = 50
 _Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(msgspec.Struct, frozen=True):
     """The result of a run."""
 
     records: int

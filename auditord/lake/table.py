@@ -21,12 +21,13 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final
 
+import msgspec
 import stamina
+from msgspec.structs import astuple, replace
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.expressions import (
@@ -87,8 +88,7 @@ _PATIENCE: Final = 300.0
 """Seconds for which a commit is tried again while other daemons are faster."""
 
 
-@dataclass(frozen=True, slots=True)
-class LakePosition:
+class LakePosition(msgspec.Struct, frozen=True):
     """The part of a store that the lake has.
 
     Args:
@@ -104,8 +104,7 @@ class LakePosition:
     release: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LakeFacts:
+class LakeFacts(msgspec.Struct, frozen=True):
     """The newest snapshot.
 
     Args:

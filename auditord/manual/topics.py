@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from typing import Final
+
+import msgspec
 
 INDEX: Final = "index"
 """The name of the contents page, which names every other topic."""
@@ -28,8 +29,7 @@ _ENTRY: Final = re.compile(r"- \[(.+)\]\((\w[\w-]*)\.md\)")
 _HEADING: Final = re.compile(r"#+ (.+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(msgspec.Struct, frozen=True):
     """A part of the manual that is read as one."""
 
     name: str
@@ -37,8 +37,7 @@ class Topic:
     chapter: str
 
 
-@dataclass(frozen=True, slots=True)
-class SearchHit:
+class SearchHit(msgspec.Struct, frozen=True):
     """A section that has all words of a search."""
 
     topic: Topic

@@ -1,8 +1,9 @@
 """Bins that a report covers only in part: its period begins or ends within them, or they are not over yet."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
+
+import msgspec
 
 from auditord.reporting.questions import Question
 from auditord.reporting.report import following
@@ -12,8 +13,7 @@ from auditord_hookspecs.zones import zone_named
 _MOMENT = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The days of a bin that a report has.
 
     Args:

@@ -5,10 +5,11 @@ A :class:`Gathering` turns a long report into numbers one part of its period aft
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from enum import Enum
 from typing import Final, TypeAlias
+
+import msgspec
 
 from auditord.reporting.measures import Figure
 from auditord.reporting.questions import Question
@@ -32,8 +33,7 @@ Numbers: TypeAlias = Sequence[Number]
 _MILLION: Final = 10**6
 
 
-@dataclass(frozen=True, slots=True)
-class GridRow:
+class GridRow(msgspec.Struct, frozen=True):
     """The numbers of a row.
 
     Args:
@@ -47,8 +47,7 @@ class GridRow:
     cells: Sequence[Numbers | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(msgspec.Struct, frozen=True):
     """All numbers of a report.
 
     Args:

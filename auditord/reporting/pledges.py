@@ -5,10 +5,11 @@ to another. In a period it amounts to power times hours.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 from typing import Final
+
+import msgspec
 
 from auditord.reporting.questions import Question
 from auditord_hookspecs.query import Window
@@ -17,8 +18,7 @@ _SECOND: Final = timedelta(seconds=1)
 _SECONDS_PER_HOUR: Final = 3_600
 
 
-@dataclass(frozen=True, slots=True)
-class Pledge:
+class Pledge(msgspec.Struct, frozen=True):
     """A promised capacity.
 
     Args:

@@ -4,10 +4,11 @@ A record counts in the period in which it stopped, with the whole of its runtime
 record counts once, and the sums of days, months and sites are each other's parts.
 """
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
 from typing import Final
+
+import msgspec
 
 from auditord.reporting.measures import CORES, CPU_TIME, DEFAULT_SCORE, Measure
 from auditord_hookspecs.aggregates import (
@@ -38,8 +39,7 @@ class UnknownIntensity(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class LabelKeys:
+class LabelKeys(msgspec.Struct, frozen=True):
     """The meta keys behind the names ``site``, ``group`` and ``user``."""
 
     site: str = "site_id"
@@ -53,8 +53,7 @@ class LabelKeys:
         return {"site": self.site, "group": self.group, "user": self.user}.get(name, name)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A report that is wanted.
 
     Args:
@@ -78,7 +77,7 @@ class Question:
     window: Window | None = None
     filters: tuple[tuple[str, str], ...] = ()
     score: str = DEFAULT_SCORE
-    keys: LabelKeys = field(default_factory=LabelKeys)
+    keys: LabelKeys = msgspec.field(default_factory=LabelKeys)
     zone: str = UTC_NAME
     co2_per_kwh: Fraction | None = None
     labels: tuple[str, ...] | None = None

@@ -2,11 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from fractions import Fraction
 from functools import cached_property
 from typing import Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from auditord.reporting.measures import EFFICIENCY, MOST_EFFICIENT, Exact, Figure, Measure, Sums
 from auditord.reporting.questions import SIZE, Question
@@ -146,8 +149,7 @@ class Cells(Mapping[date | None, Cell]):
         return Cells(self._vectors, {begin: sums for begin, sums in left.items() if sums[0] > 0})
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """The usage of one group of the question: a site, group, user or other dimension.
 
     Args:
@@ -161,8 +163,7 @@ class Row:
     total: Cell
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """All rows, the largest first.
 
     Args:

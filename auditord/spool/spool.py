@@ -1,10 +1,10 @@
 """The daemon's own SQLite file: send-queue, checkpoints and quarantine, which commit together."""
 
+import dataclasses
 import hashlib
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, TypeVarTuple, Unpack
@@ -175,7 +175,7 @@ class Spool:
         Raises:
             InvalidRecord: an entry breaks a rule.
         """
-        named, now = [replace(entry, provenance=provenance) for entry in entries], self._now()
+        named, now = [dataclasses.replace(entry, provenance=provenance) for entry in entries], self._now()
         rows = await anyio.to_thread.run_sync(lambda: [entry_row(entry, now) for entry in named])
         await self._queue(destinations, tables.put, rows, destinations)
 

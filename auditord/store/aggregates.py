@@ -14,6 +14,8 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from auditord.database.instants import from_micros
 from auditord.store.key_values import Scores, component_scores, reader, set_of_scores
 from auditord_hookspecs import (
@@ -54,8 +56,7 @@ class Kind(Enum):
     """Versions that are in the cells, but not stored any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The sums in the rows of one part.
 
     Args:

@@ -10,8 +10,10 @@ Each part is a query in three steps. The innermost names the columns that it rea
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import LiteralString
+
+import msgspec
+from msgspec.structs import replace
 
 from auditord.store.aggregates import Kind, Limbs, Part
 from auditord.store.columns import AMOUNT_COLUMNS
@@ -25,16 +27,14 @@ from auditord.store.sql import Columns, Sql, join, literal
 from auditord_hookspecs import AggregateQuery, CalendarPeriod, ComponentAmount, ComponentPresent, Dimension, ScoreValue
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledAggregate:
+class CompiledAggregate(msgspec.Struct, frozen=True):
     """A statement, and what its rows are."""
 
     statement: Sql
     parts: tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(msgspec.Struct, frozen=True):
     """The input of one part.
 
     Args:
@@ -60,8 +60,7 @@ class _Source:
     local: tuple[str, Sql] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
+class _Shown(msgspec.Struct, frozen=True):
     """The columns of a part beside its keys: its number, and its sums, padded to the width of the widest part."""
 
     part: int

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
+import msgspec
+
 from auditord_hookspecs import Entry
 
 
@@ -46,8 +48,7 @@ class RecordCounts:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """A record that came for a run that was stored with other content; both as wire text, None if released."""
 
     record_id: str
@@ -57,8 +58,7 @@ class Difference:
     offered: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxEntry:
+class OutboxEntry(msgspec.Struct, frozen=True):
     """A change that senders must forward.
 
     Args:
@@ -70,8 +70,7 @@ class OutboxEntry:
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
-class Outbox:
+class Outbox(msgspec.Struct, frozen=True):
     """Changes that senders must forward.
 
     Args:

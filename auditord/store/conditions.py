@@ -5,8 +5,9 @@ whose columns are incomplete; of them, and for all other keys and names, the doc
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, LiteralString, TypeAlias
+
+import msgspec
 
 from auditord.store.columns import AMOUNT_COLUMNS, KEYS_OF_FEW_VALUES, OLDER_KEYS
 from auditord.store.dialects import Dialect
@@ -94,8 +95,7 @@ def compile_condition(condition: Condition, dialect: Dialect, columns: Columns, 
     return fold(condition, _Conditions(dialect, columns, order).leaf, all_of, any_of)
 
 
-@dataclass(frozen=True, slots=True)
-class _Conditions:
+class _Conditions(msgspec.Struct, frozen=True):
     dialect: Dialect
     columns: Columns
     order: SortField | None

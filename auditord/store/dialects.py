@@ -6,10 +6,10 @@ of a document.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, Final, LiteralString
 
+import msgspec
 from typing_extensions import override
 
 from auditord.database.instants import EPOCH, MICROSECOND, to_micros
@@ -22,8 +22,7 @@ from auditord_hookspecs.query import Comparison, SortField, TimeField
 _TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "start_time", TimeField.STOP: "stop_time"}
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """A column to group by.
 
     Args:
@@ -39,8 +38,7 @@ class Key:
     over_amounts: LiteralString | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True):
     """Finished records, or open ones.
 
     Args:
@@ -56,8 +54,7 @@ class State:
     costly: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CellSum:
+class CellSum(msgspec.Struct, frozen=True):
     """A sum that the cells of roll-ups keep.
 
     Args:

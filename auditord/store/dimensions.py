@@ -1,9 +1,10 @@
 """Dimensions of aggregates as columns: from the narrow columns where they are complete, otherwise from documents."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import LiteralString
+
+from msgspec.structs import replace
 
 from auditord.store.columns import AMOUNT_COLUMNS, COLUMNS_OF_TWO_KEYS, OLDER_KEYS
 from auditord.store.conditions import can_be_there

@@ -17,7 +17,6 @@ Consumers inside the database (``count:<key>`` of :mod:`auditord.store.counting`
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Final, LiteralString, NamedTuple
@@ -54,8 +53,7 @@ class Removed(msgspec.Struct, frozen=True, gc=False):
     changed_by: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """The part of the feed behind one position, up to another one."""
 
     after: int
@@ -188,8 +186,7 @@ def versions_between(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
+class _Version(msgspec.Struct, frozen=True):
     """A removal as senders see it."""
 
     position: int

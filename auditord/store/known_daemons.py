@@ -1,15 +1,15 @@
 """Values about the daemons that use a record store."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 SILENT_AFTER: Final = timedelta(minutes=2)
 """Time without a word after which a daemon counts as gone; it notes itself every half a minute."""
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonState:
+class DaemonState(msgspec.Struct, frozen=True):
     """The state of a daemon, as it notes it in its database.
 
     Args:
@@ -37,8 +37,7 @@ class DaemonState:
     ended: bool
 
 
-@dataclass(frozen=True, slots=True)
-class KnownDaemon:
+class KnownDaemon(msgspec.Struct, frozen=True):
     """The last noted state of a daemon, and the time since then by the database's clock."""
 
     state: DaemonState

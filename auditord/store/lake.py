@@ -6,7 +6,6 @@ takes them back.
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -55,8 +54,7 @@ class LakeRecord(msgspec.Struct, frozen=True, gc=False):
         return values[0] if values else None
 
 
-@dataclass(frozen=True, slots=True)
-class LakeState:
+class LakeState(msgspec.Struct, frozen=True):
     """A store's side of the lake.
 
     Args:
@@ -104,8 +102,7 @@ class LakePart(msgspec.Struct, frozen=True):
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class LakeSnapshot:
+class LakeSnapshot(msgspec.Struct, frozen=True):
     """A snapshot of the table.
 
     Args:
@@ -129,8 +126,7 @@ class ReleasedRow(msgspec.Struct, frozen=True):
     stop_time: int
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True):
     """The rows of the lake that are released records, as of one moment.
 
     Args:
@@ -142,8 +138,7 @@ class Released:
     recalled: Collection[ReleasedRow] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class LakeBatch:
+class LakeBatch(msgspec.Struct, frozen=True):
     """Records whose stored version the lake does not have.
 
     Args:

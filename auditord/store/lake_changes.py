@@ -12,7 +12,8 @@ A record that is released or recalled is the same record and keeps its position.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from auditord.store.feed import (
     LAKE,
@@ -28,8 +29,7 @@ from auditord.store.releasing import read_lake
 from auditord.store.work import Rows, Work, as_json, ask
 
 
-@dataclass(frozen=True, slots=True)
-class TakenSlice:
+class TakenSlice(msgspec.Struct, frozen=True):
     """A slice of the feed for the lake.
 
     Args:

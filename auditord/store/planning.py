@@ -1,7 +1,6 @@
 """Plans of changes: outcomes and writes, worked out in order and in memory, for every database."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -25,8 +24,7 @@ class Addition(msgspec.Struct, frozen=True, gc=False):
     pending: PendingRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """The stop time of a record that should be there."""
 
     record_id: str
@@ -35,16 +33,14 @@ class Stop:
     source: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(msgspec.Struct, frozen=True):
     """A record that replaces the stored one; under the alternate's id if the plain one is another run's."""
 
     pending: PendingRecord
     alternate: PendingRecord | None
 
 
-@dataclass(frozen=True, slots=True)
-class Correction:
+class Correction(msgspec.Struct, frozen=True):
     """A change of a record on purpose.
 
     Args:
@@ -101,8 +97,7 @@ def pending_of(change: Change) -> Sequence[PendingRecord]:
             return ()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRow:
+class StoredRow(msgspec.Struct, frozen=True):
     """A stored record.
 
     Args:
@@ -128,8 +123,7 @@ class StoredRow:
         return decode_record(self.text.encode())
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """A change on purpose, before which the old version is kept."""
 
     action: Action

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from auditord.store import RecordStore
 from auditord_hookspecs import AggregateQuery, CalendarPeriod, CalendarUnit, Group, MetaValue
@@ -22,8 +23,7 @@ MOST: Final = 200
 _DAY: Final = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class SiteActivity:
+class SiteActivity(msgspec.Struct, frozen=True):
     """The records of a site in the last ninety days.
 
     Args:

@@ -4,11 +4,11 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NoReturn
 
 import anyio
+import msgspec
 
 from auditord import __version__
 from auditord.errors import StoreUnavailable
@@ -23,8 +23,7 @@ _LAST_WITHIN: Final = 2.0
 """The seconds that a stopping daemon waits for its database."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(msgspec.Struct, frozen=True):
     """Stores the state of this daemon in the record store, for `auditord status --all`."""
 
     store: RecordStore

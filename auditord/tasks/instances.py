@@ -12,12 +12,12 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
 import anyio.to_thread
+from msgspec.structs import replace
 
 from auditord.actions import Observer, RunRequest, Section
 from auditord.backup.notes import InstanceBackups, collectors_behind

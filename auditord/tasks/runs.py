@@ -6,16 +6,18 @@ APScheduler is imported only here. Its jobs only request runs.
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NoReturn
 
 import anyio
 import anyio.lowlevel
+import msgspec
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
+from msgspec.structs import replace
 
 from auditord.contexts.instances import task_log
 from auditord.errors import StoreUnavailable
@@ -176,8 +178,7 @@ class RunCounts:
     skipped: Counter[str] = field(default_factory=Counter[str])
 
 
-@dataclass(frozen=True, slots=True)
-class Runnable:
+class Runnable(msgspec.Struct, frozen=True):
     """A collector or plugin, ready to run.
 
     Args:
@@ -190,8 +191,7 @@ class Runnable:
     timeout: timedelta | None
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(msgspec.Struct, frozen=True):
     """Is told of the starts of runs, by instance name, and of their reports."""
 
     started: Callable[[str], None]

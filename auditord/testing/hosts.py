@@ -1,13 +1,13 @@
 """A machine for tests of ``detect``: what its programs print, which files it has."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class FakeHost:
+
+class FakeHost(msgspec.Struct, frozen=True):
     """A host as ``auditord init`` shows it to a kind's ``detect``.
 
     An example::
@@ -21,9 +21,9 @@ class FakeHost:
         environ: the environment variables.
     """
 
-    programs: Mapping[str, str] = field(default_factory=dict[str, str])
+    programs: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     files: Sequence[str] = ()
-    environ: Mapping[str, str] = field(default_factory=dict[str, str])
+    environ: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
     def run(self, argv: Sequence[str]) -> str | None:
         """Return the output of a program; its arguments are ignored."""

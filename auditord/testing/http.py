@@ -2,20 +2,20 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import timedelta
+
+import msgspec
 
 from auditord_hookspecs.http import HttpAnswer, HttpOptions, HttpStatusError, Parameters
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(msgspec.Struct, frozen=True):
     """A request that an instance made."""
 
     method: str
     url: str
     params: Parameters = ()
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     body: bytes | None = None
     form: Mapping[str, str] | None = None
 
@@ -26,8 +26,7 @@ class HttpRequest:
         return HttpAnswer(f"{self.method} {self.url}", status, headers or {}, body, links)
 
 
-@dataclass(frozen=True, slots=True)
-class FakeHttpClient:
+class FakeHttpClient(msgspec.Struct, frozen=True):
     """Implements :class:`auditord_hookspecs.HttpClient` without a network and without retries."""
 
     server: Callable[[HttpRequest], HttpAnswer]
@@ -70,8 +69,7 @@ class FakeHttpClient:
         yield FakeHttpStream(answer.headers, answer.body)
 
 
-@dataclass(frozen=True, slots=True)
-class FakeHttpStream:
+class FakeHttpStream(msgspec.Struct, frozen=True):
     """Implements :class:`auditord_hookspecs.HttpStream`."""
 
     headers: Mapping[str, str]

@@ -14,12 +14,12 @@ import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPMethod
 from time import perf_counter
 from typing import Final, Literal, TypeAlias, get_args
 
+import msgspec
 from aiohttp import HttpVersion11, web
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -225,8 +225,7 @@ class Abort(AuditordError):
         self.reason: AbortReason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """The handler of a method and a path.
 
     Args:
@@ -251,8 +250,7 @@ class Route:
     refuse_browser: RefuseBrowser | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """The handlers of a route, and its metrics."""
 
     handler: Handler

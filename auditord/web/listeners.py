@@ -8,12 +8,12 @@ import ssl
 import stat
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import msgspec
 from anyio import CancelScope
 
 from auditord.config.listen import ListenTls, TcpListen, UnixListen
@@ -97,8 +97,7 @@ _HANDSHAKE_SECONDS: Final = 15.0
 Protocols = Callable[[], asyncio.Protocol]
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """A bound socket.
 
     Args:

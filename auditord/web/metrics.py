@@ -3,9 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
@@ -28,8 +28,7 @@ _HEALTHY: Final = Answer(200)
 _WAITING: Final = "{}: posts go to the send-queue; see auditord status"
 
 
-@dataclass(frozen=True, slots=True)
-class MonitoringHandlers:
+class MonitoringHandlers(msgspec.Struct, frozen=True):
     """Handles ``GET /health_check`` and ``GET /metrics``.
 
     Args:
@@ -38,7 +37,7 @@ class MonitoringHandlers:
 
     ingest: Ingest
     registry: CollectorRegistry
-    checking: "list[asyncio.Task[Answer]]" = field(default_factory=list["asyncio.Task[Answer]"])
+    checking: "list[asyncio.Task[Answer]]" = msgspec.field(default_factory=list["asyncio.Task[Answer]"])
 
     async def health(self, _request: web.BaseRequest) -> web.StreamResponse:
         """``GET /health_check``: 200 as long as a POST would be durable, in the store or in the spool.

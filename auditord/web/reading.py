@@ -12,11 +12,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final, TypeAlias, TypeVar
 
+import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.database.readers import Threads
 from auditord.errors import StoreUnavailable
@@ -152,8 +153,7 @@ class RateLimit:
         return max(0.0, due - now)
 
 
-@dataclass(frozen=True, slots=True)
-class Uploads:
+class Uploads(msgspec.Struct, frozen=True):
     """The memory for request bodies.
 
     Args:

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Final
 
 from aiohttp import web
 from anyio import CancelScope
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from auditord import __version__

@@ -13,12 +13,12 @@ import shutil
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from errno import ENOSPC
 from io import FileIO
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import msgspec
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import StreamWriter
@@ -50,8 +50,7 @@ _READ_AT_ONCE: Final = 128 * 1024
 Pages: TypeAlias = AsyncIterator[Sequence[bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedAnswers:
+class StreamedAnswers(msgspec.Struct, frozen=True):
     """Sends long answers, which share places and disk space.
 
     Args:

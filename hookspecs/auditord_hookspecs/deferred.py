@@ -15,14 +15,14 @@ down other commands::
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 D_co = TypeVar("D_co", covariant=True)
 
 
-@dataclass(frozen=True)  # no slots: Deferred[CollectorKind[Config]](…) would raise TypeError
-class Deferred(Generic[D_co]):
+class Deferred(msgspec.Struct, Generic[D_co], frozen=True):
     """A kind or a command that is declared by name, and imported on first use.
 
     Args:

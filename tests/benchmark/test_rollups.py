@@ -8,12 +8,13 @@ of the records.
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from auditord.store import Duplicates, Provenance, RecordStore
 from auditord.store.store import SqlRecordStore

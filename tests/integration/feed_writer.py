@@ -4,13 +4,13 @@ python feed_writer.py STORE SEED
 """
 
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Final
 
 import anyio
 import anyio.lowlevel
+from msgspec.structs import replace
 
 from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.opening import open_store

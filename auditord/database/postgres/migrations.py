@@ -1,10 +1,10 @@
 """Migrations of a database: its schema version, and bringing it up to date."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
@@ -23,8 +23,7 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = 'auditord' AN
 _APPLIED: Final = "SELECT version, name, applied_at FROM auditord.migrations ORDER BY version"
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """A migration that a database has had."""
 
     version: int

@@ -1,7 +1,6 @@
 """The contents of a store, in numbers that are the same in every database."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import msgspec
@@ -27,8 +26,7 @@ class ContentDigest:
         return self._hash.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(msgspec.Struct, frozen=True):
     """The contents of a store: how many records, their digest, the rows of other tables, what it has released."""
 
     records: int

@@ -9,6 +9,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import msgspec
+
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.postgres.address import address_of
@@ -19,8 +21,7 @@ from auditord.store.copying.sqlite import sqlite_source, sqlite_target
 from auditord_hookspecs.wording import counted
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(msgspec.Struct, frozen=True):
     """The result of a copy.
 
     Args:

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final, LiteralString, Protocol, TypeAlias, TypeVar
 
@@ -38,8 +37,7 @@ Row: TypeAlias = Sequence[Any]  # Any: columns of all types
 """A row, with the same columns in both databases."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A table that is copied as a whole.
 
     Args:

@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
@@ -20,16 +20,14 @@ from auditord.store.postgres.store import MIGRATIONS
 _QUERIES: Final = load_queries("auditord.store.postgres", "administration.sql")
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(msgspec.Struct, frozen=True):
     """A table or an index, and the bytes that it has on the disk."""
 
     name: str
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseStatus:
+class DatabaseStatus(msgspec.Struct, frozen=True):
     """The status of a database.
 
     Args:

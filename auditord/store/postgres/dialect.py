@@ -6,13 +6,14 @@ not fit: such amounts are multiplied in two pieces from the beginning, which tak
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
 from typing import Final, LiteralString
 
 import msgspec
+from msgspec.structs import replace
 
 from auditord.store.aggregates import WHOLE, Limbs
 from auditord.store.dialects import CellSum, Key, State, StoreDialect

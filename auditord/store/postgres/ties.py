@@ -6,9 +6,10 @@ answer is put together of parts, each in the order of one index.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Final, LiteralString
+
+from msgspec.structs import replace
 
 from auditord.store.conditions import compile_condition, compile_query
 from auditord.store.postgres.dialect import PostgresDialect

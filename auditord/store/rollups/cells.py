@@ -6,11 +6,12 @@ apart, of all users together: a meta key, or the days of a time zone with a meta
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from enum import IntEnum
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from auditord.database.instants import MICROSECOND, from_micros, to_micros
 from auditord.store.columns import CELL_META_COLUMNS, OLDER_KEYS
@@ -53,8 +54,7 @@ LEVELS: Final = len(Level)
 """Added to a level as often as the number of a set says."""
 
 
-@dataclass(frozen=True, slots=True)
-class CellSet:
+class CellSet(msgspec.Struct, frozen=True):
     """A set of cells, and how far it has read the feed.
 
     Args:
@@ -89,8 +89,7 @@ class CellSet:
         return level + LEVELS * self.number
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """Cells of one size: periods from ``begin`` on, before ``end``.
 
     If they are given, only with dates of the key's zone from ``first_date`` on, or before ``end_date``.

@@ -9,9 +9,10 @@ removed versions, unless the same slice adds a version at that end or beyond it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, LiteralString
+
+import msgspec
 
 from auditord.store.columns import AMOUNT_COLUMNS
 from auditord.store.counting import PREFIX, count_slice
@@ -51,8 +52,7 @@ _PRESENT: Final[Mapping[LiteralString, int]] = {"cores": 1, "memory": 2, "gpu": 
 """The number that each component adds to the column ``present`` of cells."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Size:
+class _Size(msgspec.Struct, frozen=True):
     """Cells of one size: their level, the day that they begin with, and whether users are told apart."""
 
     level: int

@@ -17,9 +17,11 @@ from the records and from the lake.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from auditord.database.instants import from_micros, to_micros
 from auditord.store.feed import end_of_feed
@@ -82,8 +84,7 @@ MOST_SPLIT_DAYS: Final = 400
 """Split days of a scope: more of them would make its statement long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """The part of a query that roll-ups answer.
 
     Args:
@@ -221,8 +222,7 @@ def scope_within(query: AggregateQuery, begin: int, end: int, key: str | None) -
     return None if scope is None else replace(scope, begin=begin, end=end)
 
 
-@dataclass(frozen=True, slots=True)
-class Rolled:
+class Rolled(msgspec.Struct, frozen=True):
     """The part of a query that roll-ups answer, and what of the feed is to be read beside their cells.
 
     Args:

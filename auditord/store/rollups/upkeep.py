@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
+
+import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.errors import StoreUnavailable
@@ -39,8 +40,7 @@ class Read(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FoldingLimits:
+class FoldingLimits(msgspec.Struct, frozen=True):
     """Limits of how long changes wait to be folded, and of how many are folded in one transaction.
 
     Args:

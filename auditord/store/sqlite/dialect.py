@@ -8,10 +8,11 @@ number split (:mod:`auditord.store.sqlite.sums`).
 import re
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, LiteralString
 
 import msgspec
+from msgspec.structs import replace
 
 from auditord.database.instants import to_micros
 from auditord.database.readers import Page, Query, take_page

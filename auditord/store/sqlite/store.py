@@ -4,11 +4,11 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from auditord.database import Database

@@ -3,12 +3,13 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext
@@ -37,8 +38,7 @@ _FORBIDDEN: Final = "Insufficient permissions"
 _CHALLENGE: Final = 'Bearer realm="auditord"'
 
 
-@dataclass(frozen=True, slots=True)
-class Authorisation:
+class Authorisation(msgspec.Struct, frozen=True):
     """Recognises callers and enforces their roles.
 
     Args:

@@ -11,7 +11,6 @@ the id of the last record of a page, ``2026-01-31T12:00:00Z,slurm-17``, and may 
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
@@ -144,8 +143,7 @@ _EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 _ASCII: Final = "".join(map(chr, range(0x21, 0x7F)))
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """A query for a list of records.
 
     Args:
@@ -282,8 +280,7 @@ FILTERS: Final[Mapping[str, ConditionReader]] = {
 _LINES: Final = ", released ones among them; over a lake of several daemons, records come as NDJSON only"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordHandlers:
+class RecordHandlers(msgspec.Struct, frozen=True):
     """Handles reads of records."""
 
     records: RecordsFor

@@ -1,7 +1,6 @@
 """``POST /api/v1/instances/{instance}/runs`` and ``…/audits``: runs and audits, reported as lines of JSON."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import anyio
@@ -177,8 +176,7 @@ class EventLines:
             await self.answer.write(msgspec.json.encode(event) + b"\n")
 
 
-@dataclass(frozen=True, slots=True)
-class RunHandler:
+class RunHandler(msgspec.Struct, frozen=True):
     """Runs instances."""
 
     actions: Actions

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final, TypeAlias
 
@@ -46,8 +45,7 @@ _Turns: TypeAlias = Mapping[str, memory.HeldTurn]
 _WORKS: Final = Part(works=True, error=None)
 
 
-@dataclass(frozen=True, slots=True)
-class StatusHandlers:
+class StatusHandlers(msgspec.Struct, frozen=True):
     """Reports the state of the daemon."""
 
     health: Health
@@ -209,8 +207,7 @@ class ReportedSites(msgspec.Struct, frozen=True):
     reporters: Annotated[list[ReportedSite], doc("by name.")]
 
 
-@dataclass(frozen=True, slots=True)
-class SiteReportHandlers:
+class SiteReportHandlers(msgspec.Struct, frozen=True):
     """Receives and lists reports of the daemons of sites."""
 
     reports: SiteReports

@@ -6,7 +6,6 @@ percent-encoded once more than the query string requires: ``a:b`` is written ``a
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
@@ -112,8 +111,7 @@ SUMS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SumsQuery:
+class SumsQuery(msgspec.Struct, frozen=True):
     """A query for sums.
 
     Args:
@@ -225,8 +223,7 @@ def _window(moments: Mapping[str, datetime | None]) -> Window | None:
     return Window(begin, max(begin, end))
 
 
-@dataclass(frozen=True, slots=True)
-class SumsHandler:
+class SumsHandler(msgspec.Struct, frozen=True):
     """Handles queries for sums."""
 
     records: RecordsFor

@@ -5,13 +5,14 @@ The API and the command line answer the same questions (:class:`auditord.reporti
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from fractions import Fraction
 from functools import partial
 from typing import Final
 
+import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
 from auditord.reporting.bins import part_of
@@ -45,8 +46,7 @@ MOST_CELLS: Final = 1_000_000
 _GAP: Final = Mark(None, "")
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(msgspec.Struct, frozen=True):
     """Runs questions for visitors and makes reports of the answers.
 
     Args:
@@ -333,8 +333,7 @@ _JOBS: Final = "/jobs"
 _KEPT: Final = frozenset({"site", "group", "user", "timezone"})
 
 
-@dataclass(frozen=True, slots=True)
-class Charts:
+class Charts(msgspec.Struct, frozen=True):
     """Draws the charts of reports."""
 
     text: Callable[..., str]

@@ -4,7 +4,6 @@ Administrators can correct, close or delete a record. Each change needs a confir
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from http import HTTPStatus
@@ -13,6 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.client.query_string import matches
@@ -76,8 +76,7 @@ _UNITS: Final = {CPU_TIME: "s", MEMORY: "MiB", PEAK: "B", ENERGY: "J"}
 """The units of the components that collectors make; see :mod:`auditord.reporting.measures`."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobsPages:
+class JobsPages(msgspec.Struct, frozen=True):
     """Shows the list of records and single records."""
 
     figures: Figures
@@ -254,8 +253,7 @@ _ACTS: Final = ("correct", "close", "delete")
 _GOOD: Final = frozenset({"done", "same"})
 
 
-@dataclass(frozen=True, slots=True)
-class ChangingPages:
+class ChangingPages(msgspec.Struct, frozen=True):
     """Lets administrators change a record."""
 
     changes: RecordActions

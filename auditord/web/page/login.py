@@ -6,7 +6,6 @@
 import logging
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Final
@@ -33,8 +32,7 @@ _FORM_LENGTH: Final = timedelta(hours=12)
 _LONGEST_TARGET: Final = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class LoginPage:
+class LoginPage(msgspec.Struct, frozen=True):
     """The page on which people log in.
 
     Args:
@@ -181,8 +179,7 @@ class _Begun(msgspec.Struct, frozen=True):
     kept: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
+class _Chosen(msgspec.Struct, frozen=True):
     """The authenticator that a request is about."""
 
     name: str
@@ -191,8 +188,7 @@ class _Chosen:
     issuer: Login
 
 
-@dataclass(frozen=True, slots=True)
-class IssuerPages:
+class IssuerPages(msgspec.Struct, frozen=True):
     """Begins and finishes logins at issuers.
 
     Args:

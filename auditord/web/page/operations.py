@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, quote
 
+import msgspec
 from aiohttp import web
 
 from auditord.actions import Actions, RunRequest, Section
@@ -51,8 +52,7 @@ _NEWEST: Final = 10
 _CLOCK_OFF: Final = timedelta(seconds=10)
 
 
-@dataclass(frozen=True, slots=True)
-class OperationsPage:
+class OperationsPage(msgspec.Struct, frozen=True):
     """The page ``/operations``.
 
     Args:
@@ -298,8 +298,7 @@ _AT_ONCE: Final = 1_000
 _REFRESH_SECONDS: Final = "2"
 
 
-@dataclass(frozen=True, slots=True)
-class OperatingPages:
+class OperatingPages(msgspec.Struct, frozen=True):
     """Lets operators run instances and handle the quarantine."""
 
     runs: BackgroundRuns

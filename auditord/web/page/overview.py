@@ -5,13 +5,14 @@ shows how well the visitor's jobs used what they requested.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, Question, Report
 from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK
@@ -37,8 +38,7 @@ _SUMMED: Final = ("core-hours", "jobs", "gpu-hours")
 _TOP: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class OverviewPage:
+class OverviewPage(msgspec.Struct, frozen=True):
     """The page ``/``."""
 
     figures: Figures
@@ -173,8 +173,7 @@ _WORST: Final = 10
 _HOUR: Final = 3_600
 
 
-@dataclass(frozen=True, slots=True)
-class MyPage:
+class MyPage(msgspec.Struct, frozen=True):
     """The page ``/my``."""
 
     figures: Figures

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
 from auditord.contexts.panels import HostPanelContext, PanelInstance, Panels
@@ -43,8 +43,7 @@ _MOST_PARTS: Final = 20
 _LONGEST: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnPart:
+class DrawnPart(msgspec.Struct, frozen=True):
     """A part of a panel as the template shows it: a note, a table, or a chart.
 
     Args:
@@ -171,8 +170,7 @@ _SAID: Final = 300
 """The most characters of an error's text that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPanel:
+class ShownPanel(msgspec.Struct, frozen=True):
     """A panel as the template shows it.
 
     Args:
@@ -186,8 +184,7 @@ class ShownPanel:
     fault: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PanelsPage:
+class PanelsPage(msgspec.Struct, frozen=True):
     """The page of the panels.
 
     Args:

@@ -14,7 +14,6 @@ import json
 import logging
 import zlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from hashlib import sha256
@@ -23,6 +22,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from aiohttp import HttpVersion11, web
 from markupsafe import Markup
 
@@ -56,8 +56,7 @@ _HASH: Final = 12
 _LOGO: Final = "logo"
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(msgspec.Struct, frozen=True):
     content: bytes
     packed: bytes
     media_type: str
@@ -114,8 +113,7 @@ Values = Mapping[str, Any]
 """The values that a template reads. Any: each template knows the types of its own values."""
 
 
-@dataclass(frozen=True, slots=True)
-class Navigation:
+class Navigation(msgspec.Struct, frozen=True):
     """The frame of a page: the other pages, and the visitor.
 
     Args:
@@ -247,8 +245,7 @@ _GZIP: Final = 31
 log: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """Makes the frame of a page that shows more than the navigation, such as its form."""
 
     make: Callable[[], web.Response]

@@ -2,14 +2,15 @@
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
+import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord import __version__
 from auditord.actions import Actions
@@ -64,8 +65,7 @@ from auditord_hookspecs import Permission
 log: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True):
     """The parts of the daemon that the page shows.
 
     Args:
@@ -179,8 +179,7 @@ def for_browsers(handler: Handler) -> Handler:
 Guarded: TypeAlias = Callable[[web.BaseRequest], Coroutine[Any, Any, web.StreamResponse]]  # Any: they receive nothing
 
 
-@dataclass(frozen=True, slots=True)
-class _Guard:
+class _Guard(msgspec.Struct, frozen=True):
     """Turns the refusals and errors of handlers into pages."""
 
     renderer: Renderer

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from importlib.util import find_spec
@@ -10,7 +9,9 @@ from shlex import quote
 from tempfile import TemporaryFile
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.client.aggregates import target
 from auditord.reporting import Figure, Question, Report, Row
@@ -54,8 +55,7 @@ _PIECE: Final = 1 << 16
 _LAST: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class UsageFiles:
+class UsageFiles(msgspec.Struct, frozen=True):
     """Writes views of usage as files, and draws their charts."""
 
     figures: Figures
@@ -192,8 +192,7 @@ The same holds for any bins in a time zone that changes its clocks.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class UsagePage:
+class UsagePage(msgspec.Struct, frozen=True):
     """The page of usage.
 
     Args:

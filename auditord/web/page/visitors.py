@@ -1,10 +1,10 @@
 """Visitors of the page: their navigation, and forms that are accepted only from the visitor they were made for."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl
 
+import msgspec
 from aiohttp import web
 
 from auditord.web.access.sessions import Sessions
@@ -24,8 +24,7 @@ _MOST_FIELDS: Final = 1_000
 Form = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Forms:
+class Forms(msgspec.Struct, frozen=True):
     """Makes and checks the proofs of forms.
 
     Args:
@@ -93,8 +92,7 @@ _PAGES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Visitors:
+class Visitors(msgspec.Struct, frozen=True):
     """Decides which pages each visitor sees.
 
     Args:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -203,8 +202,7 @@ async def opened_issuer(
         yield Issuer(config, KeyRing(lambda: key_set(config, http), config.refresh, context.now, context.log)), http
 
 
-@dataclass(frozen=True, slots=True)
-class Issuer:
+class Issuer(msgspec.Struct, frozen=True):
     """Authenticates the tokens of one issuer."""
 
     config: JwtConfig

@@ -1,9 +1,10 @@
 """A run of the plugin ``apel``: report site after site, and conclude."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
+
+from msgspec.structs import replace
 
 from auditord_builtin.apel import metrics
 from auditord_builtin.apel.config import ApelConfig, MessageType, MessagingConfig

@@ -35,8 +35,7 @@ class NotReported(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """A month or day of a site to report.
 
     Args:
@@ -118,8 +117,7 @@ def other_kind(site: str, last: object, then: str, other: str) -> NotReported:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """The report of a site's month according to the store.
 
     Args:

@@ -1,10 +1,11 @@
 """Show the reported summaries: ``auditord apel show``, and the panel on the status page."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Final
+
+import msgspec
 
 from auditord_builtin.apel.config import ApelConfig, MessageType
 from auditord_builtin.apel.jobs import individual_jobs
@@ -19,8 +20,7 @@ _AT_ONCE: Final = 1_000
 _LINE: Final = "{:<24} {:<7} {:>10} {:>10} {:>12} {:>8}  {}"
 
 
-@dataclass(frozen=True, slots=True)
-class MonthAtApel:
+class MonthAtApel(msgspec.Struct, frozen=True):
     """The numbers of jobs and waiting messages of a site's month, as of the last run."""
 
     site: str

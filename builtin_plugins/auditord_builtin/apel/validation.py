@@ -3,11 +3,12 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from auditord_builtin.apel.config import BENCHMARKS
 from auditord_builtin.apel.messages import Problem, fold
@@ -39,8 +40,7 @@ _JOB: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """The rules of one message.
 
     Args:
@@ -144,8 +144,7 @@ _DIGITS: Final = 20
 _REMEMBERED: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _Validation:
+class _Validation(msgspec.Struct, frozen=True):
     """One record of a message."""
 
     rules: Rules

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import unquote
@@ -15,8 +14,7 @@ from auditord_hookspecs import Component, ImportPage, ImportRow, InvalidRecord, 
 from auditord_hookspecs.wire import decode_record, decode_records, format_time
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(msgspec.Struct, frozen=True):
     """The changes of records on their way in.
 
     Args:

@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from auditord_hookspecs import AuditordError
 
@@ -20,8 +21,7 @@ class SourceFailed(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """Some rows of a source.
 
     Args:

@@ -1,11 +1,12 @@
 """The kind ``files``, and a run of it: file by file, some lines per batch."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Final
 
 from anyio import to_thread
+from msgspec.structs import replace
 
 from auditord_builtin.files.folder import (
     Dropped,

@@ -11,10 +11,11 @@ import shutil
 import stat
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
+
+import msgspec
 
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.folders import Folder, PrivateFolder, SharedFolder, UnsafePath, identity
@@ -35,8 +36,7 @@ class FileChanged(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(msgspec.Struct, frozen=True):
     """A complete file. Another file of its name, or a later state, has another identity."""
 
     name: str
@@ -96,8 +96,7 @@ def open_unchanged(folder: Folder, name: str, known: str) -> Generator[BinaryIO,
         refuse_other(file)
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
+class Results(msgspec.Struct, frozen=True):
     """The folders for collected files, for unusable ones, and for invalid lines."""
 
     done: PrivateFolder

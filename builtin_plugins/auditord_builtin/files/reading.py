@@ -2,12 +2,13 @@
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Final
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import Field
 
 from auditord_builtin.files.folder import open_unchanged
@@ -175,8 +176,7 @@ _LONGEST: Final = 1_024**2
 """The size limit of a line in bytes. A record of the wire contract has 10 kB."""
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True):
     """The position in a file; JSON in the spool.
 
     Args:

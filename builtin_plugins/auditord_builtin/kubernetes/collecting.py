@@ -1,11 +1,11 @@
 """The kind ``kubernetes``, and a run of it: new events first, then records whose wait for metrics is over."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus
 from auditord_builtin.kubernetes.conversion import convert

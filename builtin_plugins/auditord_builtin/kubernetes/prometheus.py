@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from http import HTTPStatus
@@ -37,8 +36,7 @@ class _Refused(AuditordError):
     """Prometheus refuses the query, and will refuse it later as well."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
+class Metrics(msgspec.Struct, frozen=True):
     """The metrics of a pod, as texts by column, and why some are missing, if Prometheus gave a reason."""
 
     found: Mapping[str, str]

@@ -187,16 +187,14 @@ async def _load(library: Any, settings: Any, config: KubernetesConfig) -> None: 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Happening:
+class Happening(msgspec.Struct, frozen=True):
     """A pod's JSON from a list or an event. ``gone``: it was deleted, or no longer matches the selector."""
 
     raw: msgspec.Raw
     gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A page of the list of current pods. A watch can continue from ``version``.
 
     ``first``: the first page, also of a list that started over because its token had expired. ``last``: the last page.
@@ -232,8 +230,7 @@ class Stretch:
     known_until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The limits of one call of :func:`follow`.
 
     Args:

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from http import HTTPStatus
@@ -98,8 +97,7 @@ it works again, and none goes to quarantine.
 Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 
-@dataclass(frozen=True, slots=True)
-class PendingRecord:
+class PendingRecord(msgspec.Struct, frozen=True):
     """A record of a batch, by the position of its entry. ``overwrite``: it corrects the stored record."""
 
     position: int
@@ -113,8 +111,7 @@ class PendingRecord:
         return self.overwrite and self.alternate_id is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(msgspec.Struct, frozen=True):
     """A stop time of a batch, by the position of its entry."""
 
     position: int

@@ -11,10 +11,10 @@ import secrets
 from codecs import getincrementaldecoder
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import msgspec
 from anyio import to_thread
 
 from auditord_builtin.slurm.config import JobsConfig
@@ -112,8 +112,7 @@ def _check(job_id: str) -> None:
         raise CommandFailed(f"sacct: the output is no table of jobs: {job_id[:80]!r} stands where a job id belongs")
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     """One call of sacct.
 
     Args:
@@ -205,8 +204,7 @@ def naming_option(error: CommandFailed, program: str) -> CommandFailed:
     return CommandFailed(text, timed_out=error.timed_out, printed_too_much=error.printed_too_much)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """A piece of a period's accounting. After it, the period has been read up to ``until``; None within a part."""
 
     found: Found

@@ -8,7 +8,6 @@ import ssl
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -17,6 +16,7 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 import stamina
 
 from auditord_builtin.utilisation.config import Level, Mail, Server, UserMail, UtilisationConfig
@@ -206,8 +206,7 @@ def _text(answer: bytes | str) -> str:
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]{0,62}[A-Za-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
-class Addressed:
+class Addressed(msgspec.Struct, frozen=True):
     """A report for one recipient. The key is the recipient's name in the state."""
 
     key: str
@@ -215,16 +214,14 @@ class Addressed:
     report: Report
 
 
-@dataclass(frozen=True, slots=True)
-class Undelivered:
+class Undelivered(msgspec.Struct, frozen=True):
     """Recipients without a mail: refused (retried for some days), or busy (retried in the next run)."""
 
     refused: Sequence[str] = ()
     busy: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True):
     """Delivers reports by mail. The state records who has received which report."""
 
     mail: Mail

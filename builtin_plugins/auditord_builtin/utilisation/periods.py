@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 _MONTH: Final = re.compile(r"(\d{4})-(\d{2})", re.ASCII)
 _WEEK: Final = re.compile(r"(\d{4})-W(\d{2})", re.ASCII)
@@ -18,8 +19,7 @@ class PeriodKind(Enum):
     MONTH = "month"
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(msgspec.Struct, frozen=True):
     """A month or a week.
 
     Args:

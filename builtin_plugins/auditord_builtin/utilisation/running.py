@@ -1,11 +1,11 @@
 """The kind ``utilisation``, and a run of it: write and mail the reports that are due."""
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 import anyio.to_thread
+import msgspec
 
 from auditord_builtin.utilisation.config import Server, UserMail, UtilisationConfig
 from auditord_builtin.utilisation.importing import import_config
@@ -54,8 +54,7 @@ async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> 
         raise NotDelivered("; ".join(faults))
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(msgspec.Struct, frozen=True):
     """One run."""
 
     config: UtilisationConfig

@@ -4,7 +4,6 @@ Paths and parameters are those that Waldur's released client sends.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Context, Decimal
 from http import HTTPStatus
@@ -253,8 +252,7 @@ _USAGES: Final = "/api/marketplace-component-usages/"
 _WIDE: Final = Context(prec=100)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A request: a path below the server's address, ordered query parameters, and a JSON body or none."""
 
     method: str

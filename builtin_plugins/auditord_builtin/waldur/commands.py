@@ -5,7 +5,7 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import anyio
 import click
+import msgspec
+from msgspec.structs import replace
 
 from auditord_builtin.waldur.api import WaldurError
 from auditord_builtin.waldur.client import open_client
@@ -55,8 +57,7 @@ from auditord_hookspecs.terminal import output_option, say, say_cells, write_jso
 from auditord_hookspecs.wording import counted
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """An amount of an account or of one of its users that differs between the record store and sacct."""
 
     account: str
@@ -106,8 +107,7 @@ def _amount(usage: AccountUsage, user: str | None, component: str) -> Decimal:
 _TICK: Final = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """The share of one record in a month: its user as recorded, the overlap in microseconds, exact amounts."""
 
     record: Record

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import TextIO
 from uuid import UUID
 
 import anyio
 import click
+import msgspec
+from msgspec.structs import replace
 from pydantic import SecretStr
 
 from auditord_builtin.waldur.api import AccessDenied, DateIgnored, Resource, WaldurError
@@ -36,8 +37,7 @@ class NotLoaded(WaldurError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """The months to be loaded, and how.
 
     Args:

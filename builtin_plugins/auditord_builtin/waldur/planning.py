@@ -2,11 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
+
+import msgspec
 
 from auditord_builtin.waldur.api import ComponentUsage, ComponentUserUsage, Offering, OfferingUser, Resource
 from auditord_builtin.waldur.config import WaldurConfig
@@ -19,8 +21,7 @@ ANOMALIES: Final[tuple[Anomaly, ...]] = ("decrease", "stale", "ambiguous", "stat
 NOTHING: Final = Decimal("0.00")
 
 
-@dataclass(frozen=True, slots=True)
-class Offered:
+class Offered(msgspec.Struct, frozen=True):
     """The offering with its components, its resources (allocations), and its users' logins."""
 
     offering: Offering
@@ -28,16 +29,14 @@ class Offered:
     users: Sequence[OfferingUser]
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
+class Reported(msgspec.Struct, frozen=True):
     """Waldur's amounts of a month: the totals, and the amounts of users below them."""
 
     totals: Sequence[ComponentUsage]
     users: Sequence[ComponentUserUsage]
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """The rules of what may be written.
 
     Args:
@@ -60,18 +59,16 @@ class Rules:
         return cls(stale, config.allow_decrease, config.omit_anomalous_usage_components)
 
 
-@dataclass(frozen=True, slots=True)
-class ResourcePlan:
+class ResourcePlan(msgspec.Struct, frozen=True):
     """The amounts to report of a resource, rounded to two decimals. Components without an entry keep their amounts."""
 
     uuid: UUID
     backend_id: str
     totals: Mapping[str, Decimal]
-    users: Mapping[str, Mapping[str, Decimal]] = field(default_factory=dict[str, Mapping[str, Decimal]])
+    users: Mapping[str, Mapping[str, Decimal]] = msgspec.field(default_factory=dict[str, Mapping[str, Decimal]])
 
 
-@dataclass(frozen=True, slots=True)
-class MonthPlan:
+class MonthPlan(msgspec.Struct, frozen=True):
     """The amounts to report of a month.
 
     Args:
@@ -88,13 +85,12 @@ class MonthPlan:
     moment: datetime
     closed: bool
     resources: Sequence[ResourcePlan]
-    links: Mapping[str, str] = field(default_factory=dict[str, str])
+    links: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     rows: Sequence[ComponentUsage] | None = None
     user_rows: Sequence[ComponentUserUsage] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HeldBack:
+class HeldBack(msgspec.Struct, frozen=True):
     """A resource that is not written, and why."""
 
     account: str
@@ -102,8 +98,7 @@ class HeldBack:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedMonth:
+class PlannedMonth(msgspec.Struct, frozen=True):
     """The plan of a month, and the amounts that it leaves out.
 
     Args:
@@ -129,8 +124,7 @@ Totals: TypeAlias = Mapping[str, Sequence[Decimal]]
 """The totals of a resource by component: more than one amount after a change of plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedUser:
+class ReportedUser(msgspec.Struct, frozen=True):
     """A user of a resource in Waldur: the name in Waldur's spelling, and the amounts by component."""
 
     name: str

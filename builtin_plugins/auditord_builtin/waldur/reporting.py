@@ -1,10 +1,11 @@
 """A run of the plugin ``waldur``: report the last months and the present one."""
 
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import ClassVar, Final
+
+from msgspec.structs import replace
 
 from auditord_builtin.waldur import metrics
 from auditord_builtin.waldur.api import AccessDenied, DateIgnored, Offering, WaldurError

@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from typing import Final, Literal, TypeAlias
 from zoneinfo import ZoneInfo
+
+import msgspec
 
 from auditord_builtin.waldur.config import WaldurConfig, rounded
 from auditord_hookspecs import (
@@ -35,8 +36,7 @@ CLOCKS_APART: Final = timedelta(minutes=5)
 """The largest delay of the server's clock behind ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class BillingMonth(Month):
+class BillingMonth(Month, frozen=True):
     """A month of a time zone, which begins and ends at midnight there."""
 
     zone: ZoneInfo
@@ -91,8 +91,7 @@ RawUsage: TypeAlias = Mapping[str | None, Mapping[str | None, Minutes]]
 """Usage by account and user. Names are case-folded; None stands for records without a name."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccountUsage:
+class AccountUsage(msgspec.Struct, frozen=True):
     """The usage of an account in a period, in Waldur's units, by component of the offering.
 
     Args:
@@ -192,8 +191,7 @@ _BYTES: Final = frozenset({"mem", "vmem"})
 _COLUMNS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class SacctQuery:
+class SacctQuery(msgspec.Struct, frozen=True):
     """One call of sacct.
 
     Args:

@@ -1,10 +1,11 @@
 """The site, labels and components of a job, by the rules from its row: columns, their texts, conditions on them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from typing import TypeAlias
+
+import msgspec
 
 from auditord_hookspecs.batches import LeftOut
 from auditord_hookspecs.errors import InvalidRecord
@@ -121,8 +122,7 @@ def _score(rule: ScoreRule, row: Row) -> float | None:
     return None if is_missing(text) else float(parse_number(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(msgspec.Struct, frozen=True):
     """The labels of a job.
 
     Args:

@@ -4,11 +4,11 @@ import grp
 import os
 import pwd
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord_builtin.access import connections

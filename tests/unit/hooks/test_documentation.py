@@ -4,11 +4,11 @@ import ast
 import inspect
 import re
 import textwrap
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
 from auditord import testing
 from auditord.hooks import load_hooks

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 from itertools import pairwise
@@ -13,6 +12,7 @@ from zipfile import ZipFile
 from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Question, Report
 from auditord.reporting.bins import part_of

@@ -3,11 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
 from anyio import to_thread
+from msgspec.structs import replace
 
 from auditord_builtin.slurm.collecting import account_for, collect_again
 from auditord_builtin.slurm.config import CLUSTER
@@ -42,8 +44,7 @@ from auditord_hookspecs.mapping import Row, parse_instant
 from auditord_hookspecs.wording import counted
 
 
-@dataclass(frozen=True, slots=True)
-class Unclear:
+class Unclear(msgspec.Struct, frozen=True):
     """Slurmctld does not know all about a run. The reason is for the operator."""
 
     reason: str
@@ -199,8 +200,7 @@ _NOT_THERE: Final = ("unrecognized option", "invalid option", "Invalid job forma
 _MAX_OUTPUT: Final = 64 * 1024**2
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """One way to ask slurmctld.
 
     Args:

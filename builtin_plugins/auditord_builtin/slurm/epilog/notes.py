@@ -4,10 +4,11 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.folders import SharedFolder, UnsafePath
@@ -21,8 +22,7 @@ _LONGEST: Final = 2**20
 """The size limit of a note in bytes. The environment of a process is smaller."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobNote:
+class JobNote(msgspec.Struct, frozen=True):
     """A note that a run of a job has ended.
 
     Args:
@@ -35,7 +35,7 @@ class JobNote:
     name: str
     job_id: str
     noted: datetime
-    hints: Mapping[str, str] = field(default_factory=dict[str, str])
+    hints: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
     @property
     def question(self) -> str:
@@ -50,16 +50,14 @@ class JobNote:
         return self.job_id
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(msgspec.Struct, frozen=True):
     """A file that is no note."""
 
     name: str
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(msgspec.Struct, frozen=True):
     """The notes in the folder, the oldest first. ``others`` is the number of files that are not notes."""
 
     notes: Sequence[JobNote]
