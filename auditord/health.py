@@ -107,7 +107,7 @@ class Health:
 
     def _change(self, section: str, task: str, **changes: object) -> None:
         if (known := self._tasks.get((section, task))) is not None:  # of an instance that a reload has taken out
-            self._tasks[section, task] = replace(known, **changes)  # type: ignore[arg-type] # by name
+            self._tasks[section, task] = replace(known, **changes)
 
 
 async def _works(part: Callable[[], Awaitable[object]]) -> bool:

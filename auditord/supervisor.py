@@ -12,9 +12,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from auditord import __version__
-from auditord.actions import CONTROL_FILE, Actions
+from auditord.actions import Actions
 from auditord.config.files import certificate_files
 from auditord.config.kinds import remarks
+from auditord.config.merging import CONTROL_FILE
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
 from auditord.config.store_url import is_postgresql
 from auditord.errors import plain_errors

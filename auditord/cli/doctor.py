@@ -13,12 +13,12 @@ import anyio
 import click
 import msgspec
 
-from auditord.actions import CONTROL_FILE
 from auditord.checks import check_pair, check_tokens
 from auditord.cli.daemons import connected
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.tables import new_table, print_table
 from auditord.config.files import tls_files
+from auditord.config.merging import CONTROL_FILE
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, environment_of
 from auditord.errors import DaemonError

@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+import msgspec
 from pydantic import BaseModel, SecretStr
 
 from auditord.config.documents import Path as OptionPath
@@ -44,6 +45,8 @@ def _members(value: Any) -> Iterator[tuple[str | int, Any]]:  # Any: what a conf
     if isinstance(value, BaseModel):
         if getattr(value, "enabled", True):
             yield from ((name, getattr(value, name)) for name in type(value).model_fields)
+    elif isinstance(value, msgspec.Struct):
+        yield from msgspec.structs.asdict(value).items()
     elif is_dataclass(value):
         yield from ((each.name, getattr(value, each.name)) for each in fields(value))
     elif isinstance(value, Mapping):

@@ -228,7 +228,7 @@ class StoreSenderContext(InstanceContext):
     store: RecordSink
 
 
-class HostDaemon(msgspec.Struct, frozen=True):
+class HostDaemon(msgspec.Struct, frozen=True, weakref=True):
     """The running daemon as hooks see it: its version and its records."""
 
     version: str

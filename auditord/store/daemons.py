@@ -1,9 +1,10 @@
 """Steps on a database: the daemons that use it, as they note themselves, and the generations of their spools."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec.structs import asdict
 
 from auditord.database.instants import from_micros
 from auditord.store.protocol import DaemonState, KnownDaemon

@@ -5,6 +5,7 @@ refuses, and the query is asked again with products of any size (:attr:`Products
 not fit: such amounts are multiplied in two pieces from the beginning, which takes less time than numbers of any size.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +14,6 @@ from functools import partial
 from typing import Final, LiteralString
 
 import msgspec
-from msgspec.structs import replace
 
 from auditord.store.aggregates import WHOLE, Limbs
 from auditord.store.dialects import CellSum, Key, State, StoreDialect
@@ -235,7 +235,7 @@ class PostgresDialect(StoreDialect):
 
     def for_cells(self) -> "PostgresDialect":
         """The words for conditions on cells."""
-        return replace(self, of_cells=True)
+        return dataclasses.replace(self, of_cells=True)
 
     def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
         """The column only where all records have it."""

@@ -5,6 +5,7 @@ SQLite raises, or gives a floating point number, which :func:`take_rows` notices
 number split (:mod:`auditord.store.sqlite.sums`).
 """
 
+import dataclasses
 import re
 import sqlite3
 from collections.abc import Sequence
@@ -171,7 +172,7 @@ class SqliteDialect(StoreDialect):
 
     def for_cells(self) -> "SqliteDialect":
         """The words for conditions on cells."""
-        return replace(self, of_cells=True)
+        return dataclasses.replace(self, of_cells=True)
 
     def mentions(self, text: str) -> Sql:
         """The condition that the document has a text."""

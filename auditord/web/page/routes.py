@@ -52,10 +52,9 @@ from auditord.web.page.overview import PATH as OVERVIEW
 from auditord.web.page.overview import MyPage, OverviewPage
 from auditord.web.page.panels import PATH as PANELS
 from auditord.web.page.panels import PanelsPage
-from auditord.web.page.rendering import FOLDER, Assets, Frame, Renderer, frame_first
+from auditord.web.page.rendering import FOLDER, Assets, Forms, Frame, Renderer, Visitors, frame_first
 from auditord.web.page.usage import FORMS, UsageFiles, UsagePage
 from auditord.web.page.usage import PATH as USAGE
-from auditord.web.page.visitors import Forms, Visitors
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor
@@ -110,7 +109,7 @@ def page_routes(
     operations = OperationsPage(figures, renderer, visitors, parts.status, spool, parts.site_reports, store)
     panels = PanelsPage(parts.panels, figures, renderer, visitors)
     manual = ManualPages(renderer, visitors)
-    login = LoginPage(authorisation, renderer, visitors, forms)
+    login = LoginPage(authorisation, renderer, visitors)
     issuers = IssuerPages(authorisation, login)
     pages = (
         Route("GET", OVERVIEW, for_browsers(guard.with_frame(overview.show, OVERVIEW)), Permission.READ),
@@ -124,16 +123,9 @@ def page_routes(
         Route("GET", MANUAL, guard.around(manual.contents), Permission.READ),
         Route("GET", f"{MANUAL}/{{topic}}", guard.around(manual.show), Permission.READ),
     )
-    operating = OperatingPages(
-        BackgroundRuns(parts.actions, parts.start_soon),
-        parts.actions,
-        spool,
-        parts.status,
-        renderer,
-        visitors,
-        forms,
-    )
-    changing = ChangingPages(parts.actions.records, records, renderer, visitors, forms)
+    runs = BackgroundRuns(parts.actions, parts.start_soon)
+    operating = OperatingPages(runs, parts.actions, spool, parts.status, renderer, visitors)
+    changing = ChangingPages(parts.actions.records, records, renderer, visitors)
     acts = (*_operating_routes(operating, guard), *_changing_routes(changing, guard))
     return (
         *(replace(page, refuse_browser=login.refuse) for page in (*pages, *acts)),
