@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from auditord.backup.last_backups import last_backups
+from auditord.backup.notes import last_backups
 from auditord.cli.daemons import connected, daemon_at, url_option
 from auditord.cli.installation import load_place, run_async, utc_now
 from auditord.cli.tables import new_table, print_labelled, print_table
@@ -166,8 +166,8 @@ def _counts(run: "Run | LastRun | None") -> dict[str, Any]:  # Any: JSON
 async def _left(place: Place) -> dict[str, Any]:  # Any: JSON
     if not (place.state_dir / SPOOL_FILE).exists():
         return {"records": 0, "instances": [], "turns": [], "senders": [], "queues": {}, "quarantine": {}, "gaps": {}}
-    from auditord.audit.silence import site_activity  # noqa: PLC0415 slow to import, needed only here
-    from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 the same
+    from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 slow to import, needed only here
+    from auditord.store.silence import site_activity  # noqa: PLC0415 the same
 
     async with Spool.opened_read_only(place.state_dir, utc_now) as spool:
         statistics = await spool.statistics()

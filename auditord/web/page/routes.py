@@ -15,13 +15,12 @@ from msgspec.structs import replace
 from auditord import __version__
 from auditord.actions import Actions
 from auditord.audit.site_reports import SiteReports
-from auditord.config.sections import UiSection
+from auditord.config.model import Configuration
 from auditord.contexts.panels import Panels
 from auditord.errors import StoreUnavailable
 from auditord.reporting import LabelKeys
-from auditord.reporting.questions import Pledge, UnknownIntensity
+from auditord.reporting.questions import UnknownIntensity
 from auditord.reporting.writing import NoParquet
-from auditord.spool import Spool
 from auditord.store import RecordStore
 from auditord.web.access.authorisation import Authorisation
 from auditord.web.answers import plain_text
@@ -73,12 +72,9 @@ class Parts(msgspec.Struct, frozen=True):
         site_reports: the reports of daemons that forward their records here.
     """
 
-    ui: UiSection
-    keys: LabelKeys
-    pledges: Sequence[Pledge]
+    configuration: Configuration
     status: StatusHandlers
     actions: Actions
-    spool: Spool
     start_soon: StartSoon
     panels: Panels
     site_reports: SiteReports
@@ -95,19 +91,22 @@ def page_routes(
     authorisation: Authorisation | None = None,
 ) -> Sequence[Route]:
     """Return every route of the page; ``authorisation`` is None if no authenticator is configured."""
-    assets = Assets(parts.ui.logo)
-    renderer = Renderer(parts.ui, assets, now)
+    ui, spool = parts.configuration.ui, parts.status.spool
+    keys = LabelKeys(*parts.configuration.metrics.database.label_keys)
+    pledges = [each.pledge() for each in parts.configuration.pledges]
+    assets = Assets(ui.logo)
+    renderer = Renderer(ui, assets, now)
     forms = Forms(None if authorisation is None else authorisation.sessions)
     visitors = Visitors(renderer.text, forms, lambda: bool(list(parts.panels.shown())))
-    intensity = None if parts.ui.co2_per_kwh is None else Fraction(parts.ui.co2_per_kwh)
-    figures = Figures(records, answers.places, parts.keys, parts.pledges, now, parts.ui.timezone, intensity, lake)
+    intensity = None if ui.co2_per_kwh is None else Fraction(ui.co2_per_kwh)
+    figures = Figures(records, answers.places, keys, pledges, now, ui.timezone, intensity, lake)
     guard = _Guard(renderer, visitors)
     charts = Charts(renderer.text, renderer.path)
     files = UsageFiles(figures, renderer, charts, answers)
-    usage = UsagePage(figures, renderer, visitors, files, parts.ui.labels)
+    usage = UsagePage(figures, renderer, visitors, files, ui.labels)
     jobs = JobsPages(figures, records, store, renderer, visitors)
     overview = OverviewPage(figures, renderer, visitors, parts.status, charts)
-    operations = OperationsPage(figures, renderer, visitors, parts.status, parts.spool, parts.site_reports, store)
+    operations = OperationsPage(figures, renderer, visitors, parts.status, spool, parts.site_reports, store)
     panels = PanelsPage(parts.panels, figures, renderer, visitors)
     manual = ManualPages(renderer, visitors)
     login = LoginPage(authorisation, renderer, visitors)
@@ -125,7 +124,7 @@ def page_routes(
         Route("GET", f"{MANUAL}/{{topic}}", guard.around(manual.show), Permission.READ),
     )
     runs = BackgroundRuns(parts.actions, parts.start_soon)
-    operating = OperatingPages(runs, parts.actions, parts.spool, parts.status, renderer, visitors)
+    operating = OperatingPages(runs, parts.actions, spool, parts.status, renderer, visitors)
     changing = ChangingPages(parts.actions.records, records, renderer, visitors)
     acts = (*_operating_routes(operating, guard), *_changing_routes(changing, guard))
     return (

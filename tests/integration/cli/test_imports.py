@@ -36,7 +36,7 @@ OURS: Final = {
     "records": STORE,
     "top": STORE | {"reporting"},
     "quarantine list": LOOKING | {"spool", "web"},
-    "status": STORE | {"audit", "backup", "spool"},
+    "status": STORE | {"backup", "spool"},
 }
 """Parts of the daemon."""
 
