@@ -6,7 +6,7 @@ none does.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -14,9 +14,6 @@ from auditord.audit.values import AuditReport, AuditRequest
 from auditord_hookspecs import Batch, JobChoice, Record, RunReport, Window
 
 Section: TypeAlias = Literal["collectors", "plugins"]
-
-CONTROL_FILE: Final = "control.sock"
-"""The control socket, in the state folder."""
 
 
 class RunRequest(msgspec.Struct, frozen=True):

@@ -9,11 +9,10 @@ from typing import Final
 import anyio.to_thread
 import msgspec
 
-from auditord.backup.recovery import note_restore
+from auditord.backup.notes import note_restore, refuse_unfinished
 from auditord.backup.restoring import Restoration, RestoreRefused
 from auditord.backup.spool_rollback import SetBack, set_back
 from auditord.backup.targets import Target, spool_target
-from auditord.backup.unfinished import refuse_unfinished
 from auditord.config.model import Configuration, kind_of
 from auditord.ingest import Pairing
 from auditord.spool import Spool

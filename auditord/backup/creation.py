@@ -12,9 +12,18 @@ import anyio.to_thread
 import msgspec
 
 from auditord import __version__
-from auditord.backup.folders import discard_old, new_folder
 from auditord.backup.lake_tags import LakeTags
-from auditord.backup.manifest import FORMAT, BackupFile, FilePart, Manifest, SpoolPart, described, write_manifest
+from auditord.backup.manifest import (
+    FORMAT,
+    BackupFile,
+    FilePart,
+    Manifest,
+    SpoolPart,
+    described,
+    discard_old,
+    new_folder,
+    write_manifest,
+)
 from auditord.backup.sources import StoreSource, opened_source
 from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
 from auditord.config.model import Configuration, StoreSection

@@ -11,8 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from auditord.backup.folders import backups
-from auditord.backup.manifest import BackupDamaged, Manifest, read_manifest
+from auditord.backup.manifest import BackupDamaged, Manifest, backups, read_manifest
 from auditord.config.model import Configuration
 from auditord.database.durable_files import write_durably
 from auditord.errors import ConfigurationError, StoreUnavailable

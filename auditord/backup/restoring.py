@@ -8,11 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from auditord.backup.folders import found_backup
-from auditord.backup.manifest import BackupDamaged, Manifest, read_manifest, verify_files
-from auditord.backup.recovery import note_restore
+from auditord.backup.manifest import BackupDamaged, Manifest, found_backup, read_manifest, verify_files
+from auditord.backup.notes import Unfinished, begin, end, note_restore, unfinished
 from auditord.backup.targets import Target, spool_target, store_target
-from auditord.backup.unfinished import Unfinished, begin, end, unfinished
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql
 from auditord.database.migrations import load_migrations

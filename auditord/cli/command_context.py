@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from auditord.backup.last_backups import InstanceBackups
+from auditord.backup.notes import InstanceBackups
 from auditord.cli.collect import Terminal
 from auditord.cli.daemons import log_to_terminal
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now

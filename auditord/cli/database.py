@@ -9,7 +9,7 @@ import anyio
 import click
 import msgspec
 
-from auditord.backup.unfinished import refuse_unfinished
+from auditord.backup.notes import refuse_unfinished
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration

@@ -190,7 +190,7 @@ class StateStore(Protocol):
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
     ) -> AbstractAsyncContextManager[PluginMemory]:
-        """Open a plugin's memory; see :meth:`auditord.store.protocol.RecordStore.memory`."""
+        """Open a plugin's memory; see :meth:`auditord.store.store.RecordStore.memory`."""
         ...
 
 

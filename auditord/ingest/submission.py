@@ -13,7 +13,7 @@ import msgspec
 
 from auditord.duplicates import Duplicates
 from auditord.store import Provenance, Verdict
-from auditord.store.planning import Addition, ChangePlan, Replacement, Stop, StoredRow
+from auditord.store.planning import ChangePlan, Replacement, Stop, StoredRow
 from auditord.store.rows import PendingRecord, make_pending
 from auditord_hookspecs import (
     AuditordError,
@@ -219,7 +219,7 @@ def projected(
 
 def classified(plan: ChangePlan, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
     """The verdict about a record that comes behind all that, which it then is a part of."""
-    return Verdict(plan.apply(Addition(make_pending(record, provenance, duplicates))))
+    return Verdict(plan.apply(make_pending(record, provenance, duplicates)))
 
 
 def _stored(document: bytes, provenance: Provenance) -> StoredRow:
@@ -229,9 +229,9 @@ def _stored(document: bytes, provenance: Provenance) -> StoredRow:
 def _apply(plan: ChangePlan, entry: Entry, provenance: Provenance) -> None:
     match entry:
         case Insert(record, alternate_id):
-            verdict = plan.apply(Addition(_pending(record, provenance)))
+            verdict = plan.apply(_pending(record, provenance))
             if verdict is Verdict.EXISTS and alternate_id is not None:
-                plan.apply(Addition(_renamed(record, alternate_id, provenance)))
+                plan.apply(_renamed(record, alternate_id, provenance))
         case Close(record_id, stop_time):
             plan.apply(Stop(record_id, stop_time, provenance))
         case Replace(record, alternate_id):

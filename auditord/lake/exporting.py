@@ -4,11 +4,6 @@
 month as AUDITOR's own archive: meta and components as JSON, times with milliseconds.
 """
 
-# pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
-# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module

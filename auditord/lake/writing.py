@@ -4,11 +4,6 @@ A file that takes the place of others is read back and compared before it is com
 records.
 """
 
-# pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
-# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
-
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -6,8 +6,9 @@ of a document.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import ClassVar, Final, LiteralString
+from typing import ClassVar, Final, LiteralString, Self
 
 import msgspec
 from typing_extensions import override
@@ -66,6 +67,10 @@ class CellSum(msgspec.Struct, frozen=True):
     column: LiteralString
     read: LiteralString
     merged: LiteralString
+
+
+CELL_ENDS: Final[Sequence[LiteralString]] = ("first_stop", "last_stop", "first_gone", "last_gone")
+"""The columns of cells for the stop times of their records."""
 
 
 class Dialect(ABC):
@@ -198,11 +203,20 @@ class Dialect(ABC):
         """Columns for the sum of amounts and of their products with runtimes."""
 
 
+@dataclass(frozen=True, slots=True)
 class StoreDialect(Dialect):
-    """The SQL of a database that is a record store: of its feed and of the cells of its roll-ups as well."""
+    """The SQL of a database that is a record store: of its feed and of the cells of its roll-ups as well.
 
-    of_cells: bool
-    """True if the SQL is about cells of roll-ups."""
+    Args:
+        is_exact: whether sums and products of any size fit; else likely ones do, which takes less time.
+        windowed: whether runtimes are microseconds of a window.
+        of_cells: whether conditions are on cells of roll-ups, whose labels no index has.
+    """
+
+    is_exact: bool = False
+    windowed: bool = False
+    of_cells: bool = False
+
     schema: ClassVar[LiteralString]
     """In front of the names of tables."""
     feed: ClassVar[LiteralString]
@@ -240,10 +254,6 @@ class StoreDialect(Dialect):
     """A name as cells have it."""
     no_name: ClassVar[LiteralString]
     """The value that cells have instead of a missing name."""
-    rolled_columns: ClassVar[LiteralString]
-    """The sums in a row of ``rolled_cells``."""
-    rolled_components: ClassVar[LiteralString]
-    """The same of the cells of a component that has no columns."""
     by_no_position: ClassVar[LiteralString]
     """A condition on positions, in the place of the braces, by which no index is chosen."""
     rolled_cells: ClassVar[LiteralString]
@@ -278,6 +288,12 @@ class StoreDialect(Dialect):
     def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Columns of cells: as :meth:`usage`."""
 
-    @abstractmethod
-    def for_cells(self) -> Dialect:
-        """The words for cells of roll-ups."""
+    def for_cells(self) -> Self:
+        """The words for conditions on cells."""
+        return replace(self, of_cells=True)
+
+    def cell_columns(self, *, of_components: bool) -> LiteralString:
+        """The columns of cells with their sums."""
+        sums = self.component_sums if of_components else self.cell_sums
+        ends: Sequence[LiteralString] = ("component",) if of_components else CELL_ENDS
+        return ", ".join([*[each.column for each in sums], *ends])

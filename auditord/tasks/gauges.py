@@ -21,8 +21,6 @@ from prometheus_client.registry import Collector
 
 from auditord import __version__
 from auditord.actions import Section
-from auditord.audit.silence import SiteActivity, site_activity
-from auditord.backup.last_backups import last_backups
 from auditord.config.model import Configuration, StoreSection
 from auditord.config.sections import DatabaseMetricsSection
 from auditord.config.store_url import is_postgresql
@@ -34,6 +32,7 @@ from auditord.spool import Spool
 from auditord.spool.encoding import QueueStatistics, SpoolStatistics
 from auditord.store import RecordStore
 from auditord.store.protocol import DaemonState
+from auditord.store.silence import SiteActivity, site_activity
 from auditord.systemd import Notifier
 from auditord.tasks.instances import Instances, when
 from auditord.tasks.runs import latest_tick
@@ -307,24 +306,6 @@ def _certificates(files: Sequence[Path]) -> Mapping[str, datetime]:
         except (OSError, ValueError) as error:
             _log.warning("%s: no certificate can be read: %s", file, error)
     return ends
-
-
-class BackupMetrics(Collector):
-    """The times of the last backups."""
-
-    def __init__(self, state_dir: Path) -> None:
-        self._state_dir = state_dir
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metric family, which is empty before the first backup."""
-        family = GaugeMetricFamily(
-            "auditord_backup_last_success_timestamp_seconds",
-            "The moment whose state the last backup has.",
-            labels=("task",),
-        )
-        for task, backup in last_backups(self._state_dir).items():
-            family.add_metric((task,), backup.made_at.timestamp())
-        yield family
 
 
 _BEAT_SECONDS: Final = 30.0

@@ -20,8 +20,7 @@ import anyio.to_thread
 from msgspec.structs import replace
 
 from auditord.actions import Observer, RunRequest, Section
-from auditord.backup.last_backups import InstanceBackups
-from auditord.backup.recovery import collectors_behind
+from auditord.backup.notes import InstanceBackups, collectors_behind
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, TaskLog, environment_of

@@ -18,9 +18,7 @@ from auditord import __version__
 from auditord.actions import Actions
 from auditord.config.listen import TcpListen, UnixListen
 from auditord.config.model import ApiSection
-from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
-from auditord.spool import Spool
 from auditord.store.protocol import Reads
 from auditord.web.access.authorisation import Authorisation, while_valid
 from auditord.web.answers import plain_text
@@ -175,10 +173,7 @@ def _wire_routes(writing: WriteHandlers, reading: ReadHandlers, monitoring: Moni
 
 def daemon_operations(
     actions: Actions,
-    health: Health,
-    spool: Spool,
-    ingest: Ingest,
-    not_enabled: Sequence[TaskHealth],
+    status: StatusHandlers,
     *,
     site_reports: SiteReportHandlers,
     reload: Reload | None = None,
@@ -186,10 +181,10 @@ def daemon_operations(
     """Return the calls of the API about the daemon, and those that change single records."""
     handlers = (
         *(() if reload is None else (ConfigurationHandlers(reload),)),
-        StatusHandlers(health, spool, ingest, not_enabled),
+        status,
         RunHandler(actions),
-        QuarantineHandlers(spool, actions),
-        ChangeHandlers(actions.records, ingest.store),
+        QuarantineHandlers(status.spool, actions),
+        ChangeHandlers(actions.records, status.ingest.store),
         site_reports,
     )
     return [each for made in handlers for each in operations_of(made)]

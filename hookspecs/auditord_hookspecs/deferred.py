@@ -5,17 +5,13 @@ down other commands::
 
     @hookimpl
     def auditord_collectors():
-        yield Deferred("printers", _printers)
-
-
-    def _printers() -> CollectorKind[PrintersConfig]:
-        from auditord_printers.collecting import PRINTERS
-
-        return PRINTERS
+        yield Deferred.at("printers", "auditord_printers.collecting:PRINTERS")
 """
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from functools import partial
+from pkgutil import resolve_name
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -34,3 +30,8 @@ class Deferred(msgspec.Struct, Generic[D_co], frozen=True):
     name: str
     load: Callable[[], D_co]
     help: str = ""
+
+    @classmethod
+    def at(cls, name: str, place: str, help: str = "") -> "Deferred[Any]":  # noqa: A002 Any: of the kind
+        """Declare the kind or command at a place such as ``auditord_printers.collecting:PRINTERS``."""
+        return Deferred(name, partial(resolve_name, place), help)

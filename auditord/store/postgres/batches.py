@@ -8,8 +8,8 @@ from typing import Any, Final, TypeAlias
 from auditord.database.database import Batcher, Waiting, failed
 from auditord.database.postgres import Connection
 from auditord.errors import StoreUnavailable
-from auditord.store.bulks import Bulk
 from auditord.store.planning import Change, Outcome, ids_of
+from auditord.store.rows import Bulk
 
 Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
 Together: TypeAlias = Sequence[Change] | Bulk

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from datetime import datetime
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from psycopg import AsyncServerCursor, capabilities
 from psycopg.errors import NumericValueOutOfRange
 from psycopg.rows import TupleRow
 from typing_extensions import override
 
+from auditord.database.memory import HeldTurn, Occasion
 from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
@@ -24,27 +25,25 @@ from auditord.database.postgres.server import (
 )
 from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch, StoreMismatch
-from auditord.store.aggregates import Folding, Row
+from auditord.store.aggregates import Folding, Overflow, Row
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.bulks import Bulk
 from auditord.store.conditions import compile_query
 from auditord.store.counting import read_counts, set_counted_keys
+from auditord.store.dialects import StoreDialect
 from auditord.store.feed import begin_outbox
 from auditord.store.lake import Released
-from auditord.store.listing import have_few, users_wanted
 from auditord.store.planning import Change, Outcome
 from auditord.store.postgres import turns
 from auditord.store.postgres.batches import Batches
-from auditord.store.postgres.dialect import PostgresDialect, Products, follows_an_index
+from auditord.store.postgres.dialect import PostgresDialect, follows_an_index, in_parts, tied_stop
 from auditord.store.postgres.driver import QUERIES, make_changes, run
-from auditord.store.postgres.memory import PostgresMemory, memory
-from auditord.store.postgres.ties import in_parts, tied_stop
-from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.postgres.turns import PostgresMemory, memory
+from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_released
-from auditord.store.replica import LogPosition
-from auditord.store.rollups.scope import rolled_part
+from auditord.store.rollups.scope import have_few, rolled_part, users_wanted
+from auditord.store.rows import Bulk
 from auditord.store.sql import Sql
-from auditord.store.store import Recognise, SqlRecordStore, Sums, difference, refuse_unfinished_copy
+from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
 from auditord.store.work import Work, ask, atomic
 from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.query import RuntimeCompares, fold
@@ -74,8 +73,22 @@ _WRITTEN_WITHIN: Final = 1_000
 """Records that a server writes within the time for one write, however busy it is."""
 
 
-class PostgresRecordStore(SqlRecordStore):
-    """Implements :class:`auditord.store.protocol.RecordStore` on a database that several daemons may share.
+class LogPosition(NamedTuple):
+    """The place of a PostgreSQL server in its write-ahead log.
+
+    Args:
+        is_replica: whether it follows another server.
+        reached: the bytes of the log that its answers include.
+        cluster: the identifier that a server shares with its replicas; None if the user may not read it.
+    """
+
+    is_replica: bool
+    reached: int
+    cluster: int | None
+
+
+class PostgresRecordStore(RecordStore):
+    """Implements :class:`auditord.store.store.RecordStore` on a database that several daemons may share.
 
     Args:
         address: the database.
@@ -190,28 +203,23 @@ class PostgresRecordStore(SqlRecordStore):
         await self._batches.close()
         await self._server.close()
 
-    @override
-    async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
+    async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         try:
-            return await self._summed(query, Products.LIKELY, from_cells=from_cells)
-        except NumericValueOutOfRange:
-            return await self._summed(query, Products.LARGE, from_cells=from_cells)
-
-    async def _summed(self, query: AggregateQuery, products: Products, *, from_cells: bool) -> Sums:
-        dialect = PostgresDialect(products, windowed=query.window is not None)
-        async with self._server.reader() as connection, _one_moment(connection):
-            await connection.execute(QUERIES["prepare_sums"])
-            rolled = await run(connection, rolled_part(query)) if from_cells else None
-            released = await run(connection, read_released())
-            compiled = compile_aggregate(query, dialect, rolled)
-            folding = Folding(query, compiled.parts)
-            async with aclosing(_pages(connection, compiled.statement)) as pages:
-                async for page in pages:
-                    await asyncio.to_thread(folding.add, page)
+            async with self._server.reader() as connection, _one_moment(connection):
+                await connection.execute(QUERIES["prepare_sums"])
+                rolled = await run(connection, rolled_part(query)) if from_cells else None
+                released = await run(connection, read_released())
+                compiled = compile_aggregate(query, dialect, rolled)
+                folding = Folding(query, compiled.parts)
+                async with aclosing(_pages(connection, compiled.statement)) as pages:
+                    async for page in pages:
+                        await asyncio.to_thread(folding.add, page)
+        except NumericValueOutOfRange as error:
+            raise Overflow from error
         answer = await asyncio.to_thread(folding.result)
         return Sums(answer, released, None if rolled is None else rolled.scope)
 
-    def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: see SqlRecordStore
+    def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: see RecordStore
         return self._batches.submit(bulk)
 
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
@@ -285,7 +293,7 @@ async def _leaves_few(connection: Connection, query: RecordQuery, compiled: Sql)
 
 
 async def _prepare_order(connection: Connection, query: RecordQuery, *, in_order: bool) -> datetime | None:
-    """Let the planner sort or not; returns a stop time by which the query is asked in parts (:mod:`.ties`), if any."""
+    """Let the planner sort or not; returns a stop time by which a query is asked :func:`in_parts`, if any."""
     tied = tied_stop(query) if in_order else Sql("NULL")
     parameters = ("off" if in_order else "on", *tied.parameters)
     row = await (await connection.execute(f"{_PREPARE_ORDER}, {tied.sql}", parameters)).fetchone()

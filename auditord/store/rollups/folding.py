@@ -15,9 +15,9 @@ from typing import Final, LiteralString
 import msgspec
 
 from auditord.store.columns import AMOUNT_COLUMNS
+from auditord.store.conditions import shown_by_clocks
 from auditord.store.counting import PREFIX, count_slice
 from auditord.store.dialects import StoreDialect
-from auditord.store.dimensions import shown_by_clocks
 from auditord.store.feed import (
     Slice,
     add_consumer,
@@ -30,8 +30,7 @@ from auditord.store.feed import (
     of_slice,
     versions_between,
 )
-from auditord.store.rollups.cells import LEVELS, CellSet, Level
-from auditord.store.rollups.zone_keys import is_of_zone, zone_of_key
+from auditord.store.rollups.cells import LEVELS, CellSet, Level, is_of_zone, zone_of_key
 from auditord.store.sql import Sql, join, literal
 from auditord.store.work import Work, ask, execute
 from auditord_hookspecs.zones import clock_changes

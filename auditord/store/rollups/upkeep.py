@@ -13,9 +13,18 @@ from auditord.database.instants import to_micros
 from auditord.errors import StoreUnavailable
 from auditord.store.dialects import StoreDialect
 from auditord.store.releasing import read_lake
-from auditord.store.rollups.cells import CORES_KEY, FIRST_DAY, GROUPED_KEYS, MICROS_PER_DAY, CellSet
+from auditord.store.rollups.cells import (
+    CORES_KEY,
+    FIRST_DAY,
+    GROUPED_KEYS,
+    MICROS_PER_DAY,
+    CellSet,
+    beside,
+    is_of_zone,
+    key_of_zone,
+    parts_of,
+)
 from auditord.store.rollups.folding import fold_slices, list_sets, set_keys, start_over
-from auditord.store.rollups.zone_keys import beside, is_of_zone, key_of_zone, parts_of
 from auditord.store.work import Work, atomic
 from auditord_hookspecs.zones import UTC_NAME
 

@@ -15,12 +15,9 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
-from auditord.reporting.bins import part_of
-from auditord.reporting.grid import Gathering, Grid
-from auditord.reporting.periods import FIRST_DAY, LAST_DAY, as_far_as, before, year_before
-from auditord.reporting.pledges import Pledge, pledged
-from auditord.reporting.questions import SIZE
-from auditord.reporting.report import condensed, following, make_report
+from auditord.reporting.questions import FIRST_DAY, LAST_DAY, SIZE, Pledge, as_far_as, before, pledged, year_before
+from auditord.reporting.report import condensed, following, make_report, part_of
+from auditord.reporting.writing import Gathering, Grid
 from auditord.web.api.lake_source import LAKE, LakeSource
 from auditord.web.page import charts
 from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
@@ -157,9 +154,8 @@ class Figures(msgspec.Struct, frozen=True):
         first = 0
         while first < len(bins):
             part = _part(asked, bins, first, first + count)
-            most = (
-                MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
-            )  # each row may have a group with and one without CPU time
+            # Each row may have a group with and one without CPU time.
+            most = MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
             try:
                 found = await aggregate(replace(part.query(), most_groups=most))
             except TooManyGroups as error:
@@ -185,9 +181,8 @@ class Figures(msgspec.Struct, frozen=True):
         if rows.row_count <= most or (len(named) < len(labels) and rows.others is None):
             return rows, await self._whole(request, question)
         chosen = await self._whole(request, replace(question, labels=named))
-        totals = await self._whole(
-            request, replace(question, by=None)
-        )  # last, so that it includes every record that the other two include
+        # Last, so that it includes every record that the other two include.
+        totals = await self._whole(request, replace(question, by=None))
         return rows, condensed(rows, chosen, totals, most)
 
     async def former(self, request: web.BaseRequest, question: Question) -> Sequence[tuple[str, Report]]:

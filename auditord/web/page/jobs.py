@@ -18,8 +18,7 @@ from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.client.query_string import matches
 from auditord.reporting import Figure, LabelKeys
 from auditord.reporting.measures import CORES, CPU_TIME, ENERGY, MEMORY, PEAK
-from auditord.reporting.periods import PERIODS
-from auditord.reporting.questions import Question
+from auditord.reporting.questions import PERIODS, Question
 from auditord.store import RecordStore
 from auditord.web.api.operating import note_of
 from auditord.web.api.records import Listing, cursor
@@ -45,8 +44,7 @@ from auditord.web.page.query_string import (
     tidied,
     value_of,
 )
-from auditord.web.page.rendering import Renderer
-from auditord.web.page.visitors import Form, Forms, Visitors, may
+from auditord.web.page.rendering import Form, Renderer, Visitors, may
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, holder, principal_of, read_target
@@ -260,18 +258,17 @@ class ChangingPages(msgspec.Struct, frozen=True):
     records: RecordsFor
     renderer: Renderer
     visitors: Visitors
-    forms: Forms
 
     async def ask(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show the form for a change."""
         act, record = await self._chosen(request)
-        self.forms.require()
+        self.visitors.forms.require()
         text = msgspec.json.format(encode_record(record), indent=2).decode()
         return self._form(request, act, record, {"record": text, "seen": text})
 
     async def change(self, request: web.BaseRequest) -> web.StreamResponse:
         """Change the record. A correction is first shown again with its differences, to be confirmed."""
-        fields = await self.forms.read(request)
+        fields = await self.visitors.forms.read(request)
         act, record = await self._chosen(request)
         try:
             note = note_of(request, fields.get("reason", ""), None)

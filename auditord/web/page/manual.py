@@ -12,8 +12,7 @@ from anyio import CapacityLimiter, to_thread
 
 from auditord.manual import Topic, as_html, text_of, topics
 from auditord.manual.topics import INDEX
-from auditord.web.page.rendering import Renderer
-from auditord.web.page.visitors import Visitors
+from auditord.web.page.rendering import Renderer, Visitors
 from auditord.web.problems import Refused
 from auditord.web.requests import read_target
 from auditord_hookspecs import AuditordError

@@ -17,8 +17,7 @@ from auditord.web.page.charts import Axis, Mark, Picture, bars, lines
 from auditord.web.page.charts import Series as Drawn
 from auditord.web.page.figures import Figures
 from auditord.web.page.numbers import NOTHING, digits_of, instant
-from auditord.web.page.rendering import Renderer
-from auditord.web.page.visitors import Visitors, may
+from auditord.web.page.rendering import Renderer, Visitors, may
 from auditord.web.requests import holder, principal_of
 from auditord_hookspecs import (
     AggregateQuery,

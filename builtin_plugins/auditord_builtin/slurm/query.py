@@ -156,9 +156,8 @@ async def stream_query(config: JobsConfig, context: CollectorContext, query: Que
         CommandFailed: sacct failed, took too long, or its output has another form. The message names the option of an
             exceeded limit.
     """
-    delimiter = secrets.token_urlsafe(
-        9
-    )  # random, so that users cannot write it into jobs; short, since it is printed per column
+    # Random, so that users cannot write it into jobs; short, since it is printed per column.
+    delimiter = secrets.token_urlsafe(9)
     reader = TableReader(config.wanted_columns, delimiter)
     call = context.stream_command(
         build_argv(config, query, delimiter),
@@ -187,9 +186,8 @@ async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[
         if cut or table.unreadable:
             yield Table(rows[:cut], table.unreadable)
             rows = rows[cut:]
-    if (
-        not printed and b"error" in output.stderr.lower()
-    ):  # some versions exit with 0 although they did not reach the database
+    # Some versions exit with 0 although they did not reach the database.
+    if not printed and b"error" in output.stderr.lower():
         raise CommandFailed(f"sacct: {output.stderr.decode(errors='replace').strip()[-400:]}")
     last = reader.finish()
     yield Table([*rows, *last.rows], last.unreadable)
@@ -271,8 +269,7 @@ class _Pace:
         elif limited and length > _SHORTEST_PART:
             self._careful = _CAREFUL
             shorter = length / (_AFTER_TIMEOUT if error.timed_out else 2)
-            self.length = max(
-                timedelta(seconds=shorter // _SHORTEST_PART), _SHORTEST_PART
-            )  # Slurm's times have no fractions
+            # Slurm's times have no fractions.
+            self.length = max(timedelta(seconds=shorter // _SHORTEST_PART), _SHORTEST_PART)
         else:
             raise error

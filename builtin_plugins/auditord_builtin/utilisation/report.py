@@ -15,8 +15,7 @@ import jinja2
 import msgspec
 from msgspec.structs import fields
 
-from auditord_builtin.utilisation.config import Level, UtilisationConfig
-from auditord_builtin.utilisation.periods import Period
+from auditord_builtin.utilisation.config import Level, Period, UtilisationConfig
 from auditord_builtin.utilisation.usage import (
     Estimator,
     Question,

@@ -29,13 +29,6 @@ class Offered(msgspec.Struct, frozen=True):
     users: Sequence[OfferingUser]
 
 
-class Reported(msgspec.Struct, frozen=True):
-    """Waldur's amounts of a month: the totals, and the amounts of users below them."""
-
-    totals: Sequence[ComponentUsage]
-    users: Sequence[ComponentUserUsage]
-
-
 class Rules(msgspec.Struct, frozen=True):
     """The rules of what may be written.
 
@@ -135,16 +128,17 @@ Users: TypeAlias = Mapping[str, ReportedUser]
 """Users with amounts, by case-folded name."""
 
 
-class ReportedAmounts:
-    """The totals of a month, and the amounts of users below them."""
+class Reported:
+    """Waldur's amounts of a month: the totals (``rows``), and the amounts of users below them (``user_rows``)."""
 
-    def __init__(self, reported: Reported) -> None:
+    def __init__(self, rows: Sequence[ComponentUsage], user_rows: Sequence[ComponentUserUsage]) -> None:
+        self.rows, self.user_rows = rows, user_rows
         self._totals: defaultdict[UUID, defaultdict[str, list[Decimal]]] = defaultdict(lambda: defaultdict(list))
         self._users: defaultdict[UUID, dict[str, ReportedUser]] = defaultdict(dict)
-        for total in reported.totals:
+        for total in rows:
             self._totals[total.resource_uuid][total.type].append(total.usage)
-        resources = {row.uuid: row.resource_uuid for row in reported.totals}
-        for row in reported.users:
+        resources = {row.uuid: row.resource_uuid for row in rows}
+        for row in user_rows:
             if (resource := resources.get(row.row)) is not None and row.usage:
                 before = self._users[resource].get(folded(row.username))
                 amounts = {**(before.amounts if before else {}), row.component_type: row.usage}
@@ -186,12 +180,12 @@ def plan_month(
     ``moment`` is the instant to send with each amount. ``closed`` is true for a past month.
     """
     accounts = _by_account(config, offered.resources)
-    planner = _Planner(config, offered, ReportedAmounts(reported), str(month), usage, closed, rules)
+    planner = _Planner(config, offered, reported, str(month), usage, closed, rules)
     planned = [each for account, resources in accounts.items() for each in planner.account(account, resources)]
     plans = [each for each in planned if isinstance(each, ResourcePlan)]
     held_back = [each for each in planned if isinstance(each, HeldBack)]
     users = sorted({user for plan in plans for user in plan.users if user not in planner.links})
-    plan = MonthPlan(month.first_day, moment, closed, plans, planner.links, reported.totals, reported.users)
+    plan = MonthPlan(month.first_day, moment, closed, plans, planner.links, reported.rows, reported.user_rows)
     return PlannedMonth(plan, held_back, sorted(set(usage) - set(accounts)), users, len(accounts))
 
 
@@ -209,7 +203,7 @@ class _Planner:
 
     config: WaldurConfig
     offered: Offered
-    there: ReportedAmounts
+    there: Reported
     month: str
     usage: Mapping[str, AccountUsage]
     closed: bool

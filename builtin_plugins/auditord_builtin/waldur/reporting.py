@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from auditord_builtin.waldur import metrics
 from auditord_builtin.waldur.api import AccessDenied, DateIgnored, Offering, WaldurError
 from auditord_builtin.waldur.client import WaldurClient, open_client
-from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
-from auditord_builtin.waldur.importing import detect, import_config
+from auditord_builtin.waldur.config import INTERVAL, WaldurConfig, detect, import_config
 from auditord_builtin.waldur.planning import Offered, PlannedMonth, Rules
 from auditord_builtin.waldur.state import Refusals, ReportState, identity_of
 from auditord_builtin.waldur.usage import BillingMonth, Source, UsageSource, moment_of, month_at, reported_months

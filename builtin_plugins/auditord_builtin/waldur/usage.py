@@ -353,24 +353,20 @@ class UsageSource:
         return since is not None and since <= month.window.start
 
     async def staleness(self) -> str | None:
-        """Return why lower amounts may be wrong, or None if the source is up to date."""
+        """Return why lower amounts may be wrong, or None if the source is up to date. sacct always is.
+
+        A site is up to date if one of its records began or ended recently. Without configured sites, one record of any
+        site suffices.
+        """
         if self._source is Source.SACCT:
             return None
-        return await staleness(self._config, self._context.records, self.now)
-
-
-async def staleness(config: WaldurConfig, records: Records, now: datetime) -> str | None:
-    """Return why the records may be incomplete, so that lower amounts are not to be trusted; None if they are complete.
-
-    A site is up to date if one of its records began or ended recently. Without configured sites, one record of any site
-    suffices.
-    """
-    seen = {site for field in TimeField for site in await _sites(config, records, field, now)}
-    missing = [site for site in config.sites if site not in seen]
-    if not missing and seen:
-        return None
-    since = f"began or ended since {(now - config.stale_after).isoformat(timespec='seconds')}"
-    return f"no record of {', '.join(missing)} {since}" if missing else f"no record {since}"
+        config, now = self._config, self.now
+        seen = {site for field in TimeField for site in await _sites(config, self._context.records, field, now)}
+        missing = [site for site in config.sites if site not in seen]
+        if not missing and seen:
+            return None
+        since = f"began or ended since {(now - config.stale_after).isoformat(timespec='seconds')}"
+        return f"no record of {', '.join(missing)} {since}" if missing else f"no record {since}"
 
 
 async def covered_since(config: WaldurConfig, records: Records) -> datetime | None:

@@ -11,10 +11,9 @@ import pytest
 from auditord.database.postgres import Connection
 from auditord.errors import StoreUnavailable
 from auditord.store import Duplicates, Provenance, Verdict
-from auditord.store.bulks import Bulk
 from auditord.store.planning import Change, Outcome, Stop, ids_of
 from auditord.store.postgres.batches import Batches
-from auditord.store.rows import PendingRecord, make_pending
+from auditord.store.rows import Bulk, PendingRecord, make_pending
 from auditord_hookspecs import InvalidRecord, Record
 
 pytestmark = pytest.mark.anyio

@@ -1,10 +1,12 @@
-"""Check the expiry of JSON Web Tokens (RFC 7519) in configuration sections, for ``auditord doctor``."""
+"""Checks that several parts of ``auditord doctor`` share: certificates with their keys, and tokens that expire."""
 
 import base64
 import binascii
-from collections.abc import Iterator
+import ssl
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -13,11 +15,35 @@ from auditord.config.faults import dotted
 from auditord.config.files import secrets_in
 from auditord.config.secrets import latest
 from auditord_hookspecs import Section
-from auditord_hookspecs.checks import Finding, Severity
+from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_readable
 from auditord_hookspecs.wording import counted
+
+Places: TypeAlias = Iterator[tuple[str, AsyncIterator[Finding]]]
+"""Checks, each with its place in the configuration: the result of a feature's ``feature_checks``."""
 
 _ENDS_SOON: Final = timedelta(days=14)
 _PARTS: Final = 3
+
+
+def check_pair(ca: Path | None, certificate: Path | None, key: Path | None, now: datetime) -> Iterator[Finding]:
+    """Look at the dates of certificates, and at the key of ours, which may be in the same file."""
+    for file in filter(None, (ca, certificate)):
+        yield check_certificate(file, now)
+    if key is not None:
+        readable = check_readable(key, "let only this user read it")
+        yield readable
+        if certificate is not None and readable.severity is Severity.OK:
+            yield _match(certificate, key)
+
+
+def _match(certificate: Path, key: Path) -> Finding:
+    try:
+        # A password is never asked for on a terminal: an encrypted key is a failure, as for those who use it.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key, password=lambda: b"")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        text = f"{key} is not the key of {certificate}: {error}"
+        return Finding(Severity.FAILURE, "key", text, "use the key that belongs to the certificate")
+    return Finding(Severity.OK, "key", f"{key} is the key of {certificate}")
 
 
 class _Claims(msgspec.Struct, frozen=True):
@@ -28,7 +54,7 @@ class _Claims(msgspec.Struct, frozen=True):
 
 
 def check_tokens(section: Section, now: datetime) -> Iterator[Finding]:
-    """Yield a finding for each secret of a section that is a JSON Web Token; other secrets are ignored."""
+    """Yield a finding for each secret of a section that is a JSON Web Token (RFC 7519); other secrets are ignored."""
     for path, secret in secrets_in(section):
         if (claims := _claims(latest(secret))) is not None:
             yield _finding(path, claims, now)

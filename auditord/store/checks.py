@@ -1,21 +1,21 @@
-"""Check the record store: connection, schema, clock, roll-ups, and the last record of each site."""
+"""Check the record store (connection, schema, clock, roll-ups, the last record of each site) and its replica."""
 
 import shutil
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Final
 
-from auditord.audit.silence import TIMES, site_activity
+import anyio
+
+from auditord.checks import Places, check_pair
 from auditord.config.model import Configuration, StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
-from auditord.database.postgres.address import address_of
-from auditord.doctor.instances import check_pair
 from auditord.errors import SchemaMismatch, StoreUnavailable
 from auditord.store import RecordStore
-from auditord.store.opening import open_store_for_reading
-from auditord.store.postgres.administration import clock_offset, database_status, oldest_writer
-from auditord_hookspecs import AggregateQuery
+from auditord.store.opening import open_replica, open_store_for_reading
+from auditord.store.replica import Replica
+from auditord.store.silence import TIMES, site_activity
+from auditord_hookspecs import AggregateQuery, hookimpl
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
 from auditord_hookspecs.wording import counted
@@ -26,13 +26,25 @@ CLOCKS_DIFFER: Final = timedelta(seconds=5)
 AHEAD: Final = timedelta(minutes=5)
 """If a job ended this far in the future, the clock of its host or of this one is wrong."""
 
-_GROWTH: Final = timedelta(days=28)
-
 _FEED_LAGS: Final = 3_600.0
 """Seconds; the roll-ups and the counts read new records within seconds."""
 
 
-async def check_records(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+_BETWEEN_LOOKS: Final = 0.1
+"""Seconds, which are part of the lag that is found."""
+
+_LONGEST: Final = timedelta(minutes=1)
+"""A replica that is further behind is not waited for."""
+
+
+@hookimpl
+def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
+    """Bring the checks of the record store and of its replica."""
+    yield "store", _check_records(configuration, now)
+    yield "store.replica", check_replica(configuration.store)
+
+
+async def _check_records(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
     """Look at the record store, as far as one can come."""
     section = configuration.store
     if is_postgresql(section.url):
@@ -61,14 +73,20 @@ async def check_records(configuration: Configuration, now: Callable[[], datetime
 async def _lagging(section: StoreSection, consumer: str, lag: float) -> Finding:
     """Return why a consumer of the feed has not read old entries."""
     remedy = "auditord status shows its state; figures are correct meanwhile, but sums take longer"
-    writer = await oldest_writer(address_of(section)) if is_postgresql(section.url) else None
-    if writer is not None:
-        remedy = f"it waits for {writer}: end that transaction"
+    if is_postgresql(section.url):
+        from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, only if configured
+        from auditord.store.postgres.administration import oldest_writer  # noqa: PLC0415 the same
+
+        if (writer := await oldest_writer(address_of(section))) is not None:
+            remedy = f"it waits for {writer}: end that transaction"
     text = f"it has not read a record that came {lag / 60:.0f} minutes ago"
     return Finding(Severity.WARNING, f"consumer {consumer}", text, remedy)
 
 
 async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+    from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, only if configured
+    from auditord.store.postgres.administration import clock_offset, database_status  # noqa: PLC0415 the same
+
     for finding in check_pair(section.sslrootcert, section.sslcert, section.sslkey, now()):
         yield finding
     address = address_of(section)
@@ -120,18 +138,36 @@ async def _count(store: RecordStore, where: TimeCompares) -> int:
     return sum(group.records for group in (await store.aggregate(AggregateQuery(where))).groups)
 
 
-async def growth_per_day(configuration: Configuration, now: Callable[[], datetime]) -> float | None:
-    """Return the bytes that records add to this host's disk per day, over four weeks; None if unknown."""
-    if is_postgresql(configuration.store.url) or not (path := sqlite_path(configuration.store.url)).exists():
-        return None
+async def check_replica(section: StoreSection) -> AsyncGenerator[Finding, None]:
+    """See that it answers, follows the database, and how far it is behind."""
+    if section.replica is None:
+        return
+    subject, remedy = (
+        "replica",
+        "repair its replication (pg_stat_replication on that server); store.url answers meanwhile",
+    )
     try:
-        async with open_store_for_reading(configuration.store) as store:
-            total = (await store.counts()).total
-            recent = await _count(store, TimeCompares(TimeField.STOP, Comparison.GTE, now() - _GROWTH))
-    except (StoreUnavailable, SchemaMismatch):
-        return None  # the store's own checks say so
-    return _size(path) / total * recent / _GROWTH.days if total else None
+        async with open_store_for_reading(section) as primary, open_replica(section, primary) as replica:
+            lag = await _lag(replica, min(section.replica_max_lag, _LONGEST))
+    except SchemaMismatch as error:
+        yield Finding(
+            Severity.FAILURE, subject, str(error), "set a standby of store.url's server, or remove store.replica"
+        )
+    except StoreUnavailable as error:
+        text = "check both servers and store.replica; store.url answers long reads meanwhile"
+        yield Finding(Severity.WARNING, subject, str(error), text)
+    else:
+        if lag is None:
+            text = f"it is more than {min(section.replica_max_lag, _LONGEST).total_seconds():g} s behind"
+            yield Finding(Severity.WARNING, subject, text, remedy)
+        else:
+            yield Finding(Severity.OK, subject, f"a standby of the database, {lag:.1f} s behind at most")
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size
+async def _lag(replica: Replica, patience: timedelta) -> float | None:
+    """Return an upper bound of the lag in seconds; None if the replica has not reached the first position."""
+    with anyio.move_on_after(patience.total_seconds()):
+        while replica.lag is None:
+            await replica.look()
+            await anyio.sleep(_BETWEEN_LOOKS)
+    return replica.lag

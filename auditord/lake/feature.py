@@ -1,18 +1,21 @@
-"""Check the lake: libraries, table, this daemon's records in it, and whether the sync keeps up."""
+"""The lake for the doctor (libraries, table, this daemon's records in it, the backlog) and for the daemon's log."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from shlex import quote
 from typing import Final
 
+from auditord.checks import Places, check_tokens
 from auditord.config.model import Configuration
-from auditord.doctor.tokens import check_tokens
 from auditord.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
 from auditord.lake.opening import ConfiguredLake, lake_module
+from auditord.store import RecordStore
 from auditord.store.lake import LakeState
 from auditord.store.opening import open_store_for_reading
+from auditord_hookspecs import hookimpl
 from auditord_hookspecs.checks import Finding, Severity, check_extra
 from auditord_hookspecs.wording import counted
 
@@ -29,8 +32,31 @@ _FOREIGN: Final = (
 )
 _REMEDY: Final = "mend lake.catalog, lake.warehouse and their secrets"
 
+_log: Final = logging.getLogger(__name__)
 
-async def check_lake(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+
+@hookimpl
+def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
+    """Bring the checks of the lake."""
+    yield "lake", _check_lake(configuration, now)
+
+
+@hookimpl
+def feature_work(configuration: Configuration, store: RecordStore, start_soon: Callable[..., object]) -> None:
+    """Warn, once, of changes that nothing syncs."""
+    if not configuration.lake.enabled:
+        start_soon(_warn_of_changes, store)
+
+
+async def _warn_of_changes(store: RecordStore) -> None:
+    """Warn that changes pile up for a lake that is not enabled."""
+    with suppress(StoreUnavailable):
+        if (await store.lake_state()).lake_id:
+            waiting = counted(await store.lake_waiting(), "change waits", "changes wait")
+            _log.warning("%s for a lake that is not enabled: enable it again, or run `auditord lake end`", waiting)
+
+
+async def _check_lake(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
     """Look at the lake, where one is configured, as far as one can come."""
     if not configuration.lake.is_there:
         return

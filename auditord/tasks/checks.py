@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from datetime import datetime, timedelta
 from typing import Final
 
+from auditord.checks import Places
 from auditord.config.kinds import remarks
 from auditord.config.model import Configuration, kind_of
 from auditord.hooks import Hooks
@@ -11,6 +12,7 @@ from auditord.spool import LastRun, Spool, owner
 from auditord.spool.spool import FILE as SPOOL_FILE
 from auditord.tasks.instances import when
 from auditord.tasks.runs import latest_tick
+from auditord_hookspecs import hookimpl
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.wording import counted, span
 
@@ -23,7 +25,13 @@ _MOMENT: Final = timedelta(microseconds=1)
 OLD_QUEUE: Final = timedelta(hours=1)
 
 
-async def check_runs(
+@hookimpl
+def feature_checks(configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]) -> Places:
+    """Bring the checks of the daemon and its instances' runs."""
+    yield "daemon", _check_runs(configuration, hooks, now)
+
+
+async def _check_runs(
     configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
 ) -> AsyncGenerator[Finding, None]:
     """Look for a running daemon, and into the spool: runs of instances, queues, quarantine."""
