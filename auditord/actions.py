@@ -5,21 +5,18 @@ none does.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
 
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord_hookspecs import Batch, JobChoice, Record, RunReport, Window
 
 Section: TypeAlias = Literal["collectors", "plugins"]
 
-CONTROL_FILE: Final = "control.sock"
-"""The control socket, in the state folder."""
 
-
-@dataclass(frozen=True, slots=True)
-class RunRequest:
+class RunRequest(msgspec.Struct, frozen=True):
     """One run of a collector or a plugin on demand.
 
     Args:
@@ -43,28 +40,31 @@ class RunRequest:
         return self.window is not None or self.job is not None
 
 
-class Observer(Protocol):
-    """The receiver of what happens in a run on demand."""
+class PluginObserver(Protocol):
+    """Receives the log, output and progress of a plugin."""
 
     def progressed(self, fraction: float) -> None:
-        """Receive the fraction that is done, 0 to 1."""
+        """Receive the fraction of the run that is done, 0 to 1."""
         ...
+
+    def said(self, line: str) -> None:
+        """Receive a log message of level INFO or higher."""
+        ...
+
+    def printed(self, text: str) -> None:
+        """Receive output: in a dry run, what the plugin would do."""
+        ...
+
+
+class Observer(PluginObserver, Protocol):
+    """Receives what happens in a run on demand."""
 
     async def shown(self, batch: Batch) -> None:
         """Receive what a collector's dry run would have kept."""
         ...
 
-    def said(self, line: str) -> None:
-        """Receive what a plugin says about its work."""
-        ...
 
-    def printed(self, text: str) -> None:
-        """Receive what a plugin shows: in a dry run, what it would do."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Retried:
+class Retried(msgspec.Struct, frozen=True):
     """The result of a retry.
 
     Args:
@@ -75,27 +75,24 @@ class Retried:
 
     queued: int
     settled: int
-    failed: Mapping[int, str] = field(default_factory=dict[int, str])
+    failed: Mapping[int, str] = msgspec.field(default_factory=dict[int, str])
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """The remark that is kept with a change of records: its reason, and the name of its author."""
 
     reason: str
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(msgspec.Struct, frozen=True):
     """The stop of an open record: an instant, or the time after its start."""
 
     record_id: str
     stop: datetime | timedelta
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The result of a request to change a record.
 
     Args:

@@ -1,11 +1,12 @@
 """The health of the daemon: its ability to keep what it is given, and the state of each instance."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 import anyio
+import msgspec
+from msgspec.structs import replace
 
 from auditord_hookspecs import AuditordError
 
@@ -13,8 +14,7 @@ ANSWER_WITHIN: Final = 5.0
 """Seconds after which a part that does not answer counts as dead."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskHealth:
+class TaskHealth(msgspec.Struct, frozen=True):
     """The state of an instance.
 
     Args:
@@ -40,18 +40,15 @@ class Health:
     """The state of the daemon and its instances.
 
     Args:
-        durable_parts: checks of the parts that can take a POST durably; one that works suffices. Each raises if not.
-        spool: the check of the spool.
+        spool: the check of the spool, which raises unless it works.
         next_run: the clock's next tick for an instance.
     """
 
     def __init__(
         self,
-        durable_parts: Sequence[Callable[[], Awaitable[object]]],
         spool: Callable[[], Awaitable[object]],
         next_run: Callable[[str], datetime | None],
     ) -> None:
-        self._durable_parts = durable_parts
         self._spool = spool
         self._next_run = next_run
         self._tasks: dict[tuple[str, str], TaskHealth] = {}
@@ -59,10 +56,6 @@ class Health:
         """Sites that report nothing for longer than usual, with the end of their last record."""
         self.refused_hosts = set[str]()
         """Names under which clients asked for this host in vain, since it does not know them (``api.hosts``)."""
-
-    async def durable(self) -> bool:
-        """Tell if a POST would be durable now, for ``/health_check``."""
-        return any([await _works(part) for part in self._durable_parts])
 
     async def alive(self) -> bool:
         """Tell if the spool answers at all, be it that its disk is full: only if it does not, a restart may help."""
@@ -107,13 +100,4 @@ class Health:
 
     def _change(self, section: str, task: str, **changes: object) -> None:
         if (known := self._tasks.get((section, task))) is not None:  # of an instance that a reload has taken out
-            self._tasks[section, task] = replace(known, **changes)  # type: ignore[arg-type] # by name
-
-
-async def _works(part: Callable[[], Awaitable[object]]) -> bool:
-    try:
-        with anyio.fail_after(ANSWER_WITHIN):
-            await part()
-    except (AuditordError, TimeoutError):
-        return False
-    return True
+            self._tasks[section, task] = replace(known, **changes)

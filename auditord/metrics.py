@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -62,8 +63,7 @@ class TaskMetrics:
             counter.labels(task, each.name).inc()
 
 
-@dataclass(frozen=True, slots=True)
-class CountedKey:
+class CountedKey(msgspec.Struct, frozen=True):
     """One of AUDITOR's gauges that count records by the value of a meta key."""
 
     metric: str

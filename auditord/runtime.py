@@ -12,13 +12,13 @@ from auditord import __version__
 from auditord.actions import Actions, Section
 from auditord.audit.site_reports import SiteReports
 from auditord.config.model import Configuration
-from auditord.contexts.instances import HostDaemon, StoreSenderContext
-from auditord.contexts.panels import Memories, PanelInstance, Panels, declared_panels
+from auditord.contexts.instances import StoreSenderContext
+from auditord.contexts.plugins import HostDaemon, Memories, PanelInstance, Panels, declared_panels
 from auditord.errors import HookError
 from auditord.health import Health
 from auditord.hooks import Hooks
 from auditord.ingest import Ingest, StoreSink
-from auditord.lake.running import LakeMetrics, lake_plugins
+from auditord.lake.running import lake_plugins
 from auditord.metrics import TaskMetrics
 from auditord.storage import Storage
 from auditord.store.reading import StoredRecords
@@ -50,11 +50,10 @@ class Runtime:
         )
         self.registry: Final = CollectorRegistry()
         self.clock: Final = Clock(RANDOM.random)
-        self.health: Final = Health([store.check, spool.check], spool.check, self.clock.next_run)
+        self.health: Final = Health(spool.check, self.clock.next_run)
         self._metrics = TaskMetrics(self.registry)
-        self.lake_metrics: Final = LakeMetrics()
         self.site_reports: Final = SiteReports()
-        own = lake_plugins(storage.store, storage.lake, configuration.lake, self.lake_metrics)
+        own = lake_plugins(storage.store, storage.lake, configuration.lake, self.registry)
         self.instances: Final = Instances(configuration, hooks.kinds, storage, self._metrics, now, own=own)
         self.send_loops: Final[dict[str, SendLoop]] = {}
         self._daemon = HostDaemon(__version__, StoredRecords(store))

@@ -1,15 +1,21 @@
 """Record store and spool of a state folder, open and paired."""
 
+import os
+import shutil
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+import stat
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import msgspec
+from anyio import to_thread
 
-from auditord.backup.unfinished import refuse_unfinished
+from auditord.backup.notes import refuse_unfinished
+from auditord.checks import Places
 from auditord.config.kinds import InstalledKinds, configured_transform
 from auditord.config.model import Configuration, SenderSource, kind_of, source_of
 from auditord.config.store_url import is_postgresql, sqlite_path
@@ -21,7 +27,11 @@ from auditord.spool.spool import FILE as SPOOL
 from auditord.store import RecordStore
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.work import Work
-from auditord_hookspecs import InstanceConfig, SenderKind, Transform
+from auditord_hookspecs import AggregateQuery, InstanceConfig, SenderKind, Transform, hookimpl
+from auditord_hookspecs.checks import Finding, Severity, check_folder
+from auditord_hookspecs.folders import user_name
+from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
+from auditord_hookspecs.wording import counted
 
 LOCAL: Final = "local"
 """The sender that exists without being configured, and its kind."""
@@ -30,8 +40,7 @@ _BETWEEN_LOOKS: Final = 1.0
 """Seconds, while the store is away."""
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(msgspec.Struct, frozen=True):
     """Record store and spool, their pairing, and the senders between them, each with its kind."""
 
     spool: Spool
@@ -156,3 +165,96 @@ def _senders(
             "enable senders.local or configure another sender (from: collectors or all)"
         )
     return senders
+
+
+LEAST_FREE: Final = 0.05
+"""The share of a file system below which a disk counts as nearly full."""
+
+LITTLE: Final = 512 * 1024**2
+"""Bytes below which it does, however large it is."""
+
+MONTHS_LEFT: Final = timedelta(days=60)
+
+_GROWTH: Final = timedelta(days=28)
+
+
+@hookimpl
+def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
+    """Bring the checks of the state folder, and of the disks of spool and records."""
+    yield "state_dir", _check_state_folder(configuration.state_dir)
+    yield "disk", _check_disk(configuration, now)
+
+
+async def _check_state_folder(folder: Path) -> AsyncGenerator[Finding, None]:
+    """Look at the permissions of the state folder and the owners of its files."""
+    for finding in await to_thread.run_sync(lambda: list(_state_folder(folder))):
+        yield finding
+
+
+def _state_folder(folder: Path) -> Iterator[Finding]:
+    if not folder.exists():
+        yield Finding(Severity.OK, str(folder), "not there yet: the daemon makes it")
+        return
+    found = folder.stat()
+    user = user_name(found.st_uid)
+    yield check_folder(folder, f"run this, and the daemon, as user {user}")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        text = f"others than {user} may write to it (mode {stat.S_IMODE(found.st_mode):04o})"
+        yield Finding(Severity.FAILURE, str(folder), text, f"chmod go-w {folder}, and look at its files")
+    files = {path: each for path in folder.rglob("*") if (each := _looked_at(path)) is not None}
+    legible = [path for path, each in files.items() if stat.S_ISREG(each.st_mode) and each.st_mode & stat.S_IROTH]
+    if found.st_mode & stat.S_IXOTH and legible:
+        text = f"every user of this host can read {counted(len(legible), 'file')}, which may name users: {legible[0]}"
+        yield Finding(Severity.WARNING, "privacy", text, f"chmod -R o-rwx {folder}")
+    foreign = [path for path, each in files.items() if each.st_uid != found.st_uid]
+    if foreign:
+        count = counted(len(foreign), "file is", "files are")
+        text = f"{count} not {user}'s, and the daemon may not use them: {foreign[0]}"
+        yield Finding(Severity.FAILURE, "owners", text, f"chown -R {user} {folder}")
+    else:
+        yield Finding(Severity.OK, "owners", f"all files are {user}'s")
+
+
+def _looked_at(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except OSError:
+        return None  # gone meanwhile
+
+
+async def _check_disk(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+    """Report the free space for spool and records, and when the disk will be full."""
+    growth = await _growth_per_day(configuration, now)
+    for place in sorted(configuration.data_folders):
+        yield _free(next(each for each in (place, *place.parents) if each.exists()), growth)
+
+
+def _free(place: Path, growth: float | None) -> Finding:
+    usage = shutil.disk_usage(place)
+    text = f"{usage.free / 1024**3:.1f} of {usage.total / 1024**3:.1f} GiB are free"
+    days = usage.free / growth if growth else None
+    if days is not None:
+        text += (
+            f"; records take {(growth or 0) / 1024**2:.2f} MiB a day, so it is full in {counted(round(days), 'day')}"
+        )
+    remedy = "make room, release old records (lake.keep_months), or move state_dir or store.url to a larger file system"
+    if usage.free < min(usage.total * LEAST_FREE, LITTLE) or usage.free == 0:
+        return Finding(Severity.FAILURE, str(place), text, remedy)
+    if usage.free < usage.total * LEAST_FREE or (days is not None and days < MONTHS_LEFT.days):
+        return Finding(Severity.WARNING, str(place), text, remedy)
+    return Finding(Severity.OK, str(place), text)
+
+
+async def _growth_per_day(configuration: Configuration, now: Callable[[], datetime]) -> float | None:
+    """Return the bytes that records add to this host's disk per day, over four weeks; None if unknown."""
+    if is_postgresql(configuration.store.url) or not (path := sqlite_path(configuration.store.url)).exists():
+        return None
+    try:
+        async with open_store_for_reading(configuration.store) as store:
+            total = (await store.counts()).total
+            recent = TimeCompares(TimeField.STOP, Comparison.GTE, now() - _GROWTH)
+            groups = (await store.aggregate(AggregateQuery(recent))).groups
+    except (StoreUnavailable, SchemaMismatch):
+        return None  # the store's own checks say so
+    size = (await to_thread.run_sync(path.stat)).st_size
+    return size / total * sum(each.records for each in groups) / _GROWTH.days if total else None

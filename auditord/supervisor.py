@@ -12,17 +12,17 @@ import anyio
 from anyio.abc import TaskGroup
 
 from auditord import __version__
-from auditord.actions import CONTROL_FILE, Actions
+from auditord.actions import Actions
 from auditord.config.files import certificate_files
-from auditord.config.kinds import audited, remarks
+from auditord.config.kinds import remarks
+from auditord.config.merging import CONTROL_FILE
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
 from auditord.config.store_url import is_postgresql
 from auditord.errors import plain_errors
+from auditord.features import features_of
 from auditord.health import TaskHealth
 from auditord.hooks import Hooks
 from auditord.lake.opening import lake_of
-from auditord.lake.running import warn_of_changes
-from auditord.reporting import LabelKeys
 from auditord.runtime import RANDOM, Runtime
 from auditord.spool import own
 from auditord.storage import opened_storage
@@ -30,10 +30,8 @@ from auditord.store.opening import open_replica
 from auditord.store.protocol import Reads
 from auditord.store.replica import ReplicaMetrics, ReplicatedReads
 from auditord.systemd import Notifier
-from auditord.tasks.audits import TASK as NIGHTLY
-from auditord.tasks.audits import NightlyAudits
 from auditord.tasks.gauges import (
-    BackupMetrics,
+    Heartbeat,
     HostMetrics,
     SpoolMetrics,
     count_records,
@@ -42,7 +40,6 @@ from auditord.tasks.gauges import (
     record_gauges,
     run_intervals,
 )
-from auditord.tasks.heartbeat import Heartbeat
 from auditord.tasks.loops import Loops, Reloading, reload_on_hangup
 from auditord.tasks.runs import log_run
 from auditord.watchdog import watched_process
@@ -110,11 +107,15 @@ async def run(
                     )
                     working.start_soon(reload_on_hangup, reloading)
                 working.start_soon(heartbeat.beat)
-                page = _page(runtime, views.not_enabled, actions, working) if configuration.ui.enabled else None
+                status = StatusHandlers(runtime.health, storage.spool, runtime.ingest, views.not_enabled)
+                page = None
+                if configuration.ui.enabled:
+                    start_soon, panels = working.start_soon, runtime.panels()
+                    page = Parts(configuration, status, actions, start_soon, panels, runtime.site_reports)
                 async with (
                     open_authorisation(configuration, hooks, now) as authorisation,
                     _reads(runtime) as reads,
-                    _serving(runtime, actions, authorisation, views, reloading, reads=reads, page=page) as urls,
+                    _serving(runtime, actions, authorisation, status, reloading, reads=reads, page=page) as urls,
                     runtime.clock.running(),
                 ):
                     _announce(urls, ready, notifier)
@@ -155,16 +156,15 @@ class _ReloadableViews:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.audited: Final[list[str]] = []
         self.intervals: Final[dict[tuple[str, str, str], timedelta]] = {}
         self.not_enabled: Final[list[TaskHealth]] = []
         self.certificates: Final[list[Path]] = []
+        self.configuration = runtime.configuration
         self.refresh(runtime.configuration)
 
     def refresh(self, configuration: Configuration) -> None:
         """Look at a configuration."""
-        has_store = bool(self._runtime.storage.local_senders)
-        self.audited[:] = audited(configuration, self._runtime.hooks.kinds) if has_store else ()
+        self.configuration = configuration
         self.intervals.clear()
         self.intervals.update(run_intervals(self._runtime.instances))
         self.not_enabled[:] = _not_enabled(configuration)
@@ -179,18 +179,19 @@ async def _start_work(runtime: Runtime, working: TaskGroup, views: _ReloadableVi
     loops = Loops(runtime.instances, working, runtime.clock, listeners, RANDOM.random)
     loops.begin_all()
     actions = runtime.actions(listeners)
-    if runtime.configuration.audit.enabled:
-        await _audit_nightly(runtime, working, actions, views.audited)
+    features_of(runtime.hooks).manager.hook.feature_work(
+        configuration=runtime.configuration,
+        current=lambda: views.configuration,
+        hooks=runtime.hooks,
+        storage=runtime.storage,
+        store=runtime.storage.store,
+        actions=actions,
+        registry=runtime.registry,
+        clock=runtime.clock,
+        start_soon=working.start_soon,
+        now=runtime.now,
+    )
     return actions, loops
-
-
-async def _audit_nightly(runtime: Runtime, working: TaskGroup, actions: Actions, tasks: Sequence[str]) -> None:
-    section = runtime.configuration.audit
-    audits = NightlyAudits(section, tasks, actions, runtime.storage.spool)
-    await audits.restore()
-    runtime.registry.register(audits.metrics)
-    runtime.clock.add(NIGHTLY, audits.turn, section.schedule, timedelta(0), audits.left_out, at_start=False)
-    working.start_soon(audits.run, runtime.now)
 
 
 async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, views: _ReloadableViews) -> None:
@@ -204,11 +205,6 @@ async def _observe(runtime: Runtime, working: TaskGroup, notifier: Notifier, vie
     runtime.registry.register(spool_metrics)
     runtime.registry.register(database_metrics)
     runtime.registry.register(runtime.site_reports)
-    runtime.registry.register(BackupMetrics(runtime.configuration.state_dir))
-    if runtime.configuration.lake.enabled:
-        runtime.registry.register(runtime.lake_metrics)
-    else:
-        working.start_soon(warn_of_changes, runtime.storage.store)
     host = HostMetrics(views.intervals, runtime.health, runtime.now)
     runtime.registry.register(host)
     store = runtime.storage.store
@@ -222,7 +218,7 @@ def _serving(
     runtime: Runtime,
     actions: Actions,
     authorisation: Authorisation | None,
-    views: _ReloadableViews,
+    status: StatusHandlers,
     reloading: Reloading | None,
     *,
     reads: Reads,
@@ -231,7 +227,6 @@ def _serving(
     """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
     configuration = runtime.configuration
     disabled: dict[str, object] = {} if configuration.api.enabled else {"listen": ()}
-    not_enabled = views.not_enabled
     return serve(
         configuration.api.model_copy(update={"max_long_reads": _long_reads(configuration)} | disabled),
         runtime.ingest,
@@ -246,10 +241,7 @@ def _serving(
         refused_hosts=runtime.health.refused_hosts,
         operations=daemon_operations(
             actions,
-            runtime.health,
-            runtime.storage.spool,
-            runtime.ingest,
-            not_enabled,
+            status,
             site_reports=SiteReportHandlers(runtime.site_reports, reads, runtime.now),
             reload=None if reloading is None else reloading.reload,
         ),
@@ -269,21 +261,6 @@ async def _reads(runtime: Runtime) -> AsyncGenerator[Reads, None]:
             group.start_soon(replica.watch)
             yield ReplicatedReads(store, replica)
             group.cancel_scope.cancel()
-
-
-def _page(runtime: Runtime, not_enabled: Sequence[TaskHealth], actions: Actions, working: TaskGroup) -> Parts:
-    configuration = runtime.configuration
-    return Parts(
-        configuration.ui,
-        LabelKeys(*configuration.metrics.database.label_keys),
-        [each.pledge() for each in configuration.pledges],
-        StatusHandlers(runtime.health, runtime.storage.spool, runtime.ingest, not_enabled),
-        actions,
-        runtime.storage.spool,
-        working.start_soon,
-        runtime.panels(),
-        runtime.site_reports,
-    )
 
 
 def _long_reads(configuration: Configuration) -> int:

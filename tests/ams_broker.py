@@ -11,14 +11,13 @@ import subprocess
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
-from auditord_builtin.apel.sending import Broker
+from auditord_builtin.apel.config import MessagingConfig
 from tests.host_certificates import Authority, HostFiles
 
 LIMIT: Final = 1_000_000
@@ -57,17 +56,18 @@ class AmsBroker:
         """The messages as APEL reads them, their signatures verified."""
         return [receive(body, self.authority.file) for _, body in self.published]
 
-    def for_client(self, files: HostFiles, *, retry_waits: tuple[float, ...] = (0.0, 0.0)) -> Broker:
-        """The address at which a client with a certificate finds it."""
-        return Broker(
-            token_url=f"{self.url}/v1/service-types/ams/hosts/127.0.0.1:authx509",
-            publish_url=f"{self.url}/v1/projects/accounting/topics/gLite-APEL:publish",
-            certificate=files.certificate,
-            key=files.key,
-            ca=self.authority.file,
-            timeout=timedelta(seconds=5),
-            retry_waits=retry_waits,
-        )
+    def for_client(self, files: HostFiles, **more: object) -> MessagingConfig:
+        """The options by which a client with a certificate finds it."""
+        options = {
+            "auth_url": f"{self.url}/v1/service-types/ams/hosts/127.0.0.1:authx509",
+            "ams_url": f"{self.url}/v1/projects/accounting/topics/gLite-APEL:publish",
+            "client_cert": files.certificate,
+            "client_key": files.key,
+            "ca_path": self.authority.file,
+            "timeout": "5s",
+            "retry": 2,
+        }
+        return MessagingConfig.model_validate(options | more)
 
     async def give_token(self, request: web.Request) -> web.Response:
         """The path that wants a certificate; TLS has seen one, or we were not here."""

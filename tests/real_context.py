@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from auditord.contexts.command import Child, CommandRunner
+from auditord.contexts.instances import Child, CommandRunner
 from auditord.testing import FakeCollectorContext
 
 

@@ -1,6 +1,4 @@
-"""The completeness audit: a source's inventory against the record store.
+"""The completeness audit: a source's inventory against the record store, for one collector and one period.
 
-* ``values``: request and answer; ``comparing``: the stored records of some jobs of the inventory;
-  ``counting``: counts by day and site, and the ids that the inventory has named, on disk;
-* ``auditing``: all of it, for one collector and one period.
+``values`` has request and answer; ``auditing`` the audit; ``site_reports`` what the sites of a hub say they have.
 """

@@ -1,24 +1,226 @@
 """Audit one collector: compare its source's inventory batch by batch, then find surplus stored records.
 
 The collector keeps running. It may hold runs that seem to be missing, so the audit looks for them once more between two
-runs of the collector, and repairs them there.
+runs of the collector, and repairs them there. The ids that the inventory has named can be millions: they are on disk.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 import msgspec
+from anyio import to_thread
 
-from auditord.audit.comparing import ComparedRun, Comparer, Sides
-from auditord.audit.counting import AuditCounts, NamedIds, site_of
-from auditord.audit.values import AuditReport, AuditRequest, State
-from auditord_hookspecs import AuditordError, Batch, Produced, Quarantined, Record, RecordQuery
+from auditord.audit.values import FAULTS, AuditReport, AuditRequest, DayCounts, Discrepancy, State
+from auditord.spool import Spool
+from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store.planning import classify
+from auditord.store.rows import Identity, make_pending
+from auditord_hookspecs import AuditordError, Batch, Produced, Quarantined, Record, RecordQuery, Transform
 from auditord_hookspecs.kinds import Reach
 from auditord_hookspecs.query import Order, SortField, stopped_within
-from auditord_hookspecs.wire import decode_record, format_time
+from auditord_hookspecs.wire import decode_record, encode_record, format_time
+
+_STATES: Final[Mapping[Verdict, State]] = {
+    Verdict.SAME: "stored",
+    Verdict.CLOSED: "unclosed",
+    Verdict.DIFFERENT: "different",
+}
+
+
+class Sides(msgspec.Struct, frozen=True):
+    """The places where a run can be stored.
+
+    Args:
+        store: the record store.
+        spool: send-queue and quarantine.
+        senders: the senders to the record store.
+        task: the collector.
+        transform: the configured transforms, applied before records are compared.
+    """
+
+    store: RecordStore
+    spool: Spool
+    senders: Sequence[str]
+    task: str
+    transform: Transform | None = None
+
+
+class ComparedRun(msgspec.Struct, frozen=True):
+    """A run of the inventory.
+
+    Args:
+        produced: the result of the conversion.
+        state: the state of the run.
+        record: the record as it would be stored: under its run's id, and transformed.
+        stored: the stored record, if it differs.
+    """
+
+    produced: Produced
+    state: State
+    record: Record
+    stored: Record | None = None
+
+    @property
+    def detail(self) -> str:
+        """The fields in which the stored record differs."""
+        return "" if self.stored is None else "; ".join(_differences(self.stored, self.record))
+
+
+class _Known(msgspec.Struct, frozen=True):
+    waiting: Collection[str]
+    stored: Mapping[str, bytes]
+    quarantined: Collection[str]
+    deleted: Collection[str]
+
+
+class Comparer:
+    """Compares runs in batches.
+
+    Args:
+        sides: the places to search.
+        now: any instant; it has no effect on an identity.
+        beginning: unstored runs that ended before this are not the collector's task.
+    """
+
+    def __init__(self, sides: Sides, now: datetime, beginning: datetime | None) -> None:
+        self._sides = sides
+        self._provenance = Provenance(now)
+        self._beginning = beginning
+
+    async def compare(self, produced: Sequence[Produced]) -> list[ComparedRun]:
+        """Return the state of each run."""
+        sides = self._sides
+        ids = {name for each in produced for name in _ids(each)}
+        # Read the queue before the store: an entry that has left the queue has reached the store.
+        waiting = await sides.spool.waiting(ids, sides.senders)
+        documents = await sides.store.documents(list(ids))
+        absent = [name for name in ids if name not in documents]
+        source_ids = {each.source_id for each in produced if each.source_id is not None}
+        known = _Known(
+            waiting,
+            documents,
+            await sides.spool.quarantine_held([sides.task, *sides.senders], source_ids | ids),
+            await sides.store.deleted(absent),
+        )
+        # In a thread: a thousand records take a while, in which the daemon has requests to answer.
+        return await to_thread.run_sync(lambda: [self._compared(each, known) for each in produced])
+
+    def _compared(self, produced: Produced, known: "_Known") -> ComparedRun:
+        record = produced.record if self._sides.transform is None else self._sides.transform(produced.record)
+        names, offered = _ids(produced), self._identity(record)
+        if any(name in known.waiting for name in names):
+            return ComparedRun(produced, "queued", record)
+        for name in names:
+            if name in known.stored:
+                stored = decode_record(known.stored[name])
+                state = _STATES.get(classify(self._identity(stored), offered, Duplicates.SAME_RUN))
+                if state is not None:  # else it is another run's
+                    named = msgspec.structs.replace(record, record_id=name)
+                    return ComparedRun(produced, state, named, None if state == "stored" else stored)
+        return ComparedRun(produced, self._absent(produced, names, known), record)
+
+    def _absent(self, produced: Produced, names: Sequence[str], known: "_Known") -> State:
+        stop = produced.record.stop_time
+        if produced.source_id in known.quarantined or any(name in known.quarantined for name in names):
+            return "quarantined"
+        if any(name in known.deleted for name in names):
+            return "deleted"
+        early = self._beginning is not None and stop is not None and stop < self._beginning
+        return "earlier" if early else "missing"
+
+    def _identity(self, record: Record) -> Identity:
+        return make_pending(record, self._provenance, Duplicates.SAME_RUN).identity
+
+
+def _ids(produced: Produced) -> Sequence[str]:
+    """Return the ids that the record of a run can have."""
+    plain = produced.record.record_id
+    return (plain,) if produced.alternate_id in {None, plain} else (plain, str(produced.alternate_id))
+
+
+def _differences(stored: Record, offered: Record) -> Iterator[str]:
+    before, after = (msgspec.json.decode(encode_record(each)) for each in (stored, offered))
+    for member in ("start_time", "stop_time", "components", "meta"):
+        if before.get(member) != after.get(member):
+            here, there = (msgspec.json.encode(each.get(member)).decode() for each in (before, after))
+            yield f"{member} {here} here, {there} there"
+
+
+_LISTED: Final = 1_000
+_ANONYMOUS: Final = ""  # SQLite's name of a database in a temporary file, which only holds what memory does not
+
+
+class NamedIds:
+    """The ids of records that the inventory has named."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        connection.execute("CREATE TABLE named (record_id TEXT PRIMARY KEY) WITHOUT ROWID")
+
+    @classmethod
+    @contextmanager
+    def opened(cls) -> Generator["NamedIds", None, None]:
+        """Open an empty set of ids in a temporary file, which is deleted when the context is left."""
+        with closing(sqlite3.connect(_ANONYMOUS, isolation_level=None, check_same_thread=False)) as connection:
+            connection.execute("BEGIN")
+            yield cls(connection)
+
+    def add(self, record_id: str) -> bool:
+        """Note an id; False if it was named before."""
+        return self._connection.execute("INSERT OR IGNORE INTO named VALUES (?)", (record_id,)).rowcount == 1
+
+    def among(self, record_ids: Collection[str]) -> set[str]:
+        """Return those of the ids that are in the set."""
+        rows = self._connection.execute(
+            "SELECT record_id FROM named WHERE record_id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(record_ids)),),
+        )
+        return {record_id for (record_id,) in rows}
+
+
+class AuditCounts:
+    """Counts by day, site and state, and the first discrepancies."""
+
+    def __init__(self) -> None:
+        self._counts = Counter[tuple[str, str, State]]()
+        self.discrepancies: list[Discrepancy] = []
+        self.unlisted = 0
+        self.skipped = Counter[str]()
+
+    def add(self, state: State, record: Record, detail: str = "") -> None:
+        """Count a run that is over."""
+        self.note(state, record.record_id, record.stop_time or record.start_time, site_of(record), detail)
+
+    def note(self, state: State, name: str, ended: datetime | None, site: str, detail: str = "") -> None:
+        """Count a run of this name; None if its end is unknown."""
+        day = "" if ended is None else ended.date().isoformat()
+        self._counts[day, site, state] += 1
+        if state not in FAULTS:
+            return
+        if len(self.discrepancies) < _LISTED:
+            self.discrepancies.append(Discrepancy(state, name, day, site, detail))
+        else:
+            self.unlisted += 1
+
+    def days(self) -> list[DayCounts]:
+        """The counts, in the order of days and sites."""
+        found: dict[tuple[str, str], dict[str, int]] = {}
+        for (day, site, state), count in sorted(self._counts.items()):
+            found.setdefault((day, site), {})[state] = count
+        return [DayCounts(day, site, counts) for (day, site), counts in found.items()]
+
+
+def site_of(record: Record) -> str:
+    """Return the first site of a record; empty without one."""
+    sites = (record.meta or {}).get("site_id") or ("",)
+    return sites[0]
+
 
 _REPAIRED: Final = "it is collected now"
 _REPLACED: Final = "replaced"
@@ -30,8 +232,7 @@ _ON_ITS_WAY: Final[Collection[State]] = {"queued", "missing"}
 """States of runs that may be stored, under either id; used before the store is asked for surplus records."""
 
 
-@dataclass(frozen=True, slots=True)
-class Repairs:
+class Repairs(msgspec.Struct, frozen=True):
     """The changes that an audit may make.
 
     Args:

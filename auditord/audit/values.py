@@ -1,7 +1,6 @@
 """Request and answer of a completeness audit; the answer is also its JSON."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
@@ -31,8 +30,7 @@ FAULTS: Final[tuple[State, ...]] = ("missing", "unclosed", "different", "extra")
 """States that should not be."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRequest:
+class AuditRequest(msgspec.Struct, frozen=True):
     """An audit of a collector.
 
     Args:

@@ -2,18 +2,17 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Final
 
 import anyio.to_thread
+import msgspec
 
-from auditord.backup.recovery import note_restore
+from auditord.backup.notes import note_restore, refuse_unfinished
 from auditord.backup.restoring import Restoration, RestoreRefused
 from auditord.backup.spool_rollback import SetBack, set_back
 from auditord.backup.targets import Target, spool_target
-from auditord.backup.unfinished import refuse_unfinished
 from auditord.config.model import Configuration, kind_of
 from auditord.ingest import Pairing
 from auditord.spool import Spool
@@ -33,8 +32,7 @@ class Behind(Enum):
     SPOOL = "the spool"
 
 
-@dataclass(frozen=True, slots=True)
-class Continued:
+class Continued(msgspec.Struct, frozen=True):
     """A pair of store and spool, one from the backup, the other kept.
 
     Args:

@@ -4,17 +4,26 @@ import shutil
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from auditord import __version__
-from auditord.backup.folders import discard_old, new_folder
 from auditord.backup.lake_tags import LakeTags
-from auditord.backup.manifest import FORMAT, BackupFile, FilePart, Manifest, SpoolPart, described, write_manifest
+from auditord.backup.manifest import (
+    FORMAT,
+    BackupFile,
+    FilePart,
+    Manifest,
+    SpoolPart,
+    described,
+    discard_old,
+    new_folder,
+    write_manifest,
+)
 from auditord.backup.sources import StoreSource, opened_source
 from auditord.backup.sqlite import Pacing, copy_snapshot, snapshot
 from auditord.config.model import Configuration, StoreSection
@@ -37,8 +46,7 @@ class BackupFailed(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class BackupOptions:
+class BackupOptions(msgspec.Struct, frozen=True):
     """Options of a backup.
 
     Args:
@@ -54,8 +62,7 @@ class BackupOptions:
     dump: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """A new backup, and the older ones that were deleted."""
 
     folder: Path
@@ -119,8 +126,7 @@ async def _pair(
         yield spool, source
 
 
-@dataclass(frozen=True, slots=True)
-class _Making:
+class _Making(msgspec.Struct, frozen=True):
     folder: Path
     pacing: Pacing
 

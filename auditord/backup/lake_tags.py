@@ -5,13 +5,13 @@ import logging
 import secrets
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from auditord.backup.folders import backups
-from auditord.backup.manifest import BackupDamaged, Manifest, read_manifest
+import msgspec
+
+from auditord.backup.manifest import BackupDamaged, Manifest, backups, read_manifest
 from auditord.config.model import Configuration
 from auditord.database.durable_files import write_durably
 from auditord.errors import ConfigurationError, StoreUnavailable
@@ -23,8 +23,7 @@ FILE: Final = "lake-tags"
 """In a folder of backups: its name in the tags, since daemons of one name on several hosts may have folders alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class LakeTags:
+class LakeTags(msgspec.Struct, frozen=True):
     """The tags for the backups of a daemon; its lake may be any, or none."""
 
     configuration: Configuration

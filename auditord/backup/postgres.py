@@ -11,7 +11,7 @@ from typing import Final
 
 from psycopg.pq import Conninfo
 
-from auditord.contexts.command import CommandRunner
+from auditord.contexts.instances import CommandRunner
 from auditord.database.durable_files import synced
 from auditord.database.postgres.address import Address
 

@@ -2,16 +2,15 @@
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import compress
 from pathlib import Path
 
-from auditord.backup.folders import found_backup
-from auditord.backup.manifest import BackupDamaged, Manifest, read_manifest, verify_files
-from auditord.backup.recovery import note_restore
+import msgspec
+
+from auditord.backup.manifest import BackupDamaged, Manifest, found_backup, read_manifest, verify_files
+from auditord.backup.notes import Unfinished, begin, end, note_restore, unfinished
 from auditord.backup.targets import Target, spool_target, store_target
-from auditord.backup.unfinished import Unfinished, begin, end, unfinished
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql
 from auditord.database.migrations import load_migrations
@@ -32,8 +31,7 @@ class RestoreRefused(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(msgspec.Struct, frozen=True):
     """A restore that was made."""
 
     backup: Path
@@ -41,8 +39,7 @@ class Restored:
     aside: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Restoration:
+class Restoration(msgspec.Struct, frozen=True):
     """A verified backup that is being restored.
 
     Args:

@@ -8,12 +8,12 @@ entries. Entries that were in quarantine then may have reached the lost store si
 import sqlite3
 from collections.abc import Collection, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from auditord.database.connections import open_for_writing
-from auditord.database.faults import translated
+import msgspec
+
+from auditord.database.connections import open_for_writing, translated
 
 _MEMORY: Final = ("checkpoint", "seen", "pending")
 """Tables of what collectors know of their sources."""
@@ -24,8 +24,7 @@ _BEFORE: Final = """
 """The place of an entry of the backup: in their order, before all that wait now."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetBack:
+class SetBack(msgspec.Struct, frozen=True):
     """The entries that wait again, and those that are in quarantine again."""
 
     queued: int

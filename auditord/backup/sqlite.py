@@ -9,17 +9,16 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio.from_thread
+import msgspec
 
-from auditord.database.connections import open_for_reading
+from auditord.database.connections import open_for_reading, translated
 from auditord.database.database import refuse_damaged
 from auditord.database.durable_files import synced
-from auditord.database.faults import translated
 from auditord.database.migrations import load_migrations, require_current
 from auditord.store.copying import Progress
 
@@ -97,8 +96,7 @@ class Pace:
             self._sleep(early)
 
 
-@dataclass(frozen=True, slots=True)
-class Pacing:
+class Pacing(msgspec.Struct, frozen=True):
     """The pace of all steps of a backup: who watches it, and the bytes per second that are read at most."""
 
     progress: Progress
@@ -113,8 +111,7 @@ class Pacing:
         return _Checking(self("checking"), size)
 
 
-@dataclass(frozen=True, slots=True)
-class _Checking:
+class _Checking(msgspec.Struct, frozen=True):
     pace: Pace
     size: int
 

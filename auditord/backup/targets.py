@@ -18,9 +18,8 @@ from auditord.backup.manifest import BackupDamaged, Manifest, StorePart
 from auditord.backup.sources import contents_of
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
-from auditord.database.connections import open_for_writing
+from auditord.database.connections import open_for_writing, translated
 from auditord.database.durable_files import make_private, make_private_folder, synced
-from auditord.database.faults import translated
 from auditord.database.migrations import load_migrations, migrate
 from auditord.database.postgres.address import Address, address_of
 from auditord.database.postgres.faults import translated as translated_server

@@ -1,27 +1,30 @@
 """Continue without any backup: make the missing part anew, and let collectors read their sources from the beginning.
 
-Collectors need a known beginning: one without ``earliest_datetime`` would begin now, and all earlier jobs would be
-missing without a message. So such a collector is refused, and the error names the value to configure.
+A collector whose checkpoint is set back reads its source again. Jobs that the source no longer has, or never lists
+again (notes and files that were processed), stay lost; ``auditord restore`` names them. Collectors need a known
+beginning: one without ``earliest_datetime`` would begin now, and all earlier jobs would be missing without a message.
+So such a collector is refused, and the error names the value to configure.
 """
 
+import dataclasses
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import anyio.to_thread
+import msgspec
 
 from auditord.backup.continuation import Behind
-from auditord.backup.recovery import note_restore
+from auditord.backup.notes import note_restore, refuse_unfinished
 from auditord.backup.restoring import RestoreRefused
-from auditord.backup.source_reach import Looked, look_at_sources
 from auditord.backup.spool_rollback import forget_sources
-from auditord.backup.unfinished import refuse_unfinished
 from auditord.config.kinds import InstalledKinds
-from auditord.config.model import Configuration
+from auditord.config.model import Configuration, kind_of
 from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.contexts.instances import SpoolCollectorContext, environment_of
 from auditord.database.postgres.address import address_of
 from auditord.ingest import Pairing
 from auditord.spool import Spool
@@ -29,12 +32,82 @@ from auditord.spool.spool import FILE as SPOOL
 from auditord.store.daemons import follows
 from auditord.store.opening import open_store
 from auditord.store.postgres.administration import database_status, migrate_database
-from auditord_hookspecs import AggregateQuery
+from auditord_hookspecs import AggregateQuery, AuditordError, CollectorKind, InstanceConfig, Reach
 from auditord_hookspecs.wire import format_time
 
 
-@dataclass(frozen=True, slots=True)
-class StartedOver:
+class Looked(msgspec.Struct, frozen=True):
+    """A collector's reach.
+
+    Args:
+        name: the instance's name.
+        anew: the reach without a checkpoint; None if the kind cannot tell.
+        before: the reach with the current checkpoint; None if the kind cannot tell.
+        fault: why the source could not be queried.
+    """
+
+    name: str
+    anew: Reach | None = None
+    before: Reach | None = None
+    fault: str | None = None
+
+    def warning(self, since: datetime | None) -> str | None:
+        """Name what cannot be collected again of the time since a moment; None: since its beginning."""
+        if self.fault is not None:
+            return (
+                f"{self.name}: its source does not answer, and records lost from it may be lost for good: {self.fault}"
+            )
+        if self.anew is None:
+            return f"{self.name}: its source lists nothing again; notes and files that were taken in are lost"
+        remembers = self.anew.remembers
+        if remembers is None or (since is not None and remembers <= since):
+            return None
+        return (
+            f"{self.name}: its source has forgotten what ended before {format_time(remembers)}; that is lost for good"
+        )
+
+    def late_beginning(self, until: datetime | None) -> datetime | None:
+        """Return the ``earliest_datetime`` to configure, lest the collector begin later; None if not needed.
+
+        Args:
+            until: the end of the last record that is still there.
+        """
+        begins = None if self.anew is None else self.anew.collects
+        wanted = until if self.before is None or self.before.collects is None else self.before.collects
+        return wanted if begins is not None and wanted is not None and begins > wanted else None
+
+
+async def look_at_sources(
+    configuration: Configuration, kinds: InstalledKinds, spool: Spool, now: Callable[[], datetime]
+) -> Sequence[Looked]:
+    """Ask the sources of all enabled collectors."""
+    found: list[Looked] = []
+    for name, config in sorted(configuration.collectors.items()):
+        if config.enabled:
+            kind, checkpoint = kinds.collectors[kind_of(config)], await spool.checkpoint(name)
+            context = SpoolCollectorContext(
+                name, kind.name, now, environment_of(config), spool=spool, checkpoint=checkpoint, dry_run=True
+            )
+            found.append(await _look(kind, config, context))
+    return found
+
+
+async def _look(
+    kind: CollectorKind[Any],  # Any: each kind has its own configuration model
+    config: InstanceConfig,
+    context: SpoolCollectorContext,
+) -> Looked:
+    if kind.reach is None:
+        return Looked(context.instance)
+    try:
+        anew = await kind.reach(config, dataclasses.replace(context, checkpoint=None))
+        before = None if context.checkpoint is None else await kind.reach(config, context)
+    except AuditordError as error:
+        return Looked(context.instance, fault=str(error))
+    return Looked(context.instance, anew, before)
+
+
+class StartedOver(msgspec.Struct, frozen=True):
     """A pair of store and spool; one part was made anew, or is older than the other."""
 
     behind: Behind

@@ -24,7 +24,7 @@ COMMANDS = (
     Registered("demo", "auditord.cli.demo", "Watch auditord work: recorded jobs, collected and served."),
     Registered("doctor", "auditord.cli.doctor", "Check what the configuration refers to."),
     Registered("hooks", "auditord.cli.hooks", "List the hook modules and what they implement."),
-    Registered("import", "auditord.cli.importing", "Import records from another accounting system."),
+    Registered("import", "auditord.importing.command", "Import records from another accounting system."),
     Registered("init", "auditord.cli.init", "Write a first configuration that fits this host."),
     Registered("lake", "auditord.cli.lake", "Sync records to an Iceberg table, release old ones, and look at it."),
     Registered("manual", "auditord.cli.manual", "Read the manual, or search in it."),

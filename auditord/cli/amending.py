@@ -6,7 +6,6 @@ import pwd
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TextIO, TypeVar
 
@@ -264,8 +263,7 @@ async def _history(record_id: str, url: str | None) -> Sequence[FormerVersion]:
         return await daemon.records.history(record_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Edits:
+class Edits(msgspec.Struct, frozen=True):
     """Changes of a record.
 
     Args:

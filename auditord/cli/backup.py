@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from auditord.backup.creation import BackupOptions, Made, make_backup
-from auditord.backup.last_backups import BY_COMMAND, note_backup
+from auditord.backup.notes import BY_COMMAND, note_backup
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.sizes import parse_size

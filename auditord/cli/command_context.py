@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 import click
 
-from auditord.backup.last_backups import InstanceBackups
+from auditord.backup.notes import InstanceBackups
 from auditord.cli.collect import Terminal
 from auditord.cli.daemons import log_to_terminal
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.config.model import Configuration, kind_of
-from auditord.contexts.instances import InstanceContext, StateStore, environment_of, opened_plugin, remote_source
+from auditord.contexts.instances import InstanceContext, environment_of
+from auditord.contexts.plugins import StateStore, opened_plugin, remote_source
 from auditord.errors import UnknownInstance
 from auditord.lake.opening import lake_of
 from auditord.spool import Spool

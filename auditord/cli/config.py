@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 from pydantic import SecretStr
 
-from auditord.actions import CONTROL_FILE
 from auditord.cli.frame import config_paths
 from auditord.cli.installation import Installation, load_installation, load_installed_hooks, run_async
 from auditord.config.faults import json_schema
@@ -18,6 +17,7 @@ from auditord.config.files import missing_files
 from auditord.config.importing import import_files
 from auditord.config.kinds import configuration_model, instance_models, remarks
 from auditord.config.loading import load_text, load_with_sources
+from auditord.config.merging import CONTROL_FILE
 from auditord.config.model import INSTANCE_SECTIONS, Configuration
 from auditord.config.shown import show
 from auditord.config.store_url import is_postgresql, sqlite_path

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from auditord.cli.installation import load_installation, utc_now
+from auditord.config.merging import CONTROL_FILE
 from auditord.errors import DaemonError
 
 if TYPE_CHECKING:
@@ -110,8 +111,6 @@ async def actions(url: str | None) -> "AsyncGenerator[Actions, None]":
         async with daemon_at(url) as daemon:
             yield daemon
         return
-    from auditord.actions import CONTROL_FILE  # noqa: PLC0415 only for commands that act
-
     installation = load_installation()
     async with connected(installation.configuration.state_dir / CONTROL_FILE) as owner:
         if owner is not None:

@@ -1,21 +1,21 @@
 """``auditord database``: migrate and inspect the tables in PostgreSQL, check files, copy a record store."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import anyio
 import click
+import msgspec
 
-from auditord.backup.unfinished import refuse_unfinished
+from auditord.backup.notes import refuse_unfinished
 from auditord.cli.installation import load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.database import findings
-from auditord.database.long_steps import SAID_EVERY
+from auditord.database.migrations import SAID_EVERY
 from auditord.database.postgres.address import Address, address_of
 from auditord.database.sql_files import Script
 from auditord.errors import ConfigurationError
@@ -246,8 +246,7 @@ def _checked_server(configuration: Configuration) -> str:
     return status.where
 
 
-@dataclass(frozen=True, slots=True)
-class _CheckedFile:
+class _CheckedFile(msgspec.Struct, frozen=True):
     """An SQLite file that was checked; ``findings`` and ``remedy`` are set only if it is damaged."""
 
     path: str

@@ -13,7 +13,6 @@ import socket
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from itertools import chain
@@ -26,6 +25,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import anyio
 import anyio.to_thread
+import msgspec
 from msgspec import structs
 
 from auditord.actions import RunRequest
@@ -50,8 +50,7 @@ _FILES: Final = "files"
 _AT_ONCE: Final = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Demo:
+class Demo(msgspec.Struct, frozen=True):
     """A configured demo."""
 
     file: Path
@@ -230,8 +229,7 @@ _WATTS_PER_CORE: Final = 5
 _WATTS_PER_GPU: Final = 240
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(msgspec.Struct, frozen=True):
     """The job profile of a group.
 
     Args:

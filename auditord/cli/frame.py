@@ -5,13 +5,13 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from auditord import __version__
 from auditord.config.documents import FILES_VARIABLE
@@ -22,8 +22,7 @@ _CONTEXT = "auditord.cli.command_context"
 _REQUIREMENT_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(msgspec.Struct, frozen=True):
     """A command that is imported when it is used.
 
     Args:
@@ -38,8 +37,7 @@ class Registered:
     extensible: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Provided:
+class Provided(msgspec.Struct, frozen=True):
     """A command of a hook module."""
 
     help: str

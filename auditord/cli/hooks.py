@@ -15,8 +15,7 @@ from auditord.cli.installation import readable_disabled_hooks
 from auditord.cli.tables import new_table, print_table
 from auditord.errors import HookError
 from auditord.hooks import HookModule, Hooks, broken_kinds, survey
-from auditord.hooks.entries import HookEntry
-from auditord.hooks.hooks import declared_by, implementations
+from auditord.hooks.hooks import HookEntry, declared_by, implementations
 from auditord.hooks.loading import WAY_OUT
 from auditord_hookspecs import Deferred
 from auditord_hookspecs.terminal import say, write

@@ -9,30 +9,38 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import join
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 from urllib.parse import quote
 
+import anyio
 import click
+import msgspec
 
+from auditord.actions import RunRequest
+from auditord.cli.collect import Terminal, summary
 from auditord.cli.frame import config_paths
-from auditord.cli.installation import program, utc_now
+from auditord.cli.installation import Installation, load_installation, program, run_async, utc_now
 from auditord.config.documents import Path as OptionPath
 from auditord.config.documents import is_section
 from auditord.config.kinds import InstalledKinds
 from auditord.config.loading import load_text
 from auditord.config.merging import DEFAULT_FILE, default_state_dir, read_files
-from auditord.config.printing import Remarks, to_yaml
-from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.config.model import Configuration, StoreSection
+from auditord.config.shown import Remarks, to_yaml
+from auditord.config.store_url import is_postgresql, sqlite_path, sqlite_url
 from auditord.config.yaml_files import read_file
 from auditord.errors import ConfigurationError
 from auditord.hooks import load_hooks
+from auditord_hookspecs import AuditordError, Batch, Produced, Window
 from auditord_hookspecs.proposals import Answers, Detect, Host, NewSecret, Proposal, Question
 from auditord_hookspecs.terminal import say
+from auditord_hookspecs.wire import encode_record
 
 _PATIENCE: Final = 20.0
 _READY: Final = re.compile(r"^(?P<host>.+):(?P<port>\d+) - ")
@@ -77,8 +85,7 @@ def find_auditor(host: Host) -> Proposal | None:
     return Proposal(f"AUDITOR, configured in {files[0].parent}", imports=files) if files else None
 
 
-@dataclass(frozen=True, slots=True)
-class Postgresql:
+class Postgresql(msgspec.Struct, frozen=True):
     """A PostgreSQL server on this host.
 
     Args:
@@ -146,8 +153,7 @@ AUDITOR: Final = "auditor"
 """The name of the question for the URL of an AUDITOR, and of the file into which its configuration is imported."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """Everything that was found on a host.
 
     Args:
@@ -157,7 +163,7 @@ class Found:
     collectors: Mapping[str, Proposal]
     imports: Mapping[str, Proposal]
     postgresql: Postgresql | None = None
-    transforms: Mapping[str, Proposal] = field(default_factory=dict[str, Proposal])
+    transforms: Mapping[str, Proposal] = msgspec.field(default_factory=dict[str, Proposal])
 
     def lines(self) -> Iterator[str]:
         """Describe everything that was found, one line each."""
@@ -444,7 +450,7 @@ def init_command(*, yes: bool, answers_file: Path | None) -> None:
     if (aside := write_configuration(file, text)) is not None:
         say(f"{file} held no settings of a site: it is {aside} now")
     say(f"wrote {file}")
-    look_at_result(answers["since"])
+    look_at_result(datetime.fromisoformat(answers["since"]).replace(tzinfo=UTC))
     say("")
     say("Next:")
     for line in (*_next_steps(file, found, answers), _start(file, host)):
@@ -460,13 +466,6 @@ def look_around(host: Host, kinds: InstalledKinds) -> Found:
         imports = {AUDITOR: auditor, **imports}
     transforms = {name: each for section, name, each in every if section == "transforms"}
     return Found(collectors, imports, find_postgresql(host), transforms)
-
-
-def look_at_result(since: str) -> None:
-    """Check the new configuration, with a dry run of each collector."""
-    from auditord.cli.init_trial import look  # noqa: PLC0415 slow to import, needed only here
-
-    look(datetime.fromisoformat(since).replace(tzinfo=UTC))
 
 
 def _next_steps(file: Path, found: Found, answers: Answers) -> Iterator[str]:
@@ -492,3 +491,67 @@ def _option(file: Path) -> str:
 def _start(file: Path, host: Host) -> str:
     is_service = not _option(file) and host.run(["systemctl", "cat", "auditord.service"]) is not None
     return "systemctl enable --now auditord" if is_service else f"{program()} run{_option(file)}"
+
+
+_PERIOD: Final = timedelta(days=1)
+_TRIAL_PATIENCE: Final = 60.0
+
+
+class _FirstRecord(Terminal):
+    """Notes the first record of a dry run."""
+
+    text: str | None = None
+
+    async def shown(self, batch: Batch) -> None:
+        """Note the first record."""
+        for item in batch.records[:1] if self.text is None else ():
+            self.text = encode_record(item.record if isinstance(item, Produced) else item).decode()
+
+
+def look_at_result(since: datetime) -> None:
+    """Run doctor's checks on the new configuration, and print what each collector would have collected of the last day.
+
+    The dry runs use a temporary state folder, because the real one belongs to the daemon's user.
+    """
+    from auditord.cli.doctor import examined, print_findings  # noqa: PLC0415 slow to import, needed only here
+
+    installation = load_installation()
+    say("")
+    say("auditord doctor:")
+    found = [each for each in examined(installation) if each.where != "daemon"]  # the daemon was not started yet
+    print_findings(found, show_all=False)
+    now = utc_now()
+    window = Window(max(min(since, now - timedelta(hours=1)), now - _PERIOD), now)
+    with _elsewhere(installation.configuration) as configuration:
+        trial = Installation(installation.hooks, configuration, installation.document)
+        for name, config in configuration.collectors.items():
+            if config.enabled:
+                say("")
+                say(f"dry run of {name}, {window.start:%Y-%m-%d %H:%M} to {window.stop:%Y-%m-%d %H:%M} UTC:")
+                run_async(_dry_run, trial, RunRequest(name, window, dry_run=True, section="collectors"))
+
+
+@contextmanager
+def _elsewhere(configuration: Configuration) -> Generator[Configuration]:
+    """Yield the configuration with a temporary state folder and record store."""
+    with TemporaryDirectory(prefix="auditord-init-") as folder:
+        store = StoreSection(url=sqlite_url(Path(folder, "records.db")))
+        yield configuration.model_copy(update={"state_dir": Path(folder), "store": store, "senders": {}, "plugins": {}})
+
+
+async def _dry_run(installation: Installation, request: RunRequest) -> None:
+    from auditord.supervisor import acting  # noqa: PLC0415 slow to import, needed only here
+
+    first = _FirstRecord()
+    try:
+        with anyio.fail_after(_TRIAL_PATIENCE):
+            async with acting(installation.configuration, installation.hooks, utc_now) as actions:
+                report = await actions.run(request, first)
+    except TimeoutError:
+        say(f"  not ended after {_TRIAL_PATIENCE:.0f} s: look at it with a shorter --from", err=True)
+    except AuditordError as error:
+        say(f"  {error}", err=True)
+    else:
+        say(f"  {summary(report)}")
+        if first.text is not None:
+            say(f"  the first record: {first.text}")

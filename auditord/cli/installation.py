@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 import click
+import msgspec
 
 from auditord.cli.frame import config_paths
 from auditord.config.merging import Place, plain_place, read_files
@@ -32,8 +32,7 @@ utc_now: Final[Callable[[], datetime]] = partial(datetime.now, UTC)
 """The clock of all commands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Installation:
+class Installation(msgspec.Struct, frozen=True):
     """This host's hook modules and configuration."""
 
     hooks: "Hooks"

@@ -225,7 +225,7 @@ async def _verify(output: str) -> bool:
     async with _opened() as (store, lake, name):
         bar = StepBar()
         with bar.shown:
-            verify = lake_module("verifying").verify
+            verify = lake_module("syncing").verify
             result = await verify(store, lake.table, name, partial(bar.progressed, "verifying"))
     if output == "json":
         write_json({"records": result.records, "expected": result.expected, "findings": result.findings})

@@ -1,17 +1,26 @@
-"""``auditord manual``: read and search the manual on the terminal, or write man pages."""
+"""``auditord manual``: read and search the manual on the terminal, or write man pages.
 
+The reference of all commands, as Markdown and as man pages, is made from their help and includes the commands of
+installed hook modules. (click-man also writes a page per command, but without files, environment and exit status.)
+"""
+
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from io import StringIO
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.console import Console
 from rich.markdown import Markdown
 
-from auditord.cli.reference import man_pages
+from auditord import __version__
+from auditord.cli import auditord
 from auditord.cli.tables import new_table, print_table
 from auditord.manual import find, text_of, topics
+from auditord.manual.roff import man_page
 from auditord.manual.topics import INDEX
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.terminal import say, write
@@ -83,3 +92,135 @@ def _write_man_pages(folder: Path) -> None:
     for name, page in man_pages().items():
         (folder / name).write_text(page)
     say(f"{len(man_pages())} man pages are in {folder}")
+
+
+_EVERYWHERE: Final = frozenset({"--config", "--help"})
+
+_BEGINNING: Final = """\
+# Every command
+
+`auditord [OPTIONS] COMMAND [ARGUMENTS]`
+
+Every command takes `--help`, and `--config FILE`, which reads this file instead of `/etc/auditord/auditord.yml`;
+several are merged.
+"""
+
+
+def markdown() -> str:
+    """Return the whole reference."""
+    context = click.Context(auditord, info_name="auditord", **auditord.context_settings)
+    names = auditord.list_commands(context)
+    return "\n".join([_BEGINNING, *(command_markdown(name) for name in names)])
+
+
+def command_markdown(name: str) -> str:
+    """Return usage, help and options of a command and its subcommands.
+
+    Raises:
+        KeyError: there is no such command.
+    """
+    context = click.Context(auditord, info_name="auditord", **auditord.context_settings)
+    command = auditord.get_command(context, name)
+    if command is None:
+        raise KeyError(name)
+    return "\n".join(_lines(command, click.Context(command, info_name=name, parent=context), 2))
+
+
+def _lines(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
+    yield from (f"{'#' * level} {context.command_path}", "")
+    if isinstance(command, click.Group):
+        yield from (*_paragraphs(command), "")
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None and not below.hidden:
+                yield from _lines(below, click.Context(below, info_name=name, parent=context), level + 1)
+        return
+    usage = [piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
+    yield from (f"`{' '.join([context.command_path, '[OPTIONS]', *usage])}`", "", *_paragraphs(command), "")
+    yield from (*option_lines(command, context, _EVERYWHERE), "")
+
+
+def _paragraphs(command: click.Command) -> Iterator[str]:
+    for number, paragraph in enumerate(inspect.cleandoc(command.help or "").split("\n\n")):
+        yield from (("", " ".join(paragraph.split())) if number else (" ".join(paragraph.split()),))
+
+
+def option_lines(
+    command: click.Command, context: click.Context, left_out: frozenset[str] = frozenset()
+) -> Iterator[str]:
+    """Yield a list item for each option."""
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if isinstance(parameter, click.Option) and record is not None and not left_out.intersection(parameter.opts):
+            yield f"- `{record[0]}`: {record[1]}"
+
+
+_DESCRIPTION: Final = """\
+## SYNOPSIS
+
+**auditord** [*OPTIONS*] *COMMAND* [*ARGUMENTS*]
+
+## DESCRIPTION
+
+auditord collects finished jobs from batch systems, keeps them as records, serves them over the REST API of AUDITOR and
+reports them. One daemon, `auditord run`, does all of it; the other commands look at its work or ask it for more.
+`auditord manual` has the whole manual.
+"""
+
+_ENDING: Final = """\
+## FILES
+
+- `/etc/auditord/auditord.yml`: The configuration, see **auditord.yml**(5).
+- `/etc/auditord/conf.d/*.yml`: Merged into it in the order of their names.
+- `/etc/auditord/credentials`: Secrets for the service; credential:secret_NAME in the configuration is file NAME.
+- `/var/lib/auditord`: The queue, how far collectors have read, and the records, unless store.url says otherwise.
+- `/run/auditord/api.sock`: The API for the group of the service.
+
+## ENVIRONMENT
+
+- `AUDITORD_CONFIG`: Files to read where --config names none, with colons between them.
+- `AUDITORD_SECTION__OPTION`: Wins over the files: AUDITORD_COLLECTORS__SLURM__INTERVAL=10m. Lists are JSON.
+- `AUDITOR_APPLICATION__*, AUDITOR_DATABASE__*, AUDITOR_LOG_LEVEL`: AUDITOR's; understood, with a warning.
+
+## EXIT STATUS
+
+- `0`: The command succeeded.
+- `1`: The command failed; standard error says why.
+- `2`: The command line is wrong.
+- `3`: status: no daemon answers. database status: a migration is due. audit: something is missing or different.
+- `4`: waldur report: nothing could be reported.
+
+`auditord manual exit-codes` has them by command.
+"""
+
+
+@cache
+def man_pages() -> Mapping[str, str]:
+    """Return all man pages by file name: auditord(1), one per command, auditord-epilog(1), auditord.yml(5)."""
+    context = click.Context(auditord, info_name="auditord", **auditord.context_settings)
+    helps = {name: _help(context, name) for name in auditord.list_commands(context)}
+    listed = "\n".join(f"- `auditord {name}`: {text} See **auditord-{name}**(1)." for name, text in helps.items())
+    options = "\n".join(option_lines(auditord, context))
+    text = f"{_DESCRIPTION}\n## OPTIONS\n\n{options}\n\n## COMMANDS\n\n{listed}\n\n{_ENDING}"
+    return {
+        "auditord.1": _page("auditord", 1, "accounting of computing resources", text),
+        **{f"auditord-{name}.1": _page(f"auditord-{name}", 1, text, _described(name)) for name, text in helps.items()},
+        "auditord-epilog.1": _page(
+            "auditord-epilog", 1, "note that a job of Slurm has ended", text_of("auditord-epilog")
+        ),
+        "auditord.yml.5": _page("auditord.yml", 5, "configuration of auditord", text_of("options")),
+    }
+
+
+def _help(context: click.Context, name: str) -> str:
+    command = auditord.get_command(context, name)
+    return command.get_short_help_str(200) if command is not None else ""
+
+
+def _described(name: str) -> str:
+    """Return the sections of a command's man page."""
+    return f"{command_markdown(name)}\n## SEE ALSO\n\n**auditord**(1), **auditord.yml**(5)\n"
+
+
+def _page(name: str, section: int, summary: str, text: str) -> str:
+    return man_page(name, section, summary.rstrip("."), text, __version__)

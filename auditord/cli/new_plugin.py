@@ -4,13 +4,13 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Final
 
 import click
+import msgspec
 
 from auditord import __version__
 from auditord_hookspecs import CONTRACT, AuditordError
@@ -32,8 +32,7 @@ A section of auditord's configuration makes it work:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """The texts about a kind of hook in a new distribution.
 
     Args:

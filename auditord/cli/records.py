@@ -1,11 +1,11 @@
 """``auditord records``: list and export records, beside a running daemon or without one."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
 from click.core import ParameterSource
+from msgspec.structs import replace
 
 from auditord.cli.daemons import url_option
 from auditord.cli.frame import LazyGroup

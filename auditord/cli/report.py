@@ -1,9 +1,9 @@
 """``auditord report`` and ``auditord top``: usage and efficiency as tables, charts in the terminal, and files."""
 
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from datetime import date, datetime, tzinfo
 from decimal import Decimal
 from fractions import Fraction
@@ -12,23 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeAlias, TypeVar
 
 import click
+import msgspec
+from msgspec.structs import fields, replace
 
-from auditord.cli.frame import ExtensibleGroup
+from auditord.cli.frame import ExtensibleGroup, config_paths
 from auditord.cli.installation import load_configuration, run_async, utc_now
 from auditord.cli.option_types import LOCAL_PERIOD_INSTANT, ZONE
 from auditord.cli.record_listing import opened_lake
 from auditord.cli.tables import Table, new_table, print_table
-from auditord.config.model import Configuration
-from auditord.lake.opening import lake_of
+from auditord.config.merging import Place, plain_place
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
-from auditord.reporting.bins import parts_of
-from auditord.reporting.grid import Grid, grid_of
 from auditord.reporting.measures import DEFAULT_SCORE
-from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import Pledge, pledged
-from auditord.reporting.report import make_report, zero
-from auditord.reporting.workbook import write_xlsx
-from auditord.reporting.writing import csv_pieces, json_pieces, text, write_parquet
+from auditord.reporting.questions import PERIODS, Pledge, pledged
+from auditord.reporting.report import make_report, parts_of, zero
+from auditord.reporting.writing import Grid, csv_pieces, grid_of, json_pieces, text, write_parquet, write_xlsx
 from auditord.store.opening import open_store_for_reading
 from auditord_hookspecs import AggregateQuery, Aggregates
 from auditord_hookspecs.aggregates import CalendarUnit
@@ -72,11 +69,12 @@ def period(report: Report) -> str:
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from auditord.config.model import Configuration
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
+class ReportOptions(msgspec.Struct, frozen=True):
     """The options that reports have in common.
 
     Args:
@@ -100,8 +98,7 @@ class ReportOptions:
     source: Literal["store", "lake"]
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """A report and the configured pledges."""
 
     report: Report
@@ -217,6 +214,12 @@ def answered(
         return Answered(make_report(question, _noted(run_async(_ask_server, question.query(), options))), ())
     if options.token_file is not None:
         raise click.UsageError("--token-file is for --url: without it, the record store itself is read")
+    place = plain_place(config_paths(), os.environ, needed=("lake", "metrics", "pledges", "ui"))
+    if place is not None and options.source == "store":
+        question = replace(
+            _in_zone(asked, options, options.zone or UTC_NAME), co2_per_kwh=_intensity(options.co2_per_kwh)
+        )
+        return Answered(make_report(question, run_async(_ask_store_alone, question.query(), place)), ())
     configuration = load_configuration()
     keys = LabelKeys(*configuration.metrics.database.label_keys)
     here = _in_zone(asked, options, options.zone or configuration.ui.timezone)
@@ -236,13 +239,20 @@ def _intensity(*said: float | Decimal | None) -> Fraction | None:
     return next((Fraction(str(each)) for each in said if each is not None), None)
 
 
-async def _ask_store(query: AggregateQuery, configuration: Configuration) -> Aggregates:
+async def _ask_store_alone(query: AggregateQuery, place: Place) -> Aggregates:
+    async with open_store_for_reading(place.store) as store:
+        return await store.aggregate(query)
+
+
+async def _ask_store(query: AggregateQuery, configuration: "Configuration") -> Aggregates:
+    from auditord.lake.opening import lake_of  # noqa: PLC0415 imports the models
+
     async with open_store_for_reading(configuration.store) as store:
         with lake_of(store, configuration):
             return await store.aggregate(query)
 
 
-async def _ask_lake(query: AggregateQuery, configuration: Configuration) -> Aggregates:
+async def _ask_lake(query: AggregateQuery, configuration: "Configuration") -> Aggregates:
     with opened_lake(configuration) as lake:
         return await lake.aggregate(query)
 

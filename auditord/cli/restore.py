@@ -10,11 +10,10 @@ import click
 
 from auditord.backup.continuation import Behind, Continued, continue_from
 from auditord.backup.lake_tags import LakeTags
-from auditord.backup.last_backups import last_backups
 from auditord.backup.manifest import Manifest
+from auditord.backup.notes import last_backups
 from auditord.backup.restoring import Restoration, Restored
-from auditord.backup.source_reach import Looked, look_at_sources
-from auditord.backup.without_backup import StartedOver, start_over
+from auditord.backup.without_backup import Looked, StartedOver, look_at_sources, start_over
 from auditord.cli.installation import Installation, load_installation, run_async, utc_now
 from auditord.cli.progress import StepBar
 from auditord.config.model import Configuration

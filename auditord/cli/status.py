@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from auditord.actions import CONTROL_FILE
-from auditord.backup.last_backups import last_backups
+from auditord.backup.notes import last_backups
 from auditord.cli.daemons import connected, daemon_at, url_option
-from auditord.cli.installation import load_installation, run_async, utc_now
+from auditord.cli.installation import load_place, run_async, utc_now
 from auditord.cli.tables import new_table, print_labelled, print_table
-from auditord.config.kinds import remarks
-from auditord.config.model import Configuration
+from auditord.config.merging import CONTROL_FILE, Place
+from auditord.database.memory import HeldTurn
 from auditord.errors import ConfigurationError, DaemonError, HookError
 from auditord.spool import LastRun, QueueStatistics, Spool
 from auditord.spool.spool import FILE as SPOOL_FILE
-from auditord.store.protocol import HeldTurn, KnownDaemon
+from auditord.store.protocol import KnownDaemon
 from auditord_hookspecs import AuditordError
 from auditord_hookspecs.terminal import output_option, say, say_error, write
 from auditord_hookspecs.wire import format_time, parse_time
@@ -84,7 +83,7 @@ def _watch(look: Callable[[], Any], show: Callable[[Any], None]) -> None:  # Any
 
 
 def _look_at_all() -> Any:  # Any: JSON
-    return run_async(look_at_all, load_installation().configuration)
+    return run_async(look_at_all, load_place())
 
 
 def _look(url: str | None) -> Any:  # Any: JSON
@@ -92,12 +91,10 @@ def _look(url: str | None) -> Any:  # Any: JSON
 
 
 def _look_here() -> dict[str, Any]:  # Any: JSON
-    installation = load_installation()
-    said = remarks(installation.configuration, installation.hooks.kinds)
-    backups = {task: each.made_at for task, each in last_backups(installation.configuration.state_dir).items()}
+    place = load_place()
+    backups = {task: each.made_at for task, each in last_backups(place.state_dir).items()}
     return {
-        **run_async(_look_at, installation.configuration),
-        "remarks": said,
+        **run_async(_look_at, place),
         "backups": {
             task: {"made_at": format_time(made_at), "age_seconds": int((utc_now() - made_at).total_seconds())}
             for task, made_at in backups.items()
@@ -110,12 +107,12 @@ async def _ask(url: str) -> dict[str, Any]:  # Any: JSON
         return {"running": True, "url": url, **await _live(daemon)}
 
 
-async def _look_at(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
-    where = {"state_dir": str(configuration.state_dir)}
-    async with connected(configuration.state_dir / CONTROL_FILE) as daemon:
+async def _look_at(place: Place) -> dict[str, Any]:  # Any: JSON
+    where = {"state_dir": str(place.state_dir)}
+    async with connected(place.state_dir / CONTROL_FILE) as daemon:
         if daemon is not None:
             return {"running": True, **where, **await _live(daemon)}
-    return {"running": False, **where, **await _left(configuration)}
+    return {"running": False, **where, **await _left(place)}
 
 
 # -- a daemon that runs -----------------------------------------------------------------------------------------------
@@ -166,16 +163,16 @@ def _counts(run: "Run | LastRun | None") -> dict[str, Any]:  # Any: JSON
 # -- the files of one that does not -----------------------------------------------------------------------------------
 
 
-async def _left(configuration: Configuration) -> dict[str, Any]:  # Any: JSON
-    if not (configuration.state_dir / SPOOL_FILE).exists():
+async def _left(place: Place) -> dict[str, Any]:  # Any: JSON
+    if not (place.state_dir / SPOOL_FILE).exists():
         return {"records": 0, "instances": [], "turns": [], "senders": [], "queues": {}, "quarantine": {}, "gaps": {}}
-    from auditord.audit.silence import site_activity  # noqa: PLC0415 slow to import, needed only here
-    from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 the same
+    from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 slow to import, needed only here
+    from auditord.store.silence import site_activity  # noqa: PLC0415 the same
 
-    async with Spool.opened_read_only(configuration.state_dir, utc_now) as spool:
+    async with Spool.opened_read_only(place.state_dir, utc_now) as spool:
         statistics = await spool.statistics()
         runs = await spool.last_runs()
-    async with open_store_for_reading(configuration.store) as store:
+    async with open_store_for_reading(place.store) as store:
         records, turns = (await store.counts()).total, await store.turns()
         sites = await site_activity(store, utc_now())
     return {
@@ -221,7 +218,7 @@ def _time(moment: datetime | None) -> str | None:
     return None if moment is None else format_time(moment)
 
 
-async def look_at_all(configuration: Configuration) -> Sequence[dict[str, Any]]:  # Any: JSON
+async def look_at_all(place: Place) -> Sequence[dict[str, Any]]:  # Any: JSON
     """Return the daemons that use the configured record store, as they registered themselves there.
 
     Raises:
@@ -229,7 +226,7 @@ async def look_at_all(configuration: Configuration) -> Sequence[dict[str, Any]]:
     """
     from auditord.store.opening import open_store_for_reading  # noqa: PLC0415 needed only here
 
-    async with open_store_for_reading(configuration.store) as store:
+    async with open_store_for_reading(place.store) as store:
         daemons, turns = await store.daemons(utc_now()), await store.turns()
     return [_as_json(each, turns) for each in daemons]
 
@@ -291,7 +288,6 @@ def _lines(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]
     for run in status["instances"]:
         if run["error"]:
             yield "problem", f"{run['task']}: {_failures(run)}"
-    yield from (("remark", remark) for remark in status.get("remarks", ()))
     yield "records", "unknown" if status["records"] is None else str(status["records"])
     for sender, queue in status["queues"].items():
         yield "queue", f"{sender}: {queue['entries']} waiting, the oldest came {distance(queue['oldest'], now)}"

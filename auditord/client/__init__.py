@@ -12,9 +12,8 @@
 of records. Nothing here needs a daemon on this host.
 """
 
-from auditord.client.asynchronous import AsyncClient
-from auditord.client.connection import Tls
-from auditord.client.errors import (
+from auditord.client.clients import AsyncClient, Client
+from auditord.client.exchange import (
     AnsweredError,
     ClientError,
     ConnectionFailed,
@@ -23,12 +22,12 @@ from auditord.client.errors import (
     RecordExists,
     Refused,
     ServerFailed,
+    Tls,
     UnknownRecord,
     UnsupportedQuery,
 )
 from auditord.client.frames import to_arrow, to_pandas, to_polars
 from auditord.client.query_string import encode_query
-from auditord.client.synchronous import Client
 
 __all__ = [
     "AnsweredError",

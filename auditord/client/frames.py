@@ -19,7 +19,7 @@ from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from auditord.client.errors import ClientError
+from auditord.client.exchange import ClientError
 from auditord_hookspecs import Record
 from auditord_hookspecs.records import MAX_AMOUNT
 

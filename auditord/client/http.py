@@ -7,18 +7,18 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar, cast
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import msgspec
 import stamina
 from yarl import URL
 
 from auditord import __version__
-from auditord.client.connection import tls_context
+from auditord.client.exchange import tls_context
 from auditord_hookspecs import http
 
 T = TypeVar("T")
@@ -67,15 +67,14 @@ def _connector(options: http.HttpOptions) -> aiohttp.TCPConnector:
     return aiohttp.TCPConnector(ssl=trust, limit=options.connections, keepalive_timeout=_KEEP_ALIVE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(msgspec.Struct, frozen=True):
     method: str
     url: URL
     headers: Mapping[str, str]
     body: bytes | None
     form: Mapping[str, str] | None
     idempotent: bool
-    started: float = field(default_factory=time.monotonic)
+    started: float = msgspec.field(default_factory=time.monotonic)
 
     def __str__(self) -> str:
         return f"{self.method} {self.url}"
@@ -222,8 +221,7 @@ class AiohttpClient:
             raise _translated(str(call), error, made) from error
 
 
-@dataclass(frozen=True, slots=True)
-class AiohttpStream:
+class AiohttpStream(msgspec.Struct, frozen=True):
     """Implements :class:`auditord_hookspecs.HttpStream`."""
 
     response: aiohttp.ClientResponse

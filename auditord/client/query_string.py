@@ -8,13 +8,14 @@ filter of any store means.
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Final, Literal, TypeAlias, TypeVar
 from urllib.parse import quote, quote_plus
 
-from auditord.client.errors import UnsupportedQuery
+from msgspec.structs import replace
+
+from auditord.client.exchange import UnsupportedQuery
 from auditord_hookspecs import ExceedsRuntime, Record, RecordQuery, query
 from auditord_hookspecs import query as queries
 from auditord_hookspecs.records import MAX_AMOUNT

@@ -1,8 +1,9 @@
 """Configuration before validation: plain values, and the place of each."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeGuard
+
+import msgspec
 
 Path: TypeAlias = tuple[str | int, ...]
 """From the root of the configuration to a value: keys, and positions in lists."""
@@ -18,8 +19,7 @@ def is_list(value: Any) -> TypeGuard[list[Any]]:  # Any: what YAML holds
     return isinstance(value, list)
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """The place of a value.
 
     Args:
@@ -56,12 +56,11 @@ FILES_VARIABLE: Final = "AUDITORD_CONFIG"
 """The variable with the configuration files, for commands without ``--config``; it is not an option."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """The values of one source or several merged ones, with the place of each value by its path."""
 
-    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    origins: Mapping[Path, Origin] = field(default_factory=dict[Path, Origin])
+    values: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    origins: Mapping[Path, Origin] = msgspec.field(default_factory=dict[Path, Origin])
 
     def origin(self, path: Path) -> Origin:
         """Return the place of a value, or that of the nearest enclosing section if it was not written."""

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, cast
 
+import msgspec
 from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails
@@ -153,8 +153,7 @@ def describe(error: ValidationError, document: Document, models: InstanceModels)
     return list(dict.fromkeys(faults))  # alternatives of a union may have equal faults
 
 
-@dataclass(frozen=True, slots=True)
-class _Writer:
+class _Writer(msgspec.Struct, frozen=True):
     """Describes faults with the written values and the allowed ones."""
 
     document: Document

@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+import msgspec
 from pydantic import BaseModel, SecretStr
 
 from auditord.config.documents import Path as OptionPath
@@ -27,16 +28,16 @@ def missing_files(configuration: Configuration, is_readable: Callable[[Path], bo
     """
     return [
         f"{dotted(path)}: {value} is not there, or this user may not read it"
-        for path, value in _paths(configuration, ())
-        if path[-1] not in _MADE and not is_readable(value)
+        for path, value in _values_in(configuration)
+        if isinstance(value, Path) and path[-1] not in _MADE and not is_readable(value)
     ]
 
 
-def _paths(value: Any, path: OptionPath) -> Iterator[tuple[OptionPath, Path]]:  # Any: what a configuration holds
-    if isinstance(value, Path):
-        yield path, value
-    for key, member in _members(value):
-        yield from _paths(member, (*path, key))
+def _values_in(section: Any, path: OptionPath = ()) -> Iterator[tuple[OptionPath, Any]]:  # Any: see _members
+    """Yield the values anywhere in a section, sections and lists included, with their options."""
+    for key, value in _members(section):
+        yield (*path, key), value
+        yield from _values_in(value, (*path, key))
 
 
 def _members(value: Any) -> Iterator[tuple[str | int, Any]]:  # Any: what a configuration holds
@@ -44,6 +45,8 @@ def _members(value: Any) -> Iterator[tuple[str | int, Any]]:  # Any: what a conf
     if isinstance(value, BaseModel):
         if getattr(value, "enabled", True):
             yield from ((name, getattr(value, name)) for name in type(value).model_fields)
+    elif isinstance(value, msgspec.Struct):
+        yield from msgspec.structs.asdict(value).items()
     elif is_dataclass(value):
         yield from ((each.name, getattr(value, each.name)) for each in fields(value))
     elif isinstance(value, Mapping):
@@ -70,19 +73,11 @@ def certificate_files(configuration: Configuration) -> list[Path]:
     return list(dict.fromkeys(file for file in found if file is not None))
 
 
-def secrets_in(section: Any, path: OptionPath = ()) -> Iterator[tuple[OptionPath, SecretStr]]:  # Any: see _members
+def secrets_in(section: Any) -> Iterator[tuple[OptionPath, SecretStr]]:  # Any: see _members
     """Yield the secrets anywhere in a section, with their options."""
-    for key, value in _members(section):
-        if isinstance(value, SecretStr):
-            yield (*path, key), value
-        else:
-            yield from secrets_in(value, (*path, key))
+    return ((path, value) for path, value in _values_in(section) if isinstance(value, SecretStr))
 
 
 def tls_files(section: Section) -> Iterator[TlsFiles]:
     """Yield the TLS options anywhere in a section."""
-    for _, value in section:
-        if isinstance(value, TlsFiles):
-            yield value
-        elif isinstance(value, Section):
-            yield from tls_files(value)
+    return (value for _, value in _values_in(section) if isinstance(value, TlsFiles))

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from configparser import Error, RawConfigParser
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
+from msgspec.structs import replace
+
 from auditord.config.documents import Path as OptionPath
 from auditord.config.kinds import InstalledKinds
-from auditord.config.printing import Remarks, to_yaml
+from auditord.config.shown import Remarks, to_yaml
 from auditord.config.yaml_files import read_tagged_file
 from auditord.errors import ConfigurationError, refusal
 from auditord_hookspecs import ImportedConfig, ImporterKind
@@ -22,8 +24,7 @@ _INI = frozenset({".cfg", ".ini"})
 FileDocument: TypeAlias = Mapping[str, Any]  # Any: an operator's YAML
 
 
-@dataclass(frozen=True, slots=True)
-class _Importer:
+class _Importer(msgspec.Struct, frozen=True):
     """Translates files of one program.
 
     Args:
@@ -37,8 +38,7 @@ class _Importer:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(msgspec.Struct, frozen=True):
     """A file and its translation."""
 
     file: Path

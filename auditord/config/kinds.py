@@ -1,7 +1,6 @@
 """The kinds that the installed hook modules declare, and the models of their instances in the configuration."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from types import GenericAlias
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union
@@ -50,16 +49,17 @@ class MadeOnUse(Mapping[str, V]):
         return len(self._makers)
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledKinds:
+class InstalledKinds(msgspec.Struct, frozen=True):
     """Every installed kind, by name."""
 
-    collectors: Mapping[str, CollectorKind[Any]] = field(default_factory=dict[str, CollectorKind[Any]])
-    plugins: Mapping[str, PluginKind[Any]] = field(default_factory=dict[str, PluginKind[Any]])
-    senders: Mapping[str, SenderKind[Any]] = field(default_factory=dict[str, SenderKind[Any]])
-    authenticators: Mapping[str, AuthenticatorKind[Any]] = field(default_factory=dict[str, AuthenticatorKind[Any]])
-    transforms: Mapping[str, TransformKind[Any]] = field(default_factory=dict[str, TransformKind[Any]])
-    importers: Mapping[str, ImporterKind[Any]] = field(default_factory=dict[str, ImporterKind[Any]])
+    collectors: Mapping[str, CollectorKind[Any]] = msgspec.field(default_factory=dict[str, CollectorKind[Any]])
+    plugins: Mapping[str, PluginKind[Any]] = msgspec.field(default_factory=dict[str, PluginKind[Any]])
+    senders: Mapping[str, SenderKind[Any]] = msgspec.field(default_factory=dict[str, SenderKind[Any]])
+    authenticators: Mapping[str, AuthenticatorKind[Any]] = msgspec.field(
+        default_factory=dict[str, AuthenticatorKind[Any]]
+    )
+    transforms: Mapping[str, TransformKind[Any]] = msgspec.field(default_factory=dict[str, TransformKind[Any]])
+    importers: Mapping[str, ImporterKind[Any]] = msgspec.field(default_factory=dict[str, ImporterKind[Any]])
     """These have no instances: their options are those of a command."""
 
     def sections(self) -> Mapping[str, Mapping[str, AnyKind]]:

@@ -1,11 +1,12 @@
 """Addresses to listen on, as the configuration writes them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
+import msgspec
+from msgspec.structs import replace
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
@@ -39,8 +40,7 @@ class ListenTls(Section):
         return tuple(file for file in (self.certificate, self.key, self.client_ca) if file is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class TcpListen:
+class TcpListen(msgspec.Struct, frozen=True):
     """A TCP address.
 
     Args:
@@ -68,8 +68,7 @@ class TcpListen:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class UnixListen:
+class UnixListen(msgspec.Struct, frozen=True):
     """A unix socket."""
 
     path: Path

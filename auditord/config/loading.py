@@ -1,10 +1,10 @@
 """Reading the configuration: files, ``conf.d`` beside them, and the environment over both."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from auditord.config.documents import ENVIRONMENT_PREFIX as PREFIX
@@ -23,8 +23,7 @@ if TYPE_CHECKING:  # a command that has no use for instances imports neither the
 SOCKET = "api.sock"
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """The configuration, and the place of each of its values."""
 
     configuration: Configuration

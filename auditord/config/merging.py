@@ -5,7 +5,7 @@ half of their run time.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE: Final = Path("/etc/auditord/auditord.yml")
 
+CONTROL_FILE: Final = "control.sock"
+"""The socket in the state folder at which the daemon answers the commands of its host."""
+
 _SUFFIXES: Final = frozenset({".yml", ".yaml"})
 
 
@@ -36,8 +39,13 @@ class Place(NamedTuple):
     store: "StoreSection | str"
 
 
-def plain_place(paths: Sequence[Path] | None, environ: Mapping[str, str]) -> Place | None:
+def plain_place(paths: Sequence[Path] | None, environ: Mapping[str, str], needed: Collection[str] = ()) -> Place | None:
     """Return the state folder and the URL of a SQLite store as the files say them.
+
+    Args:
+        paths: of the files; None for the default ones.
+        environ: of the process.
+        needed: sections that the caller reads as well: they must not be there.
 
     Returns:
         None if the models are needed: because of environment variables, an unknown section, a fault, or a store that
@@ -46,6 +54,8 @@ def plain_place(paths: Sequence[Path] | None, environ: Mapping[str, str]) -> Pla
     if has_options(environ):
         return None
     values = with_state_dir(read_files(paths).values, environ)
+    if not values.keys().isdisjoint(needed):
+        return None
     folder, store = Path(str(values["state_dir"])), values.get("store", {})
     if not folder.is_absolute() or not values.keys() <= SECTIONS or not is_section(store) or store.keys() - {"url"}:
         return None

@@ -1,43 +1,39 @@
-"""The contexts of collectors, plugins and senders over the real spool and store.
+"""The contexts of collectors and senders over the real spool and store, and the child processes of all instances.
 
-Opening a plugin's context takes its lease, loads its state, and opens the records of its option ``source``.
+A child gets an argument vector and gives bytes. No process or pipe is left behind, even after an error.
 """
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+import os
+import shlex
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from subprocess import DEVNULL, PIPE
+from sys import maxsize
+from typing import Any, Final, TypeAlias, cast
 
-from auditord.client import AsyncClient
-from auditord.client.query_string import flattened, has_words, matches
-from auditord.contexts.command import CommandRunner
+import anyio
+
 from auditord.database.durable_files import make_private_folder
-from auditord.database.memory import Occasion, PluginMemory
 from auditord.spool import Spool
-from auditord.store.reading import StoredRecords
 from auditord_hookspecs import (
-    AggregateQuery,
-    Aggregates,
     AuditordError,
-    Backups,
+    CommandFailed,
+    CommandResult,
     HttpClient,
     HttpOptions,
     InstanceConfig,
     JobChoice,
-    PluginConfig,
-    Record,
-    RecordQuery,
-    Records,
     RecordSink,
-    Redactor,
     RunConfig,
     Window,
 )
-from auditord_hookspecs.query import AllOf, Condition
-from auditord_hookspecs.sources import RemoteSource
 
 INSTANCES: Final = "instances"
 """The subfolder of the state folder with a folder for each instance."""
@@ -70,34 +66,65 @@ def own_folder(state_dir: Path, instance: str) -> Path:
     return folder
 
 
-class PluginObserver(Protocol):
-    """Receives the log, output and progress of a plugin."""
+class CommandRunner:
+    """Runs child processes: implements both methods of :class:`auditord_hookspecs.contexts.Context`.
 
-    def said(self, line: str) -> None:
-        """Receive a log message of level INFO or higher."""
-        ...
+    Attributes:
+        environment: configured variables of its child processes.
+    """
 
-    def printed(self, text: str) -> None:
-        """Receive output."""
-        ...
+    environment: Mapping[str, str] = {}
 
-    def progressed(self, fraction: float) -> None:
-        """Receive the fraction of the run that is done, 0 to 1."""
-        ...
+    async def run_command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: timedelta,
+        environment: Mapping[str, str] | None = None,
+        through: Sequence[str] = (),
+        max_output: int = 256 * 1024 * 1024,
+    ) -> CommandResult:
+        """Run a child and return its output. Cancelling the call kills its process group."""
+        seconds = timeout.total_seconds()
+        async with self.child(argv, {**self.environment, **(environment or {})}, through, max_output) as child:
+            with anyio.move_on_after(seconds):
+                return CommandResult(await child.gather(), child.stderr)
+            raise child.failed(f"was killed after {seconds:g} s, {child.printed} bytes printed", timed_out=True)
 
+    @asynccontextmanager
+    async def stream_command(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: timedelta,
+        environment: Mapping[str, str] | None = None,
+        through: Sequence[str] = (),
+        max_output: int | None = None,
+    ) -> AsyncGenerator["Child", None]:
+        """Run a child and read its output while it runs. Leaving the block kills its process group."""
+        limit = maxsize if max_output is None else max_output
+        async with self.child(argv, {**self.environment, **(environment or {})}, through, limit) as child:
+            child.patience = timeout
+            yield child
 
-class ObservedLog(logging.LoggerAdapter[logging.Logger]):
-    """A logger that also passes its messages to an observer."""
+    @asynccontextmanager
+    async def child(
+        self, argv: Sequence[str], environment: Mapping[str, str], through: Sequence[str], max_output: int
+    ) -> AsyncGenerator["Child", None]:
+        """Start a child. On leaving, a running child is killed with its process group, and its pipes are closed.
 
-    def __init__(self, log: TaskLog, observer: PluginObserver) -> None:
-        super().__init__(log.logger, {**(log.extra or {}), "observed": True})
-        self._observer = observer
-
-    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:  # Any: logging's own
-        """Log a message, and pass it on from level INFO."""
-        super().log(level, msg, *args, **kwargs)
-        if level >= logging.INFO:
-            self._observer.said(str(msg) % args if args else str(msg))
+        Raises:
+            CommandFailed: the child cannot be started.
+        """
+        child, command = Child(argv, max_output), command_line(argv, environment, through)
+        transport = await _spawn(child, command, child_environment(environment, through))
+        try:
+            yield child
+        finally:
+            with anyio.CancelScope(shield=True):
+                if not child.exited.is_set():
+                    await _kill_group(child, transport.get_pid())
+                transport.close()
 
 
 @dataclass(eq=False)
@@ -168,185 +195,222 @@ class SpoolCollectorContext(InstanceContext):
 
 
 @dataclass(eq=False, kw_only=True)
-class StorePluginContext(InstanceContext):
-    """A plugin's context.
-
-    Args:
-        state: the plugin's state (JSON) at the start of the run.
-        own_records: the redactor, if the records are this daemon's.
-        dry_run: whether effects are only shown and the state is not saved.
-        observer: receives log and output; without one, output is logged.
-    """
-
-    memory: PluginMemory
-    records: Records
-    state: Any  # Any: the JSON that the plugin stored
-    own_records: Redactor | None
-    backups: Backups
-    dry_run: bool = False
-    observer: PluginObserver | None = None
-
-    @property
-    def log(self) -> TaskLog:
-        """A logger that names the instance and informs the observer."""
-        log = task_log(self.instance, self.kind)
-        return log if self.observer is None else ObservedLog(log, self.observer)
-
-    @property
-    def redactor(self) -> Redactor:
-        """The remover of personal data from the records."""
-        if self.own_records is None:
-            raise AuditordError(f"{self.instance}: only this daemon's own records can be changed: leave out source")
-        return self.own_records
-
-    def show(self, text: str) -> None:
-        """Show a text to the observer, or in the log."""
-        if self.observer is None:
-            self.log.info(text)
-        else:
-            self.observer.printed(text)
-
-    def report_progress(self, fraction: float) -> None:
-        """Report the fraction of the run that is done."""
-        if self.observer is not None:
-            self.observer.progressed(fraction)
-
-    async def save_state(self, state: Any) -> None:  # Any: the JSON that the plugin stores
-        """Save JSON for the next run; a dry run does not store it."""
-        if not self.dry_run:
-            await self.memory.save(state, self.now())
-        self.state = state
-
-
-@dataclass(eq=False, kw_only=True)
 class StoreSenderContext(InstanceContext):
     """A sender's context, with the local record store as a destination."""
 
     store: RecordSink
 
 
-@dataclass(frozen=True)
-class HostDaemon:
-    """The running daemon as hooks see it: its version and its records."""
+INHERITED: Final = (
+    *("PATH", "HOME", "LANG", "LD_LIBRARY_PATH"),
+    *("CONDOR_CONFIG", "SLURM_CONF", "KUBECONFIG"),
+    *("KRB5_CONFIG", "KRB5CCNAME", "SSH_AUTH_SOCK", "BEARER_TOKEN_FILE"),
+    *("X509_CERT_DIR", "X509_USER_CERT", "X509_USER_KEY", "X509_USER_PROXY"),
+)
+"""The environment variables that a child inherits. They contain locations; others may contain secrets."""
 
-    version: str
-    records: Records
-
-
-class RemoteRecords:
-    """Implements :class:`auditord_hookspecs.Records` on a remote server. Truncated or refused answers raise."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
-
-    @asynccontextmanager
-    async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record], None]:
-        """Yield the matching records in order. Conditions that the wire contract cannot express are checked here."""
-        where = tuple(filter(has_words, flattened(query.where)))
-        # A limit would count records that are filtered out here; then the client refuses the query instead.
-        asked = query if query.limit is not None else replace(query, where=AllOf(where))
-        async with self._client.stream(asked) as records, aclosing(_chosen(records, query.where)) as chosen:
-            yield chosen
-
-    async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Return sums over the matching records: computed by an auditord, or from the stream of an AUDITOR."""
-        return await self._client.aggregate(query)
+_TERM_GRACE: Final = 2.0
+_STDOUT: Final = 1
+_STDERR: Final = 2
+_STDERR_TAIL: Final = 4_096
+_SILENT_TURNS: Final = 50
+_TURN: Final = 0.01
+_SHOWN_COMMAND: Final = 200
+_PIECE: Final = 2**20
+"""The approximate number of unread bytes at which reading from the child pauses."""
 
 
-async def _chosen(records: AsyncIterator[Record], where: Condition) -> AsyncGenerator[Record, None]:
-    async for record in records:
-        if matches(record, where):
-            yield record
+def command_line(argv: Sequence[str], environment: Mapping[str, str], through: Sequence[str]) -> list[str]:
+    """Return the argument vector; after ``through``, the command is one argument, quoted for the remote shell."""
+    if not through:
+        return list(argv)
+    return [*through, shlex.join(["env", *(f"{name}={value}" for name, value in environment.items()), *argv])]
 
 
-def remote_source(config: InstanceConfig) -> RemoteSource | None:
-    """Return the server with a plugin's records; None if they are this daemon's."""
-    source = config.source if isinstance(config, PluginConfig) else "local"
-    return None if source == "local" else source
+def child_environment(environment: Mapping[str, str], through: Sequence[str]) -> dict[str, str]:
+    """Return the environment of the child, without additions for ssh: they are in the command line instead."""
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    return inherited if through else {**inherited, **environment}
 
 
-@asynccontextmanager
-async def opened_records(config: InstanceConfig, local: Records | None) -> AsyncGenerator[Records, None]:
-    """Yield the records that a plugin works on; ``local`` are this daemon's, if it works on those.
-
-    Raises:
-        ClientError: a TLS file cannot be used.
-    """
-    source = remote_source(config)
-    if source is None:
-        if local is None:
-            raise AssertionError("a plugin that works on this daemon's records was opened without them")
-        yield local
-        return
-    client = AsyncClient(
-        source.url,
-        tls=source.tls,
-        token=None if source.token is None else source.token.get_secret_value(),
-        timeout=source.timeout.total_seconds(),
-    )
-    async with client:
-        yield RemoteRecords(client)
+async def _spawn(child: "Child", command: Sequence[str], environment: Mapping[str, str]) -> asyncio.SubprocessTransport:
+    # Not a stream API, because only the transport can close a pipe that a grandchild keeps open.
+    start = partial(asyncio.get_running_loop().subprocess_exec, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    try:
+        with anyio.CancelScope(shield=True):  # a cancellation here would kill the child without its group
+            transport, _ = await start(lambda: child, *command, env=environment, start_new_session=True)
+            return transport
+    except FileNotFoundError as error:
+        raise child.failed(f"cannot start: no program {command[0]!r} (PATH={environment.get('PATH', '')})") from error
+    except OSError as error:
+        raise child.failed(f"cannot start: {error.strerror}") from error
+    except ValueError as error:
+        raise child.failed(f"cannot start: {error}") from error
+    raise AssertionError("unreachable")
 
 
-class StateStore(Protocol):
-    """Stores a plugin's state: the record store, so that another daemon may take over.
+class Child(asyncio.SubprocessProtocol):
+    """A child process and its output; implements :class:`auditord_hookspecs.CommandOutput`."""
 
-    For a plugin with a remote ``source``, it is the spool.
-    """
+    def __init__(self, argv: Sequence[str], max_output: int, piece: int = _PIECE) -> None:
+        self.patience: timedelta | None = None
+        self.exited = anyio.Event()
+        self._argv = argv
+        self._max_output = max_output
+        self._piece = piece
+        self._waiting = bytearray()
+        self._taken = 0
+        self._stderr = bytearray()
+        self._open_pipes = {_STDOUT, _STDERR}
+        self._news = anyio.Event()
+        self._enough = 1
+        self._transport: asyncio.SubprocessTransport | None = None
 
-    def memory(
-        self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
-    ) -> AbstractAsyncContextManager[PluginMemory]:
-        """Open a plugin's memory; see :meth:`auditord.store.protocol.RecordStore.memory`."""
-        ...
+    @classmethod
+    def ended(cls, argv: Sequence[str], printed: bytes, max_output: int, piece: int) -> "Child":
+        """Return a child without a process, which has printed and succeeded: for tests."""
+        child = cls(argv, max_output, piece)
+        child._waiting += printed
+        child._open_pipes.clear()
+        child.exited.set()
+        return child
+
+    @property
+    def stderr(self) -> bytes:
+        """The end of standard error so far."""
+        return bytes(self._stderr)
+
+    @property
+    def printed(self) -> int:
+        """The number of bytes on standard output so far."""
+        return self._taken + len(self._waiting)
+
+    async def gather(self) -> bytes:
+        """Return all of standard output after the child has ended.
+
+        Raises:
+            CommandFailed: the child printed too much, or its exit code is not 0.
+        """
+        self._piece = maxsize
+        printed = await self._next(self._max_output + 1)
+        self._check_exit()
+        return printed
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield pieces of standard output.
+
+        Raises:
+            CommandFailed: the child was silent for too long (``patience``), printed too much, or failed.
+        """
+        while piece := await self._next_in_time():
+            yield piece
+        self._check_exit()
+
+    def _check_exit(self) -> None:
+        code = 0 if self._transport is None else self._transport.get_returncode()
+        if code != 0:
+            raise self.failed(_exit_text(code), exit_code=code)
+
+    async def _next_in_time(self) -> bytes:
+        if self.patience is None:
+            return await self._next()
+        seconds = self.patience.total_seconds()
+        with anyio.move_on_after(seconds):
+            return await self._next()
+        raise self.failed(f"was killed after {seconds:g} s without output", timed_out=True)
+
+    async def _next(self, enough: int = 1) -> bytes:
+        """Return new output once there is enough, or the child has exited and all its output has been read.
+
+        The end of the pipes is no condition, because a background child (ssh's ControlPersist) may hold them open for
+        hours. The child's own output is in the pipe when it exits. Turns of the loop are counted instead of time,
+        because time passes during a stall while nothing is read.
+        """
+        self._enough, silent, size = enough, 0, -1
+        while len(self._waiting) < enough and not (self.exited.is_set() and not self._open_pipes):
+            if silent == _SILENT_TURNS:
+                break
+            if self.exited.is_set():
+                silent = silent + 1 if size == len(self._waiting) else 0
+                size = len(self._waiting)
+                await anyio.sleep(_TURN)
+            else:
+                self._news = anyio.Event()
+                await self._news.wait()
+        if self.printed > self._max_output:
+            raise self.failed(f"was killed: it printed more than {self._max_output} bytes", printed_too_much=True)
+        return self._take()
+
+    def _take(self) -> bytes:
+        # uvloop may continue reading for a while after a pause.
+        whole = len(self._waiting) <= self._piece
+        piece = bytes(self._waiting if whole else self._waiting[: self._piece])
+        self._taken += len(piece)
+        del self._waiting[: self._piece]
+        if len(self._waiting) < self._piece and (pipe := self._pipe()) is not None:
+            pipe.resume_reading()
+        return piece
+
+    def _pipe(self) -> asyncio.ReadTransport | None:
+        """Return the pipe while it is open. uvloop's can pause too, though it is not a ReadTransport by class."""
+        if self._transport is None or _STDOUT not in self._open_pipes:
+            return None
+        return cast("asyncio.ReadTransport | None", self._transport.get_pipe_transport(_STDOUT))
+
+    def failed(
+        self, what: str, *, exit_code: int | None = None, timed_out: bool = False, printed_too_much: bool = False
+    ) -> CommandFailed:
+        """Return an error with the command and the end of its standard error."""
+        command = shlex.join(self._argv)
+        command = command if len(command) <= _SHOWN_COMMAND else f"{command[:_SHOWN_COMMAND]}…"
+        last_words = self._stderr.decode(errors="replace").strip()
+        text = f"`{command}` {what}" + (f": {last_words}" if last_words else "")
+        return CommandFailed(text, exit_code=exit_code, timed_out=timed_out, printed_too_much=printed_too_much)
+
+    # -- called by the event loop -------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport, to pause reading."""
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Buffer output, and pause reading once there is enough."""
+        if fd == _STDERR:
+            self._stderr += data
+            del self._stderr[:-_STDERR_TAIL]
+            return
+        self._waiting += data
+        if len(self._waiting) >= self._piece and (pipe := self._pipe()) is not None:
+            pipe.pause_reading()
+        if len(self._waiting) >= self._enough:
+            self._news.set()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 asyncio's signature
+        """Note the end of a pipe, also after an error; the exit code tells the outcome."""
+        self._open_pipes.discard(fd)
+        self._news.set()
+
+    def process_exited(self) -> None:
+        """Note that the process has exited; its pipes may still contain output."""
+        self.exited.set()
+        self._news.set()
 
 
-@asynccontextmanager
-async def opened_plugin(
-    instance: InstanceContext,
-    config: InstanceConfig,
-    states: StateStore,
-    local: StoredRecords | None,
-    backups: Backups,
-    *,
-    occasion: Occasion | None = None,
-    dry_run: bool = False,
-    observer: PluginObserver | None = None,
-) -> AsyncGenerator[StorePluginContext, None]:
-    """Yield the context of one run. Until it is left, no daemon of the same database runs this plugin.
-
-    Args:
-        instance: the part of the context that every instance has.
-        config: the plugin's section of the configuration.
-        states: stores its state.
-        local: this daemon's records, for a plugin that works on them.
-        backups: makes backups of this daemon.
-        occasion: why it runs; leaving without an error marks the run as done for other daemons.
-        dry_run: whether nothing is done or saved, which needs no turn.
-        observer: receives log and output.
-
-    Raises:
-        RanElsewhere: another daemon has run the plugin on the same occasion.
-        TurnLost: another process took over.
-    """
-    waiting, occasion = (None, None) if dry_run else (_wait(instance), occasion)
-    async with opened_records(config, local) as records, states.memory(instance.instance, waiting, occasion) as memory:
-        yield StorePluginContext(
-            instance.instance,
-            instance.kind,
-            instance.clock,
-            instance.environment,
-            memory=memory,
-            records=records,
-            state=await memory.load(),
-            own_records=local if remote_source(config) is None else None,
-            backups=backups,
-            dry_run=dry_run,
-            observer=observer,
-        )
-        if occasion is not None:
-            await memory.note_run(occasion)
+def _exit_text(returncode: int | None) -> str:
+    if returncode is None or returncode >= 0:
+        return f"ended with exit code {returncode}"
+    return f"was ended by signal {signal.Signals(-returncode).name}"
 
 
-def _wait(instance: InstanceContext) -> Callable[[], None]:
-    return lambda: instance.log.warning("waits: it is running on another daemon")
+async def _kill_group(child: Child, pid: int) -> None:
+    """Send TERM, wait a moment, send KILL. The child started a session, so the group contains only its processes."""
+    _signal_group(pid, signal.SIGTERM)
+    with anyio.move_on_after(_TERM_GRACE):
+        await child.exited.wait()
+    _signal_group(pid, signal.SIGKILL)
+    await child.exited.wait()
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, number)

@@ -1,22 +1,291 @@
-"""One SQLite file: writes in groups through one thread, reads beside them."""
+"""One SQLite file: writes in groups through one thread, reads beside them.
+
+All work that waits for a free connection becomes one transaction, and each caller gets its own outcome. Callers share
+one sync of the disk, and none waits for a timer. A :class:`Batcher` gathers the work: for the one thread that writes to
+an SQLite file (:class:`Writer`), where each piece of work has a savepoint, and for PostgreSQL's connections
+(:mod:`auditord.store.postgres.batches`).
+"""
 
 import asyncio
+import queue
 import sqlite3
+import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
-from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer
-from auditord.database.faults import translated
+from auditord.database.connections import as_unavailable, open_for_reading, open_for_writing, set_up_writer, translated
 from auditord.database.migrations import Migrations, load_migrations, migrate, refuse_foreign, require_current
 from auditord.database.readers import Readers, Snapshots
-from auditord.database.writer import Together, Writer
 from auditord.errors import StoreDamaged, StoreUnavailable
 
+J = TypeVar("J")
 P = TypeVar("P")
 T = TypeVar("T")
+
+Together: TypeAlias = Callable[[sqlite3.Connection, Sequence[P]], Sequence[T | Exception]]
+"""Work on many parts at a time, with an outcome for each."""
+
+LARGEST: Final = 1_000
+"""Jobs of a batch; bounds how long the first one waits for the last one's turn."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiting(Generic[J]):
+    """A job that waits for its transaction, and the future of its outcome.
+
+    Args:
+        job: the work.
+        ids: of records that no other batch may change meanwhile.
+        future: gets the outcome; an exception is raised to the caller.
+        outcome: what the job has come to.
+    """
+
+    job: J
+    ids: Collection[str]
+    future: "asyncio.Future[Any]"  # Any: outcomes of all types
+    outcome: Any = None
+
+    def settle(self) -> None:
+        """Give the caller the outcome, unless it has left (its work is done all the same)."""
+        if self.future.done():
+            return
+        if isinstance(self.outcome, BaseException):
+            self.future.set_exception(self.outcome)
+        else:
+            self.future.set_result(self.outcome)
+
+
+def failed(error: Exception) -> "asyncio.Future[Any]":  # Any: outcomes of all types
+    """The future of a job that is refused before it is put in."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
+class Batcher(Generic[J]):
+    """Gathers jobs in the order in which they come.
+
+    Jobs may be put in by the event loop's thread and taken by another, unless they have ids.
+
+    Args:
+        ids_of: the ids that a job changes; jobs of one id are taken one after the other, in order.
+        is_alone: whether a job is a batch of its own.
+    """
+
+    def __init__(
+        self, ids_of: Callable[[J], Collection[str]] | None = None, is_alone: Callable[[J], bool] | None = None
+    ) -> None:
+        self._ids_of = ids_of
+        self._is_alone = is_alone
+        self._waiting: deque[Waiting[J]] = deque()
+        self._held: set[str] = set()  # ids of jobs that have been taken and not been settled
+
+    def put(self, job: J) -> "asyncio.Future[Any]":  # Any: outcomes of all types
+        """Add a job. Cancelling the future of its outcome takes nothing back."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(Waiting(job, () if self._ids_of is None else self._ids_of(job), future))
+        return future
+
+    def __bool__(self) -> bool:
+        """Return whether any job can be taken."""
+        if not self._held:
+            return bool(self._waiting)
+        return any(self._held.isdisjoint(waiting.ids) for waiting in self._waiting)
+
+    def take(self, *, only_alone: bool = False) -> list[Waiting[J]]:
+        """The jobs of the next batch, in order; those that must wait for one of the same id stay.
+
+        Args:
+            only_alone: leave all jobs that could share a batch.
+        """
+        if self._ids_of is None:
+            return [self._waiting.popleft() for _ in range(min(len(self._waiting), LARGEST))]
+        batch: list[Waiting[J]] = []
+        passed: list[Waiting[J]] = []
+        blocked = set(self._held)
+        while self._waiting and len(batch) < LARGEST:
+            waiting = self._waiting.popleft()
+            alone = self._is_alone is not None and self._is_alone(waiting.job)
+            if blocked.isdisjoint(waiting.ids) and not (alone and batch) and (alone or not only_alone):
+                batch.append(waiting)
+                if alone:
+                    break
+            else:
+                passed.append(waiting)
+                blocked.update(waiting.ids)
+        if passed:
+            self._waiting.extendleft(reversed(passed))
+        for waiting in batch:
+            self._held.update(waiting.ids)
+        return batch
+
+    def settle(self, batch: Iterable[Waiting[J]]) -> None:
+        """Give the callers their outcomes, and let go of the ids."""
+        for waiting in batch:
+            self._held.difference_update(waiting.ids)
+            waiting.settle()
+
+
+_Part: TypeAlias = tuple[Together[Any, Any], Any]  # Any: the queue mixes work on parts of all types
+_Group: TypeAlias = Sequence[Waiting[_Part]]
+
+
+class _TransactionLost(Exception):
+    """The whole transaction is gone, with what others had done in it."""
+
+
+class Writer:
+    """Owns the connection that writes.
+
+    Args:
+        connection: used by the writer's thread alone, until :meth:`join` closes it.
+        path: the file, for messages.
+        snapshots: of those who read, at present.
+        relieve_log: called in the thread after each transaction while there are snapshots.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        snapshots: Collection[object],
+        relieve_log: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._snapshots = snapshots
+        self._relieve_log = relieve_log
+        # The loop's thread puts in and the writer's takes away, which needs no lock. The thread is woken once for all
+        # jobs that gather until it looks: waking it for each would cost more than a small insert.
+        self._batcher = Batcher[_Part]()
+        self._wake_ups: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._is_woken = False
+        self._closed = False
+        self._damage: StoreDamaged | None = None
+        # A daemon thread: a process that dies of an error is not kept alive by it; acknowledged work is on the disk.
+        self._thread = threading.Thread(target=self._run, name=f"writer of {path.name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
+        """Queue work for the next transaction; the future is resolved after the commit.
+
+        Cancelling the future takes nothing back: the work is done, and the outcome dropped.
+        """
+        return self._submit(lambda connection, _: [work(connection)], None)
+
+    def gathering(self, work: Together[P, T]) -> "Callable[[P], asyncio.Future[T]]":
+        """Queues one part of work at a time: all parts that wait one after the other are done together."""
+        return partial(self._submit, work)
+
+    def _submit(self, work: Together[P, T], part: P) -> "asyncio.Future[T]":
+        if self._closed:
+            return failed(StoreUnavailable(f"The database {self._path} is closed."))
+        if self._damage is not None:
+            return failed(StoreDamaged(str(self._damage)))
+        future = self._batcher.put((work, part))
+        self._wake()
+        return future
+
+    def give_up(self, damage: StoreDamaged) -> None:
+        """Write nothing more, since the file is damaged: it could only get worse."""
+        self._damage = self._damage or damage
+
+    def stop(self) -> None:
+        """Take no more work. Call it where :meth:`submit` is called, so that nothing slips in behind."""
+        self._closed = True
+        self._wake()
+
+    def join(self) -> None:
+        """Block until all queued work is done, then close the connection; call this when no reader is open any more.
+
+        The last connection to be closed puts the log into the file, and one that only reads cannot.
+        """
+        self._thread.join()
+        self._connection.close()
+
+    def _wake(self) -> None:
+        if not self._is_woken:
+            self._is_woken = True
+            self._wake_ups.put(None)
+
+    def _run(self) -> None:
+        while True:
+            if group := self._next_group():
+                self._commit(group)
+                self._settle(group)
+                if self._snapshots:
+                    self._relieve_log()
+            elif self._closed and not self._batcher:
+                return
+
+    def _next_group(self) -> _Group:
+        if not self._batcher and not self._closed:
+            self._wake_ups.get()
+        self._is_woken = False  # before the last look, so that a job behind it wakes the thread again
+        return self._batcher.take()
+
+    def _commit(self, group: _Group) -> None:
+        try:
+            self._roll_back()  # nothing, unless the disk failed the last attempt
+            self._connection.execute("BEGIN IMMEDIATE")
+            for _, jobs in groupby(group, key=_work_of):
+                self._do(list(jobs))
+            self._connection.execute("COMMIT")
+        except (sqlite3.Error, _TransactionLost) as error:
+            self._fail(group, error)
+
+    def _do(self, jobs: _Group) -> None:
+        self._connection.execute("SAVEPOINT work")
+        try:
+            outcomes = _work_of(jobs[0])(self._connection, [waiting.job[1] for waiting in jobs])
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                job.outcome = outcome
+        except BaseException as error:  # not swallowed: it is handed to those who wait
+            fault = as_unavailable(error, self._path) or error
+            for job in jobs:
+                job.outcome = fault
+            if isinstance(fault, StoreDamaged):
+                self.give_up(fault)
+            if not self._connection.in_transaction:  # SQLite rolls everything back when a disk is full
+                raise _TransactionLost(str(error)) from error
+            self._connection.execute("ROLLBACK TO work")
+        self._connection.execute("RELEASE work")
+
+    def _settle(self, group: _Group) -> None:
+        # One wake-up per event loop and transaction: waking a loop costs more than a small insert.
+        by_loop: defaultdict[asyncio.AbstractEventLoop, list[Waiting[_Part]]] = defaultdict(list)
+        for waiting in group:
+            by_loop[waiting.future.get_loop()].append(waiting)
+        for loop, waiting_there in by_loop.items():
+            with suppress(RuntimeError):  # the loop is closed: no caller waits any more
+                loop.call_soon_threadsafe(self._batcher.settle, waiting_there)
+
+    def _fail(self, group: _Group, error: Exception) -> None:
+        with suppress(sqlite3.Error):  # tried again before the next transaction
+            self._roll_back()
+        fault = as_unavailable(error.__cause__ or error, self._path)
+        if isinstance(fault, StoreDamaged):
+            self.give_up(fault)
+        lost = fault or StoreUnavailable(f"The database {self._path} could not commit: {error}.")
+        for job in group:
+            if not isinstance(job.outcome, BaseException):
+                job.outcome = lost
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+
+def _work_of(waiting: Waiting[_Part]) -> Together[Any, Any]:  # Any: see _Part
+    return waiting.job[0]
+
 
 MOST_LOG: Final = 1 << 30
 """Bytes of log above which slow readers are asked to go."""

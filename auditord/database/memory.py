@@ -5,12 +5,12 @@ import json
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import anyio
+import msgspec
 
 from auditord.database.database import Database
 from auditord.database.instants import to_micros
@@ -23,8 +23,7 @@ _LOAD: Final = "SELECT value FROM plugin_state WHERE task = ?"
 _SAVE: Final = "INSERT OR REPLACE INTO plugin_state (task, value, saved_at) VALUES (?, ?, ?)"
 
 
-@dataclass(frozen=True, slots=True)
-class Occasion:
+class Occasion(msgspec.Struct, frozen=True):
     """The reason for a run: a tick of the clock, or (without tick and interval) a demand, which is always met.
 
     Args:
@@ -38,8 +37,7 @@ class Occasion:
     within: timedelta | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HeldTurn:
+class HeldTurn(msgspec.Struct, frozen=True):
     """A turn that is taken.
 
     Args:

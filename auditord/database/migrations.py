@@ -2,20 +2,28 @@
 
 A package of migrations holds files ``0001_slug.sql``, ``0002_slug.sql``, … without gaps. The first one sets
 ``PRAGMA application_id``, by which a file is known as one of ours; ``PRAGMA user_version`` says how far one is.
+
+Long statements are watched from within (:class:`Watch`): they report that they still run, and end when the process is
+asked to. SQLite calls the watch every million steps of its machine, in the thread that waits for the statement, which
+neither the event loop nor its handlers of signals can reach.
 """
 
 import logging
 import re
+import signal
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from auditord.database.long_steps import Watch, watched
+import msgspec
+from anyio import from_thread
+
 from auditord.database.sql_files import load_scripts
-from auditord.errors import SchemaMismatch
+from auditord.errors import MigrationInterrupted, SchemaMismatch
 
 _log: Final = logging.getLogger(__name__)
 
@@ -25,8 +33,7 @@ BEFORE_1_0: Final = 0x61756472
 _APPLICATION_ID = re.compile(r"^PRAGMA application_id = (0x[0-9a-fA-F]+|\d+);", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Migrations:
+class Migrations(msgspec.Struct, frozen=True):
     """The scripts in order, and the number that marks the files they make."""
 
     application_id: int
@@ -110,7 +117,7 @@ def migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path) 
         _migrate(connection, migrations, path, watch)
 
 
-def _migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path, watch: Watch) -> None:
+def _migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path, watch: "Watch") -> None:
     newest = len(migrations.scripts)
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -142,3 +149,79 @@ def _statements(script: str) -> Iterator[str]:
 def _version(connection: sqlite3.Connection) -> int:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version
+
+
+_STEPS: Final = 1_000_000
+"""Steps of SQLite's machine between two looks: some ten milliseconds."""
+
+SAID_EVERY: Final = 30.0
+"""Seconds."""
+
+_ASKED_BY: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class Watch:
+    """The watch over statements, one after the other.
+
+    Args:
+        clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = self._said = clock()
+        self._doing = ""
+        self.stopped = False
+
+    def begin(self, doing: str) -> None:
+        """Report from now on that this step is running."""
+        self._doing, self._began = doing, self._clock()
+        self._said = self._began
+
+    def stop(self, *_: object) -> None:
+        """Let the statement that runs end, and what it did be undone."""
+        self.stopped = True
+
+    def __call__(self) -> bool:
+        """Look; the statement ends if it is true."""
+        now = self._clock()
+        if now - self._said >= SAID_EVERY:
+            self._said = now
+            _log.info("%s: still at work, for %.0f s now", self._doing, now - self._began)
+        return self.stopped or _cancelled()
+
+
+def _cancelled() -> bool:
+    """True in a worker thread whose task has been cancelled."""
+    if threading.current_thread() is threading.main_thread():
+        return False
+    try:
+        from_thread.check_cancelled()
+    except RuntimeError:
+        return False
+    except BaseException:  # noqa: BLE001 of the event loop's own kind; raised again by the caller that waits for the thread
+        return True
+    return False
+
+
+@contextmanager
+def watched(connection: sqlite3.Connection, watch: Watch) -> Generator[None, None, None]:
+    """Watch all statements of a connection; in the main thread, signals that ask for the end get it at once.
+
+    Raises:
+        MigrationInterrupted: the end was asked for.
+    """
+    connection.set_progress_handler(watch, _STEPS)
+    former: dict[signal.Signals, Any] = {}  # Any: as the signal module types handlers
+    if threading.current_thread() is threading.main_thread():
+        former = {number: signal.signal(number, watch.stop) for number in _ASKED_BY}
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        raise MigrationInterrupted("the migration was interrupted; nothing has changed") from error
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+        connection.set_progress_handler(None, 0)

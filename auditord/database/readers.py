@@ -11,8 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, Generic, LiteralString, NamedTuple, TypeAlias, TypeVar
 
-from auditord.database.connections import open_for_reading
-from auditord.database.faults import as_unavailable, translated
+from auditord.database.connections import as_unavailable, open_for_reading, translated
 from auditord.errors import StoreDamaged, StoreUnavailable
 
 T = TypeVar("T")

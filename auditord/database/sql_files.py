@@ -1,48 +1,54 @@
 """SQL that lives long, in ``.sql`` files beside the code that runs it.
 
 Statements go by their names; migrations are numbered scripts: ``0001_slug.sql``, ``0002_slug.sql``, … . A statement may
-have a name in braces for a list of columns, ``{like_this}``.
+have names in braces in the places of words: ``{like_this}``, or ``{like this}`` for a word with an argument.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
 from typing import LiteralString, cast
 
+import msgspec
+
 _FILE = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _NAME = re.compile(r"^-- name: ([a-z_]+)\n", re.MULTILINE)
-_LIST = re.compile(r"\{(.*?)\}", re.DOTALL)
+_WORD = re.compile(r"\{(\w+) ?(.*?)\}", re.DOTALL)
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 
 def load_queries(
-    package: str, *files: str, lists: Mapping[str, LiteralString] = MappingProxyType({})
+    package: str,
+    *files: str,
+    words: Mapping[str, LiteralString] = MappingProxyType({}),
+    parameter: LiteralString = ":{}",
 ) -> Mapping[str, LiteralString]:
     """The statements of packaged files by name: each follows a line ``-- name: do_something`` and its purpose.
 
     Args:
         package: where the files are.
         files: their names; ``queries.sql`` if there are none.
-        lists: the texts for names in braces.
+        words: the texts for names in braces, with other braces in the place of an argument.
+        parameter: how the database has a parameter ``:name``, with braces in the place of the name.
 
     Raises:
-        ValueError: two statements have one name, or a list has a name that is not among ``lists``.
+        ValueError: two statements have one name, or a word is not among ``words``.
     """
     texts = [resources.files(package).joinpath(file).read_text(encoding="utf-8") for file in files or ("queries.sql",)]
     parts = [part for text in texts for part in _NAME.split(text)[1:]]
     names, statements = parts[::2], parts[1::2]
     if len(set(names)) < len(names):
         raise ValueError(f"{package} names a statement twice: {names}")
-    if unknown := {name for text in texts for name in _LIST.findall(text)} - lists.keys():
-        raise ValueError(f"{package} names lists that are not known: {sorted(unknown)}")
-    filled = [_LIST.sub(lambda found: lists[found[1]], each) for each in statements]
+    if unknown := {name for text in statements for name, _ in _WORD.findall(text)} - words.keys():
+        raise ValueError(f"{package} has words that are not known: {sorted(unknown)}")
+    filled = [_WORD.sub(lambda found: words[found[1]].replace("{}", found[2]), each) for each in statements]
+    bound = [_PARAMETER.sub(lambda found: parameter.format(found[1]), each) for each in filled]
     # A packaged file is as constant as a literal: nothing that a user says gets into it.
-    return cast("dict[str, LiteralString]", dict(zip(names, filled, strict=True)))
+    return cast("dict[str, LiteralString]", dict(zip(names, bound, strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """One migration.
 
     Args:

@@ -1,25 +1,191 @@
-"""Load the hook modules. A broken module stops the start, since a daemon without a collector would lose jobs."""
+"""Load the hook modules, and refuse those that break a rule before anything is configured.
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+A broken module stops the start, since a daemon without a collector would lose jobs.
+"""
 
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
+
+import msgspec
 import pluggy
+from msgspec.structs import replace
 
 from auditord.config.faults import suggestion
 from auditord.config.kinds import InstalledKinds, MadeOnUse
+from auditord.config.model import INSTANCE_NAME
 from auditord.errors import HookError
-from auditord.hooks.entries import HookEntry, HookModule, blame, installed_entries
-from auditord.hooks.hooks import Hooks, declared_by, implementations
-from auditord.hooks.rules import KIND_HOOKS, KindCollection, contract_fault, implemented_hooks, violations
-from auditord_hookspecs import hookspec
-from auditord_hookspecs.contract import DECLARED_AS
+from auditord.hooks.hooks import HookEntry, HookModule, Hooks, blame, declared_by, implementations, installed_entries
+from auditord_hookspecs import (
+    AuthenticatorKind,
+    CollectorKind,
+    Deferred,
+    ImporterKind,
+    InstanceConfig,
+    PluginKind,
+    Section,
+    SenderKind,
+    TransformKind,
+    hookspec,
+)
+from auditord_hookspecs.contract import CONTRACT, DECLARED_AS, Contract
 from auditord_hookspecs.hookspec import PROJECT
+from auditord_hookspecs.kinds import AnyKind
+
+Function: TypeAlias = Callable[..., Any]
+Declared: TypeAlias = tuple[HookModule, Any]  # Any: what a hook module yields is checked here
+
+_DECLARATIONS: Mapping[str, tuple[str, type]] = {
+    "auditord_collectors": ("collectors", CollectorKind),
+    "auditord_plugins": ("plugins", PluginKind),
+    "auditord_senders": ("senders", SenderKind),
+    "auditord_authenticators": ("authenticators", AuthenticatorKind),
+    "auditord_record_transforms": ("transforms", TransformKind),
+    "auditord_importers": ("importers", ImporterKind),
+}
+KIND_HOOKS = tuple(_DECLARATIONS)
+
+
+@dataclass(slots=True)
+class KindCollection:
+    """Gathers kinds and the faults of those that are refused; a deferred one is looked at when it is asked for."""
+
+    faults: list[str] = field(default_factory=list[str])
+    _owners: dict[tuple[str, str], HookModule] = field(default_factory=dict[tuple[str, str], HookModule])
+    accepted: dict[str, dict[str, Callable[[], Any]]] = field(default_factory=dict[str, dict[str, Callable[[], Any]]])
+
+    def add(self, hook: str, declared: Iterable[Declared]) -> None:
+        """Take what the implementations of one hook declared."""
+        section, kind_type = _DECLARATIONS[hook]
+        for module, kind in declared:
+            reasons = list(_unusable(kind, kind_type, section))
+            if not reasons and (owner := self._owners.setdefault((section, kind.name), module)) is not module:
+                reasons = [f"brings the kind '{kind.name}' of {section}, as {owner} does: disable one of them"]
+            self.faults += [f"{module} {reason}" for reason in reasons]
+            if not reasons:
+                made = partial(_made, module, kind, kind_type, section)
+                self.accepted.setdefault(section, {})[kind.name] = made
+
+
+def _made(module: HookModule, declared: Any, kind_type: type, section: str) -> Any:  # Any: kinds of the section
+    """Return a declared kind; import it if it is deferred.
+
+    Raises:
+        HookError: it was deferred, and cannot be imported or breaks a rule.
+    """
+    if not isinstance(declared, Deferred):
+        return declared
+    kind: Any = HookEntry(module, declared.load).import_module()
+    if reasons := list(_unusable(kind, kind_type, section)):
+        raise HookError("\n  ".join(f"{module} {reason}" for reason in reasons))
+    if kind.name != declared.name:
+        raise HookError(f"{module} declares the kind '{declared.name}' of {section}, which loads as '{kind.name}'")
+    return kind
+
+
+def _unusable(kind: Any, kind_type: type, section: str) -> Iterator[str]:
+    if not isinstance(kind, (kind_type, Deferred)):
+        yield f"declares {kind!r} among its {section}: yield values of {kind_type.__name__}"
+        return
+    declared: Any = kind  # Any: a dataclass checks none of its fields
+    called = f"declares the kind '{declared.name}' of {section}, "
+    if not (isinstance(declared.name, str) and re.fullmatch(INSTANCE_NAME, declared.name)):
+        yield f"{called}whose name is no identifier: small letters, digits and _, a letter first"
+    if isinstance(kind, Deferred):
+        return
+    base, named = (Section, "Section") if kind_type is ImporterKind else (InstanceConfig, "RunConfig or InstanceConfig")
+    if not (inspect.isclass(declared.config) and issubclass(declared.config, base)):
+        yield f"{called}whose config is no model derived from {named}"
+    elif "kind" in declared.config.model_fields:
+        yield f"{called}whose config has an option 'kind', which the host adds itself"
+    if reason := _wrong_function(declared):
+        yield f"{called}{reason}"
+
+
+def _wrong_function(kind: AnyKind | ImporterKind[Any]) -> str | None:
+    if isinstance(kind, CollectorKind):
+        return "whose collect never yields a batch: write yield" if inspect.iscoroutinefunction(kind.collect) else None
+    if isinstance(kind, PluginKind):
+        yields = inspect.isasyncgenfunction(kind.run) or inspect.isgeneratorfunction(kind.run)
+        return "whose run yields: it is awaited, so write no yield" if yields else None
+    if isinstance(kind, TransformKind):
+        return "whose make is async: it is called without waiting" if inspect.iscoroutinefunction(kind.make) else None
+    if isinstance(kind, ImporterKind):
+        return "whose open is async: it is called without waiting" if inspect.iscoroutinefunction(kind.open) else None
+    made = inspect.iscoroutinefunction(kind.open) or inspect.isasyncgenfunction(kind.open)
+    return "whose open is no context manager: decorate it with @asynccontextmanager" if made else None
+
+
+def specified_hooks() -> Mapping[str, Function]:
+    """Return the hookspecs, by name."""
+    functions = vars(hookspec).items()
+    return {name: function for name, function in functions if hasattr(function, f"{PROJECT}_spec")}
+
+
+def implemented_hooks(module: object) -> Mapping[str, Function]:
+    """Return the functions of a module with ``@hookimpl``, by the hook's name."""
+    marked: dict[str, Function] = {}
+    for name, function in inspect.getmembers(module, inspect.isroutine):
+        if (options := getattr(function, f"{PROJECT}_impl", None)) is not None:
+            marked[options.get("specname") or name] = function
+    return marked
+
+
+def contract_fault(declared: object, distribution: str) -> str | None:
+    """Return why a module for this version of the contract cannot be used, and the remedy; None if it can.
+
+    Args:
+        declared: what it says; nothing: the first version.
+        distribution: the module's; another release of it may be the remedy.
+    """
+    try:
+        wanted = Contract(1, 0) if declared is None else Contract.parsed(declared)
+    except ValueError as error:
+        return f"{DECLARED_AS}: {error}"
+    said = f"it was written for contract {wanted} of hook modules, and this auditord has {CONTRACT}"
+    if wanted.major < CONTRACT.major:
+        return f"{said}: update {distribution} to a release for contract {CONTRACT.major}, or keep an older auditord"
+    if wanted > CONTRACT:
+        return f"{said}: update auditord, or install a release of {distribution} for contract {CONTRACT}"
+    return None
+
+
+def violations(module: object) -> Iterator[str]:
+    """Yield the rules that a hook module breaks: one sentence each, without the module's name."""
+    specs, implemented = specified_hooks(), implemented_hooks(module)
+    if not implemented:
+        yield f"it implements no hook: is @hookimpl missing?{suggestion('', specs)}"
+    for name, function in implemented.items():
+        if name not in specs:
+            yield f"there is no hook {name}{suggestion(name, specs)}"
+        else:
+            yield from _misimplemented(name, function, specs[name])
+    for name, function in inspect.getmembers(module, inspect.isfunction):
+        if name in specs and name not in implemented and function.__module__ == getattr(module, "__name__", None):
+            yield f"the function {name} is not marked with @hookimpl and would never be called"
+
+
+def _misimplemented(name: str, function: Function, spec: Function) -> Iterator[str]:
+    options = getattr(function, f"{PROJECT}_impl")
+    if options.get("wrapper") or options.get("hookwrapper"):
+        yield f"{name} is a wrapper: each implementation is called on its own here, so there is nothing to wrap"
+    coroutine, generator = inspect.iscoroutinefunction(function), inspect.isgeneratorfunction(function)
+    is_event = inspect.iscoroutinefunction(spec)  # all others are declarations
+    if is_event and not coroutine:
+        yield f"{name} is an event: write 'async def {name}', without yield"
+    elif not is_event and (coroutine or inspect.isasyncgenfunction(function)):
+        yield f"{name} is a declaration: write 'def {name}' (put asynchronous work into its result)"
+    elif generator and getattr(spec, f"{PROJECT}_spec").get("firstresult"):
+        yield f"{name} returns one value: write return, not yield"
+
 
 WAY_OUT = "repair or uninstall it, or add it to hooks.disabled"
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True):
     """The state of all installed hook modules, for ``auditord hooks``.
 
     Args:

@@ -9,11 +9,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
+
 from auditord.database.instants import to_micros
 from auditord.importing.writing import Advanced, in_order, transformed
 from auditord.store import Duplicates, RecordStore, Verdict
-from auditord.store.rows import anonymous_hash, content_hash
-from auditord.store.verdicts import Identity, classify
+from auditord.store.planning import classify
+from auditord.store.rows import Identity, anonymous_hash, content_hash
 from auditord_hookspecs import Importer, ImportPage, InvalidRecord, Record, Transform
 from auditord_hookspecs.wire import decode_record, encode_record
 
@@ -38,8 +40,7 @@ class RowState(Enum):
     """The row is no valid record."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowProblem:
+class RowProblem(msgspec.Struct, frozen=True):
     """A row of the source that the store lacks, or has with other content.
 
     Args:
@@ -67,8 +68,7 @@ class Compared:
         return sum(self.counts.values())
 
 
-@dataclass(frozen=True, slots=True)
-class StoreComparison:
+class StoreComparison(msgspec.Struct, frozen=True):
     """Compares records with a store.
 
     Args:

@@ -8,7 +8,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -53,8 +52,7 @@ class Progressed(msgspec.Struct, frozen=True):
     written: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PositionFile:
+class PositionFile(msgspec.Struct, frozen=True):
     """The file of a position, which survives a kill and a power cut."""
 
     path: Path
@@ -94,8 +92,7 @@ class PositionFile:
         self.path.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(msgspec.Struct, frozen=True):
     """Puts records into a store.
 
     Args:

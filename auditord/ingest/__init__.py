@@ -1,7 +1,6 @@
 """Take a client's record into the store: check permission, transform it, and queue it behind entries in the spool."""
 
-from auditord.ingest.delivery import StoreSink, add_each
-from auditord.ingest.pairing import Pairing, missing_store, recognise, refuse_lost_spool
+from auditord.ingest.delivery import Pairing, StoreSink, add_each, missing_store, recognise, refuse_lost_spool
 from auditord.ingest.service import Ingest
 from auditord.ingest.submission import QUEUED, Forbidden, Outcome, Queued, Stopped, transformed_once
 

@@ -7,16 +7,26 @@ the spool is read before the store: an entry that has left the spool has reached
 
 import logging
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import anyio
 
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.ingest.delivery import add_each
-from auditord.ingest.permission import Roles, depends_on_stored, may_update, updating_roles, writing_roles
-from auditord.ingest.submission import Forbidden, Outcome, Stopped, Submission, projected
+from auditord.ingest.submission import (
+    Forbidden,
+    Outcome,
+    Roles,
+    Stopped,
+    Submission,
+    depends_on_stored,
+    may_update,
+    projected,
+    updating_roles,
+    writing_roles,
+)
+from auditord.spool import Spool
 from auditord.store import Provenance, RecordStore
 from auditord.store.planning import ChangePlan
 from auditord_hookspecs import Close, Entry, Principal, Record, RecordUpdate, Transform
@@ -25,31 +35,6 @@ from auditord_hookspecs.wording import counted
 _log: Final = logging.getLogger(__name__)
 
 _Waiting: TypeAlias = Mapping[str, Sequence[Entry]]
-
-
-class PendingChanges(Protocol):
-    """The part of the spool that holds entries queued for the store."""
-
-    @property
-    def occupied(self) -> AbstractSet[str]:
-        """The senders for which something may wait, now and later; asks no database."""
-        ...
-
-    async def waiting(self, record_ids: Collection[str], senders: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
-        """The entries that wait for the senders, by record id, in order."""
-        ...
-
-    async def accept(self, entries: Sequence[Entry], provenance: Provenance, destinations: Sequence[str]) -> object:
-        """Queue entries durably, all of them or nothing."""
-        ...
-
-    async def keep_refused_body(self, body: bytes, reason: str, provenance: Provenance, route: str) -> object:
-        """Keep a POST body that is answered 400, since the released clients take that for success."""
-        ...
-
-    async def check(self) -> object:
-        """Return if something could be kept now."""
-        ...
 
 
 class Claims:
@@ -99,7 +84,7 @@ class Ingest:
     def __init__(
         self,
         store: RecordStore,
-        spool: PendingChanges,
+        spool: Spool,
         destinations: Sequence[str],
         *,
         queue_updates: bool = True,

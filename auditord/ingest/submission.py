@@ -1,10 +1,10 @@
-"""The records that a client sends at once, and the decision about each; no input and no output.
+"""The records that a client sends at once, which of them it may write, and the decision about each; no I/O.
 
 Entries queued in the spool count as stored: a plan of changes applies them before the records that come behind them.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeAlias
@@ -12,13 +12,70 @@ from typing import Final, TypeAlias
 import msgspec
 
 from auditord.duplicates import Duplicates
-from auditord.ingest.permission import Roles, left_to_check, may_write
 from auditord.store import Provenance, Verdict
-from auditord.store.planning import Addition, ChangePlan, Replacement, Stop, StoredRow
+from auditord.store.planning import ChangePlan, Replacement, Stop, StoredRow
 from auditord.store.rows import PendingRecord, make_pending
-from auditord_hookspecs import AuditordError, Close, Entry, Insert, InvalidRecord, Record, Replace, Transform
+from auditord_hookspecs import (
+    AuditordError,
+    Close,
+    Entry,
+    Insert,
+    InvalidRecord,
+    Permission,
+    Principal,
+    Record,
+    Replace,
+    Role,
+    Transform,
+)
 from auditord_hookspecs.records import Meta
 from auditord_hookspecs.wire import decode_record
+
+Roles: TypeAlias = tuple[Role, ...] | None
+"""The roles that count, each for itself; None if everything is allowed."""
+
+
+def writing_roles(principal: Principal) -> Roles:
+    """The roles by which a principal may write records."""
+    roles = principal.having(Permission.WRITE)
+    return None if any(role.sites is None and role.prefixes is None for role in roles) else roles
+
+
+def updating_roles(principal: Principal | None, record_id: str) -> Roles:
+    """The roles by which a record of this id may be updated, as far as the id says."""
+    if principal is None:
+        return None
+    roles = tuple(role for role in principal.having(Permission.UPDATE) if role.may_write_id(record_id))
+    return None if any(role.sites is None and role.rows is None for role in roles) else roles
+
+
+def may_write(roles: Roles, record: Record, stored: Record | None) -> bool:
+    """Return whether one of the roles covers both the record and the stored record of its id.
+
+    A full record closes an open one, and must not close another site's, even if the id's prefix matches.
+    """
+    if roles is None:
+        return True
+    return any(role.may_write(record) and (stored is None or role.may_write(stored)) for role in roles)
+
+
+def may_update(roles: Iterable[Role], stored: Record) -> bool:
+    """Return whether one of the roles is about the stored record; one that is not seen is not updated either."""
+    return any(role.may_write(stored) and role.shows(stored) for role in roles)
+
+
+def depends_on_stored(roles: Roles) -> bool:
+    """Return whether the stored record decides as well; ids that begin with one's own prefix are one's own."""
+    return roles is not None and any(role.sites is not None for role in roles)
+
+
+def left_to_check(roles: Roles, record: Record) -> Roles:
+    """The roles, one must allow the change once the stored record can be read; None if no check is needed."""
+    if roles is None:
+        return None
+    writing = tuple(role for role in roles if role.may_write(record))
+    return writing if all(role.sites is not None for role in writing) else None
+
 
 _BETWEEN_PAUSES: Final = 100  # about a millisecond
 _FORBIDDEN: Final = "is of a site, or has a prefix, that is not its sender's to write"
@@ -162,7 +219,7 @@ def projected(
 
 def classified(plan: ChangePlan, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
     """The verdict about a record that comes behind all that, which it then is a part of."""
-    return Verdict(plan.apply(Addition(make_pending(record, provenance, duplicates))))
+    return Verdict(plan.apply(make_pending(record, provenance, duplicates)))
 
 
 def _stored(document: bytes, provenance: Provenance) -> StoredRow:
@@ -172,9 +229,9 @@ def _stored(document: bytes, provenance: Provenance) -> StoredRow:
 def _apply(plan: ChangePlan, entry: Entry, provenance: Provenance) -> None:
     match entry:
         case Insert(record, alternate_id):
-            verdict = plan.apply(Addition(_pending(record, provenance)))
+            verdict = plan.apply(_pending(record, provenance))
             if verdict is Verdict.EXISTS and alternate_id is not None:
-                plan.apply(Addition(_renamed(record, alternate_id, provenance)))
+                plan.apply(_renamed(record, alternate_id, provenance))
         case Close(record_id, stop_time):
             plan.apply(Stop(record_id, stop_time, provenance))
         case Replace(record, alternate_id):

@@ -1,15 +1,11 @@
-"""A table of an Iceberg catalog, and the faults of both as the daemon knows them."""
-
-# pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
-# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+"""A table of an Iceberg catalog with its files, and their faults as the daemon knows them."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
+from urllib.parse import unquote, urlparse
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -20,17 +16,21 @@ from pyiceberg.exceptions import (
     RESTError,
     ValidationException,
 )
+from pyiceberg.io import OutputStream
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 from sqlalchemy import event, make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from auditord.database.durable_files import make_private
+from auditord.database.durable_files import SyncedFile, make_private, make_private_folder
 from auditord.errors import StoreUnavailable
-from auditord.lake.files import IMPLEMENTATION
 from auditord.store.lake import LakeOvertaken
 
 NAMESPACE: Final = "auditord"
+
+_IMPLEMENTATION: Final = "auditord.lake.catalog.DurableFileIO"
+"""The name under which pyiceberg loads it."""
 
 TABLE_PROPERTIES: Final = {
     "format-version": "2",
@@ -92,7 +92,7 @@ class CatalogTable:
                 raise StoreUnavailable(f"The lake {self.location} is not used any more: it was closed.")
             if self._catalog is None:
                 _make_file(self._properties["uri"])
-                self._catalog = load_catalog(NAMESPACE, **{**self._properties, "py-io-impl": IMPLEMENTATION})
+                self._catalog = load_catalog(NAMESPACE, **{**self._properties, "py-io-impl": _IMPLEMENTATION})
                 if isinstance(self._catalog, SqlCatalog):
                     event.listen(self._catalog.engine, "checkin", self._end_if_closed)
             return self._catalog
@@ -135,3 +135,28 @@ def _make_file(url: str) -> None:
     if url.startswith("sqlite:") and (file := make_url(url).database):
         with suppress(OSError):  # SQLite has the better error message
             make_private(Path(file))
+
+
+class DurableFileIO(PyArrowFileIO):
+    """The file systems of pyarrow; a file in a local one is synchronised before anything refers to it."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """A file to be written."""
+        scheme, netloc, path = self.parse_location(location, self.properties)
+        if scheme != "file":  # object stores keep a file when they have taken it
+            return super().new_output(location)
+        top = urlparse(self.properties["warehouse"]).path
+        return _LocalFile(self.fs_by_scheme(scheme, netloc), location, path, Path(unquote(top)))
+
+
+class _LocalFile(PyArrowFile):
+    def __init__(self, filesystem: Any, location: str, path: str, top: Path) -> None:  # Any: pyarrow ships no types
+        super().__init__(location=location, path=path, fs=filesystem)
+        self._top = top
+
+    def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002 pyiceberg's signature
+        """Begin to write the file."""
+        path = Path(self._path)
+        make_private_folder(path.parent)
+        folders = [folder for folder in path.parents if folder == self._top or self._top in folder.parents]
+        return SyncedFile(path, "w" if overwrite else "x", folders)

@@ -1,10 +1,5 @@
 """Expire snapshots of the lake, and delete files that no snapshot needs."""
 
-# pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
-# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
-
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime

@@ -86,7 +86,6 @@ class LakeDialect(Dialect):
     text_of = "CAST({} AS STRING)"
     name = "component.name"
     amount = "component.amount"
-    rolled_cells = rolled_changes = ""  # the lake has no roll-ups
     runtime_in_index = None
     has_numbers = False
     meta_is_long = False

@@ -5,13 +5,8 @@ are read by Arrow, which hands over the columns that are asked for. DuckDB's own
 systems of Python it reads wrong bytes: it seeks and reads in two steps, on handles that several of its threads share.
 """
 
-# pyiceberg's classes get their signatures while they are made, duckdb's are partly unknown; mypy checks the rest.
-# pyright: reportArgumentType=false, reportCallIssue=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from glob import escape
 from importlib import import_module
@@ -20,17 +15,18 @@ from threading import Lock
 from typing import Any, Final, TypeAlias
 
 import duckdb
+import msgspec
 from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.table import Table
+from typing_extensions import override
 
 from auditord.database.durable_files import make_private_folder
 from auditord.errors import StoreUnavailable
 from auditord.lake.dialect import VIEW, DuckDbDialect
-from auditord.lake.engines import PAGE, Chosen, Work, records_of, sums_of
+from auditord.lake.engines import PAGE, Chosen, Engine, Rows, Work
 from auditord.lake.pruning import chosen_rows, finished_rows, open_rows
-from auditord.store.aggregates import merged
 from auditord.store.sql import Sql
-from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+from auditord_hookspecs import AggregateQuery
 
 _datasets: Any = import_module("pyarrow.dataset")  # Any: it ships no types
 
@@ -51,8 +47,7 @@ class LakeUnreadable(StoreUnavailable):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLimits:
+class EngineLimits(msgspec.Struct, frozen=True):
     """The most that all questions take together.
 
     Args:
@@ -66,35 +61,31 @@ class EngineLimits:
     spill: Path
 
 
-class DuckDb:
+class DuckDb(Engine):
     """The database, opened when it is first asked. Its methods block."""
+
+    dialect = DuckDbDialect
 
     def __init__(self, limits: EngineLimits) -> None:
         self._limits = limits
         self._lock = Lock()
         self._database: duckdb.DuckDBPyConnection | None = None
 
-    def sums(self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work) -> Aggregates:
-        """Sums; see :meth:`auditord.lake.engines.Engine.sums`."""
-        rows = [finished_rows(query), *(() if query.as_of is None else (open_rows(query),))]
-        files = _files(table, rows, chosen)
+    @contextmanager
+    @override
+    def _asked(
+        self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work, *, with_open: bool
+    ) -> Generator[Rows, None, None]:
+        files = _files(table, [finished_rows(query), *([open_rows(query)] if with_open else [])], chosen)
         if files is None:
-            return merged(query, ())
+            yield lambda _: iter(())
+            return
         with self.reading(files) as connection:
             work.begin(lambda: _interrupt(connection))
-            return sums_over(connection, query, _dialect(chosen))
+            yield rows_in(connection)
 
-    def records(self, table: Table, query: RecordQuery, chosen: Chosen, work: Work) -> Iterator[Sequence[bytes]]:
-        """Pages of wire texts; see :meth:`auditord.lake.engines.Engine.records`."""
-        asked = AggregateQuery(query.where)
-        files = _files(table, [finished_rows(asked), open_rows(asked)], chosen)
-        if files is not None:
-            with self.reading(files) as connection:
-                work.begin(lambda: _interrupt(connection))
-                yield from records_in(connection, query, _dialect(chosen))
-
+    @override
     def close(self) -> None:
-        """Close the database; questions that run end with an error."""
         with self._lock:
             if self._database is not None:
                 self._database.close()
@@ -141,16 +132,9 @@ def _open(limits: EngineLimits) -> duckdb.DuckDBPyConnection:
     )
 
 
-def sums_over(connection: duckdb.DuckDBPyConnection, query: AggregateQuery, dialect: DuckDbDialect) -> Aggregates:
-    """The answer over the rows that a connection of :meth:`DuckDb.reading` has."""
-    return sums_of(partial(_rows, connection), query, dialect)
-
-
-def records_in(
-    connection: duckdb.DuckDBPyConnection, query: RecordQuery, dialect: DuckDbDialect
-) -> Iterator[Sequence[bytes]]:
-    """Pages of wire texts of the same rows."""
-    return records_of(partial(_rows, connection), query, dialect)
+def rows_in(connection: duckdb.DuckDBPyConnection) -> Rows:
+    """The answers about the rows that a connection of :meth:`DuckDb.reading` has."""
+    return partial(_rows, connection)
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, statement: Sql) -> Iterator[Sequence[Any]]:  # Any: of all types
@@ -180,10 +164,6 @@ def _files_of_store(paths: Sequence[str], schema: Any, filesystem: Any) -> Files
 def _interrupt(connection: duckdb.DuckDBPyConnection) -> None:
     with suppress(duckdb.Error):  # it has been closed
         connection.interrupt()
-
-
-def _dialect(chosen: Chosen) -> DuckDbDialect:
-    return DuckDbDialect(chosen.daemon, chosen.released, chosen.scope)
 
 
 def _files(table: Table, rows: Sequence[BooleanExpression], chosen: Chosen) -> Files | None:

@@ -1,11 +1,13 @@
 """An engine of the lake, as those who ask it see it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from decimal import Decimal
 from itertools import islice
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
+import msgspec
 from pyiceberg.table import Table
 
 from auditord.database.instants import from_micros
@@ -29,8 +31,7 @@ PAGE: Final = 64
 _BEYOND: Final = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     """The rows of the lake that a question is about.
 
     Args:
@@ -70,8 +71,10 @@ class Work:
             self._interrupt()
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """A program that asks the table. Its methods block."""
+
+    dialect: ClassVar[type[LakeDialect]]
 
     def sums(self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work) -> Aggregates:
         """Sums over rows of a table that was just loaded.
@@ -85,15 +88,25 @@ class Engine(Protocol):
         Raises:
             StoreUnavailable: something cannot be read, or the limits are too narrow.
         """
-        ...
+        with self._asked(table, query, chosen, work, with_open=query.as_of is not None) as rows:
+            return sums_of(rows, query, self._dialect(chosen))
 
     def records(self, table: Table, query: RecordQuery, chosen: Chosen, work: Work) -> Iterator[Sequence[bytes]]:
         """Pages of wire texts in the query's order, of the same; the first is asked for when it is taken."""
-        ...
+        with self._asked(table, AggregateQuery(query.where), chosen, work, with_open=True) as rows:
+            yield from records_of(rows, query, self._dialect(chosen))
 
-    def close(self) -> None:
+    @abstractmethod
+    def _asked(
+        self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work, *, with_open: bool
+    ) -> AbstractContextManager[Rows]:
+        """Inside, statements can be asked about the chosen rows, at least those that the query is about."""
+
+    def close(self) -> None:  # noqa: B027 some keep nothing between questions
         """Let go of all; questions that run end with an error."""
-        ...
+
+    def _dialect(self, chosen: Chosen) -> LakeDialect:
+        return self.dialect(chosen.daemon, chosen.released, chosen.scope)
 
 
 def parameter(value: object) -> object:
@@ -124,16 +137,17 @@ def _wire_text(row: Sequence[Any]) -> bytes:
         return str(document).encode()
     labels = None if meta is None else {key: tuple(values) for key, values in meta.items()}
     stopped = None if stop is None else from_micros(stop)
-    return encode_record(Record(record_id, from_micros(start), _components(components), stopped, labels))
+    return encode_record(Record(record_id, from_micros(start), components_of(components), stopped, labels))
 
 
-def _components(rows: Sequence[Any]) -> tuple[Component, ...]:
+def components_of(rows: Sequence[Any]) -> tuple[Component, ...]:  # Any: see below
+    """Components of structures with their fields in order."""
     return tuple(
         Component(name, amount, tuple(Score(*_fields(each)) for each in scores))
         for name, amount, scores in map(_fields, rows)
     )
 
 
-def _fields(structure: dict[str, Any] | Sequence[Any]) -> Sequence[Any]:
+def _fields(structure: dict[str, Any] | Sequence[Any]) -> Sequence[Any]:  # Any: values of all types
     """The values of a structure, which is a dictionary in some engines, and a row in others."""
     return list(structure.values()) if isinstance(structure, dict) else structure

@@ -3,11 +3,6 @@
 Files and their parts that cannot match are not read; which of the rows do match is decided by those who ask.
 """
 
-# pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
-# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from functools import reduce

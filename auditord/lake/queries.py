@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from threading import Lock
 from typing import Final, TypeAlias, TypeVar
 
+from msgspec.structs import replace
 from pyiceberg.table import Table
 
 from auditord.database.instants import from_micros

@@ -1,7 +1,6 @@
 """The lake as an instance that runs by the clock, as plugins do: one daemon of a database at a time."""
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -9,10 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from auditord.config.lake import LakeSection
-from auditord.errors import StoreUnavailable
 from auditord.lake.opening import ConfiguredLake, lake_module
 from auditord.store import RecordStore
 from auditord.store.lake import LakeOvertaken
@@ -21,8 +19,6 @@ from auditord_hookspecs.wording import counted
 
 if TYPE_CHECKING:
     from auditord.lake.table import LakeFacts
-
-_log: Final = logging.getLogger(__name__)
 
 INSTANCE: Final = "lake"
 """Name and kind of the instance."""
@@ -106,14 +102,6 @@ def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) ->
     )
 
 
-async def warn_of_changes(store: RecordStore) -> None:
-    """Warn that changes pile up for a lake that is not enabled."""
-    with suppress(StoreUnavailable):
-        if (await store.lake_state()).lake_id:
-            waiting = counted(await store.lake_waiting(), "change waits", "changes wait")
-            _log.warning("%s for a lake that is not enabled: enable it again, or run `auditord lake end`", waiting)
-
-
 async def _clean(lake: ConfiguredLake, section: LakeSection, context: PluginContext, needed: int) -> None:
     """Expire snapshots twice a day, and delete the files of failed commits once a week."""
     now, state = context.now(), dict[str, str](context.state or {})
@@ -132,7 +120,10 @@ async def _clean(lake: ConfiguredLake, section: LakeSection, context: PluginCont
 
 
 def lake_plugins(
-    store: RecordStore, lake: ConfiguredLake, section: LakeSection, metrics: LakeMetrics
+    store: RecordStore, lake: ConfiguredLake, section: LakeSection, registry: CollectorRegistry
 ) -> dict[str, tuple[PluginKind[Any], LakeSection]]:  # Any: as of kinds of hook modules
-    """The instance by its name, if the configuration wants one."""
-    return {INSTANCE: (lake_kind(store, lake, metrics), section)} if section.enabled else {}
+    """The instance by its name, if the configuration wants one, with its metrics."""
+    if not section.enabled:
+        return {}
+    registry.register(metrics := LakeMetrics())
+    return {INSTANCE: (lake_kind(store, lake, metrics), section)}

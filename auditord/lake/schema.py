@@ -3,14 +3,12 @@
 The wire text is made again of the other columns; where that does not give the same bytes, ``document`` has it.
 """
 
-# pyiceberg's classes get their signatures while they are made; mypy checks the rest.
-# pyright: reportUnknownMemberType=false
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from importlib import import_module
 from typing import Any, Final
 
+import msgspec
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -28,9 +26,11 @@ from pyiceberg.types import (
 )
 
 from auditord.database.instants import from_micros, to_micros
+from auditord.lake.engines import components_of
+from auditord.store.columns import AMOUNT_COLUMNS, CELL_META_COLUMNS
 from auditord.store.lake import LakeRecord
 from auditord.store.rows import make_row
-from auditord_hookspecs import Component, Record, Score
+from auditord_hookspecs import Record
 from auditord_hookspecs.wire import encode_record
 
 _arrow: Any = import_module("pyarrow")  # Any: it ships no types
@@ -113,29 +113,16 @@ def rows_of(copies: Sequence[LakeRecord], schema: Any, **constants: object) -> A
 def _row(copy: LakeRecord) -> dict[str, Any]:  # Any: columns of all types
     record, row = copy.record, make_row(copy.record)
     meta = None if record.meta is None else list(record.meta.items())
-    components = [
-        {
-            "name": component.name,
-            "amount": component.amount,
-            "scores": [{"name": score.name, "value": score.value} for score in component.scores],
-        }
-        for component in record.components
-    ]
     return {
         "record_id": record.record_id,
         "start_time": row.start_time,
         "stop_time": row.stop_time,
         "runtime": record.runtime,
-        "site": row.labels.site,
-        "user_group": row.labels.user_group,
-        "user_name": row.labels.user_name,
+        **{column: getattr(row.labels, column) for column in CELL_META_COLUMNS.values()},
         "more": row.more,
-        "cores": row.amounts.cores,
-        "memory": row.amounts.memory,
-        "gpu": row.amounts.gpu,
-        "total_cpu": row.amounts.total_cpu,
+        **{column: getattr(row.amounts, column) for column in AMOUNT_COLUMNS.values()},
         "meta": meta,
-        "components": components,
+        "components": msgspec.to_builtins(record.components),
         "received_at": to_micros(copy.received_at),
         "updated_at": None if copy.updated_at is None else to_micros(copy.updated_at),
         "principal": copy.principal,
@@ -152,7 +139,8 @@ def records_of(batch: Any) -> Iterable[LakeRecord]:  # Any: pyarrow's RecordBatc
         *columns, strict=True
     ):
         stopped = None if stop is None else from_micros(stop)
-        record = Record(record_id, from_micros(start), _components(components), stopped, _meta(meta))
+        labels = None if meta is None else {key: tuple(values) for key, values in meta}
+        record = Record(record_id, from_micros(start), components_of(components), stopped, labels)
         text = encode_record(record).decode() if document is None else document
         updated_at: datetime | None = None if updated is None else from_micros(updated)
         yield LakeRecord(record, text, from_micros(received), updated_at, principal, agent, release or 0)
@@ -164,16 +152,3 @@ def values_of(column: Any) -> list[Any]:  # Any: pyarrow's Array, and columns of
         column = column.cast(_arrow.int64())  # exact from the year 1 to 9999
     values: list[Any] = column.to_pylist()
     return values
-
-
-def _meta(pairs: Sequence[tuple[str, Sequence[str]]] | None) -> dict[str, tuple[str, ...]] | None:
-    return None if pairs is None else {key: tuple(values) for key, values in pairs}
-
-
-def _components(rows: Sequence[dict[str, Any]]) -> tuple[Component, ...]:  # Any: columns of all types
-    return tuple(
-        [
-            Component(row["name"], row["amount"], tuple([Score(each["name"], each["value"]) for each in row["scores"]]))
-            for row in rows
-        ]
-    )

@@ -4,7 +4,7 @@ The table is read by the file of its metadata, which names one snapshot for ever
 question is about the snapshot that this daemon knows. Spark has to reach the files under the same URLs.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -12,19 +12,20 @@ from typing import Any
 from urllib.parse import quote
 
 from pyiceberg.table import Table
+from typing_extensions import override
 
 from auditord.errors import StoreUnavailable
-from auditord.lake.engines import Chosen, Work, parameter, records_of, sums_of
+from auditord.lake.engines import Chosen, Engine, Rows, Work, parameter
 from auditord.lake.spark_dialect import VIEW, SparkDialect
 from auditord.store.sql import Sql
-from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+from auditord_hookspecs import AggregateQuery
 
 _sessions: Any = import_module("pyspark.sql.connect.session")  # Any: not among the libraries of the tests
 _errors: Any = import_module("pyspark.errors")
 _grpc: Any = import_module("grpc")
 
 
-class Spark:
+class Spark(Engine):
     """The cluster; each question has a session of its own, which ends with it.
 
     Args:
@@ -32,38 +33,26 @@ class Spark:
         token: for this server, which is spoken to over TLS then.
     """
 
+    dialect = SparkDialect
+
     def __init__(self, url: str, token: str | None = None) -> None:
         parameters = "" if token is None else f"{';' if '/;' in url else '/;'}token={quote(token, safe='')}"
         self._url = url + parameters
 
-    def sums(self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work) -> Aggregates:
-        """Sums; see :meth:`auditord.lake.engines.Engine.sums`."""
-        with self._session(table, chosen.snapshot_id, work) as session:
-            return sums_of(partial(_rows, session), query, SparkDialect(chosen.daemon, chosen.released, chosen.scope))
-
-    def records(self, table: Table, query: RecordQuery, chosen: Chosen, work: Work) -> Iterator[Sequence[bytes]]:
-        """Pages of wire texts; see :meth:`auditord.lake.engines.Engine.records`."""
-        with self._session(table, chosen.snapshot_id, work) as session:
-            yield from records_of(
-                partial(_rows, session), query, SparkDialect(chosen.daemon, chosen.released, chosen.scope)
-            )
-
-    def close(self) -> None:
-        """Do nothing: nothing is kept between questions."""
-
     @contextmanager
-    def _session(
-        self, table: Table, snapshot_id: int, work: Work
-    ) -> Generator[Any, None, None]:  # Any: pyspark's SparkSession
+    @override
+    def _asked(
+        self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work, *, with_open: bool
+    ) -> Generator[Rows, None, None]:
         try:
             session = _sessions.SparkSession(self._url)
             try:
                 session.client.set_retry_policies([])  # it would try for ten minutes; callers can ask again
                 session.conf.set("spark.sql.ansi.enabled", "true")
                 work.begin(lambda: _interrupt(session))
-                _reader(session, table, snapshot_id).load(table.metadata_location).createTempView("lake")
+                _reader(session, table, chosen.snapshot_id).load(table.metadata_location).createTempView("lake")
                 session.sql(VIEW)
-                yield session
+                yield partial(_rows, session)
             finally:
                 _end(session)
         except (_errors.PySparkException, _grpc.RpcError) as error:

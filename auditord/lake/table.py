@@ -12,21 +12,17 @@ rows and numbers change together or not at all. Commits are optimistic: where an
 the newest snapshot is read again and the commit is tried again.
 """
 
-# pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
-# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import msgspec
 import stamina
+from msgspec.structs import astuple, replace
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.expressions import (
@@ -72,6 +68,8 @@ from auditord.lake.writing import (
 )
 from auditord.store.lake import LakeBatch, LakeOvertaken, LakeRecord, LakeSnapshot, Released, ReleasedRow
 
+T = TypeVar("T")
+
 TABLE: Final = f"{NAMESPACE}.lake"
 """The name in the catalog."""
 
@@ -87,8 +85,7 @@ _PATIENCE: Final = 300.0
 """Seconds for which a commit is tried again while other daemons are faster."""
 
 
-@dataclass(frozen=True, slots=True)
-class LakePosition:
+class LakePosition(msgspec.Struct, frozen=True):
     """The part of a store that the lake has.
 
     Args:
@@ -104,8 +101,7 @@ class LakePosition:
     release: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LakeFacts:
+class LakeFacts(msgspec.Struct, frozen=True):
     """The newest snapshot.
 
     Args:
@@ -231,19 +227,18 @@ class LakeTable(CatalogTable):
         Raises:
             LakeMoved: the daemon has another position by now; nothing is done.
         """
-        after = [before]
 
-        def commit(table: Table) -> None:
-            after[0] = before
+        def commit(table: Table) -> LakePosition:
             self._refuse_moved(table, daemon, before)
             groups = _next_groups(table.scan(And(rows_of_daemon(daemon), IsNull(term="release"))).plan_files(), is_old)
-            if groups:
-                changed, behind = numbered(table, groups, daemon, before.release + 1)
-                after[0] = replace(before, release=behind - 1)
-                _commit(table, {daemon: after[0]}, changed, ())
+            if not groups:
+                return before
+            changed, behind = numbered(table, groups, daemon, before.release + 1)
+            after = replace(before, release=behind - 1)
+            _commit(table, {daemon: after}, changed, ())
+            return after
 
-        self._try(commit)
-        return after[0]
+        return self._try(commit)
 
     def unmark(self, daemon: str, before: LakePosition, rows: Collection[ReleasedRow]) -> LakePosition:
         """Let rows of a daemon have no release any more; returns the position, whose number tells that they changed.
@@ -251,19 +246,18 @@ class LakeTable(CatalogTable):
         Raises:
             LakeMoved: the daemon has another position by now; nothing is done.
         """
-        after = [before]
 
-        def commit(table: Table) -> None:
-            after[0] = before
+        def commit(table: Table) -> LakePosition:
             self._refuse_moved(table, daemon, before)
             months = {month_number(from_micros(row.stop_time)) for row in rows}
             changed = unnumbered(table, _tasks(table, daemon, months), daemon, rows)
-            if changed.removed:
-                after[0] = replace(before, release=before.release + 1)
-                _commit(table, {daemon: after[0]}, changed, ())
+            if not changed.removed:
+                return before
+            after = replace(before, release=before.release + 1)
+            _commit(table, {daemon: after}, changed, ())
+            return after
 
-        self._try(commit)
-        return after[0]
+        return self._try(commit)
 
     def newest(self) -> LakeSnapshot:
         """The newest snapshot of the table."""
@@ -399,23 +393,20 @@ class LakeTable(CatalogTable):
         Returns:
             Those of the names whose snapshot is gone.
         """
-        gone = set[str]()
 
-        def commit(table: Table) -> None:
+        def commit(table: Table) -> Collection[str]:
             there = {name.removeprefix(prefix) for name in table.metadata.refs if name.startswith(prefix)}
-            gone.clear()
-            gone.update(name for name in wanted.keys() - there if table.snapshot_by_id(wanted[name]) is None)
+            gone = {name for name in wanted.keys() - there if table.snapshot_by_id(wanted[name]) is None}
             added, removed = wanted.keys() - there - gone, there - wanted.keys()
-            if not added and not removed:
-                return
-            with table.manage_snapshots() as changes:
-                for name in sorted(removed):
-                    changes.remove_tag(prefix + name)
-                for name in sorted(added):
-                    changes.create_tag(wanted[name], prefix + name)
+            if added or removed:
+                with table.manage_snapshots() as changes:
+                    for name in sorted(removed):
+                        changes.remove_tag(prefix + name)
+                    for name in sorted(added):
+                        changes.create_tag(wanted[name], prefix + name)
+            return gone
 
-        self._try(commit)
-        return gone
+        return self._try(commit)
 
     def facts(self) -> LakeFacts:
         """The newest snapshot."""
@@ -449,13 +440,14 @@ class LakeTable(CatalogTable):
         if positions_of(table).get(daemon) != position:
             raise LakeMoved(f"The lake {self.location} has another batch of {daemon} than {position.batch}.")
 
-    def _try(self, commit: Callable[[Table], None]) -> None:
-        """Commit, once more from the newest snapshot wherever another daemon was faster."""
+    def _try(self, commit: Callable[[Table], T]) -> T:
+        """The result of a commit, made once more from the newest snapshot wherever another daemon was faster."""
         for attempt in stamina.retry_context(
             on=LakeOvertaken, attempts=None, timeout=_PATIENCE, wait_initial=0.05, wait_max=5.0
         ):
             with attempt, self.loaded() as table:
-                commit(table)
+                return commit(table)
+        raise AssertionError("the last attempt ends or raises")
 
 
 def refuse_mixed(positions: Mapping[str, LakePosition], daemon: str, store_id: str) -> None:

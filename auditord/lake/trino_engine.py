@@ -4,7 +4,7 @@ It reads the table through a catalog of its own that names the same database or 
 the snapshot that this daemon knows; the number of a snapshot is never used twice.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from decimal import Decimal
@@ -14,13 +14,14 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from pyiceberg.table import Table
+from typing_extensions import override
 
 from auditord.errors import StoreUnavailable
-from auditord.lake.engines import Chosen, Work, parameter, records_of, sums_of
+from auditord.lake.engines import Chosen, Engine, Rows, Work, parameter
 from auditord.lake.table import TABLE
 from auditord.lake.trino_dialect import RECORDS, TrinoDialect
 from auditord.store.sql import Sql
-from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+from auditord_hookspecs import AggregateQuery
 
 _trino: Any = import_module("trino")  # Any: it ships no types
 _requests: Any = import_module("requests")
@@ -28,7 +29,7 @@ _requests: Any = import_module("requests")
 _ROWS_AT_ONCE: Final = 1_000
 
 
-class Trino:
+class Trino(Engine):
     """The cluster; each question has a connection of its own.
 
     Args:
@@ -36,6 +37,8 @@ class Trino:
         password: of the user.
         token: a JWT that is sent instead of one.
     """
+
+    dialect = TrinoDialect
 
     def __init__(self, url: str, password: str | None = None, token: str | None = None) -> None:
         at = urlsplit(url)
@@ -52,23 +55,12 @@ class Trino:
             "legacy_prepared_statements": False,
         }
 
-    def sums(self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work) -> Aggregates:
-        """Sums; see :meth:`auditord.lake.engines.Engine.sums`."""
-        del table
-        return sums_of(
-            partial(self._rows, chosen.snapshot_id, work),
-            query,
-            TrinoDialect(chosen.daemon, chosen.released, chosen.scope),
-        )
-
-    def records(self, table: Table, query: RecordQuery, chosen: Chosen, work: Work) -> Iterator[Sequence[bytes]]:
-        """Pages of wire texts; see :meth:`auditord.lake.engines.Engine.records`."""
-        del table
-        return records_of(
-            partial(self._rows, chosen.snapshot_id, work),
-            query,
-            TrinoDialect(chosen.daemon, chosen.released, chosen.scope),
-        )
+    @contextmanager
+    @override
+    def _asked(
+        self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work, *, with_open: bool
+    ) -> Generator[Rows, None, None]:
+        yield partial(self._rows, chosen.snapshot_id, work)
 
     def _rows(self, snapshot_id: int, work: Work, statement: Sql) -> Iterator[list[Any]]:  # Any: values of all types
         """The rows of a statement over a snapshot."""
@@ -78,9 +70,6 @@ class Trino:
             sql, parameters = _bound(statement)
             cursor.execute(records + sql, parameters)
             yield from _rows(cursor)
-
-    def close(self) -> None:
-        """Do nothing: nothing is kept between questions."""
 
     @contextmanager
     def _cursor(self) -> Generator[Any, None, None]:  # Any: trino's Cursor

@@ -4,19 +4,14 @@ A file that takes the place of others is read back and compared before it is com
 records.
 """
 
-# pyiceberg's classes get their signatures while they are made, and pyarrow ships no types; mypy checks the rest.
-# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
-
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
+import msgspec
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, write_file
 from pyiceberg.manifest import DataFile
@@ -45,8 +40,7 @@ Mask: TypeAlias = Callable[[Any], Any]
 """Tells which rows of a pyarrow Table are meant: true, or not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rewritten:
+class Rewritten(msgspec.Struct, frozen=True):
     """Files that take the place of others."""
 
     removed: Sequence[DataFile]

@@ -2,34 +2,34 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from importlib.resources import files
+from pkgutil import resolve_name
 from typing import Final
+
+import msgspec
 
 INDEX: Final = "index"
 """The name of the contents page, which names every other topic."""
 
 REFERENCES: Final[Mapping[str, tuple[str, str]]] = {
-    "commands": ("Every command and its options", "auditord.cli.reference"),
-    "options": ("Every option of the configuration", "auditord.hooks.options"),
-    "metrics": ("Every metric", "auditord.hooks.metrics"),
-    "routes": ("Every route of the API", "auditord.web.api.document"),
-    "hooks": ("Every hook", "auditord.hooks.reference"),
-    "errors": ("Every error, its cause and its remedy", "auditord.hooks.errors"),
-    "types": ("Every type of the contract with hook modules", "auditord.hooks.types"),
+    "commands": ("Every command and its options", "auditord.cli.manual:markdown"),
+    "options": ("Every option of the configuration", "auditord.hooks.options:markdown"),
+    "metrics": ("Every metric", "auditord.hooks.source_references:metrics_markdown"),
+    "routes": ("Every route of the API", "auditord.web.api.document:markdown"),
+    "hooks": ("Every hook", "auditord.hooks.contract_reference:hooks_markdown"),
+    "errors": ("Every error, its cause and its remedy", "auditord.hooks.source_references:errors_markdown"),
+    "types": ("Every type of the contract with hook modules", "auditord.hooks.contract_reference:types_markdown"),
 }
-"""Titles of the topics that are written when asked, and the modules whose ``markdown()`` writes them; so they know
-what third parties have installed, and are never behind."""
+"""Titles of the topics that are written when asked, and the functions that write them; so they know what third parties
+have installed, and are never behind."""
 
 _CHAPTER: Final = re.compile(r"## (.+)")
 _ENTRY: Final = re.compile(r"- \[(.+)\]\((\w[\w-]*)\.md\)")
 _HEADING: Final = re.compile(r"#+ (.+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(msgspec.Struct, frozen=True):
     """A part of the manual that is read as one."""
 
     name: str
@@ -37,8 +37,7 @@ class Topic:
     chapter: str
 
 
-@dataclass(frozen=True, slots=True)
-class SearchHit:
+class SearchHit(msgspec.Struct, frozen=True):
     """A section that has all words of a search."""
 
     topic: Topic
@@ -70,7 +69,7 @@ def text_of(name: str) -> str:
         KeyError: there is no such topic.
     """
     if name in REFERENCES:
-        written: str = import_module(REFERENCES[name][1]).markdown()
+        written: str = resolve_name(REFERENCES[name][1])()
         return written
     if name != INDEX and name not in topics():
         raise KeyError(name)

@@ -6,9 +6,10 @@ collectors give them: ``Cores`` and ``GPU`` in pieces, ``TotalCPU`` in seconds, 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, TypeAlias
+
+import msgspec
 
 from auditord_hookspecs.aggregates import ComponentUsage
 from auditord_hookspecs.query import MOST_CPU_TIME
@@ -38,8 +39,7 @@ _JOULES_PER_KWH: Final = 3_600_000
 Exact: TypeAlias = int | Fraction
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(msgspec.Struct, frozen=True):
     """An amount, or a ratio of two; figures add up, ratios by their parts.
 
     Args:
@@ -63,8 +63,7 @@ class Figure:
         return self.amount / self.base if self.base else None
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
+class Sums(msgspec.Struct, frozen=True):
     """The sums over one group of records, by component.
 
     Args:
@@ -100,8 +99,7 @@ class Sums:
 Compute: TypeAlias = Callable[[Sums], Figure]
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(msgspec.Struct, frozen=True):
     """A quantity that reports show.
 
     Args:

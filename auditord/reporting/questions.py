@@ -1,13 +1,21 @@
-"""A report that is wanted, and the question to the store that answers it.
+"""A report that is wanted, the question to the store that answers it, and named periods of the calendar.
 
 A record counts in the period in which it stopped, with the whole of its runtime, as in the messages to APEL: so each
 record counts once, and the sums of days, months and sites are each other's parts.
+
+A pledge is capacity that was promised to a site or group: a constant number of cores, or of cores times score (for
+WLCG: HEPscore23), from one day to another. In a period it amounts to power times hours.
+
+Periods are in the time zone of the instant that they are about. Steps from one midnight to another are those of the
+zone's clocks: a day may last 23 or 25 hours.
 """
 
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 from typing import Final
+
+import msgspec
 
 from auditord.reporting.measures import CORES, CPU_TIME, DEFAULT_SCORE, Measure
 from auditord_hookspecs.aggregates import (
@@ -38,8 +46,7 @@ class UnknownIntensity(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class LabelKeys:
+class LabelKeys(msgspec.Struct, frozen=True):
     """The meta keys behind the names ``site``, ``group`` and ``user``."""
 
     site: str = "site_id"
@@ -53,8 +60,7 @@ class LabelKeys:
         return {"site": self.site, "group": self.group, "user": self.user}.get(name, name)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A report that is wanted.
 
     Args:
@@ -78,7 +84,7 @@ class Question:
     window: Window | None = None
     filters: tuple[tuple[str, str], ...] = ()
     score: str = DEFAULT_SCORE
-    keys: LabelKeys = field(default_factory=LabelKeys)
+    keys: LabelKeys = msgspec.field(default_factory=LabelKeys)
     zone: str = UTC_NAME
     co2_per_kwh: Fraction | None = None
     labels: tuple[str, ...] | None = None
@@ -123,3 +129,142 @@ class Question:
                 known = wanted.get(usage.component)
                 wanted[usage.component] = usage if known is None or usage.scores else known
         return tuple(wanted.values())
+
+
+_SECOND: Final = timedelta(seconds=1)
+_SECONDS_PER_HOUR: Final = 3_600
+
+
+class Pledge(msgspec.Struct, frozen=True):
+    """A promised capacity.
+
+    Args:
+        site: whose; None for all sites.
+        group: for whom; None for everybody at the site.
+        score: the benchmark in whose unit the power is; None for cores.
+        power: in that unit.
+        first: the first day.
+        end: the day behind the last one.
+    """
+
+    site: str | None
+    group: str | None
+    score: str | None
+    power: Fraction
+    first: date
+    end: date
+
+    def hours(self, window: Window) -> Fraction:
+        """Return power times the pledge's hours in a window of whole days, of its time zone."""
+        first, end = max(window.start.date(), self.first), min(window.stop.date(), self.end)
+        if end <= first:
+            return Fraction(0)
+        begin, stop = (datetime.combine(day, time.min, window.start.tzinfo).astimezone(UTC) for day in (first, end))
+        return self.power * Fraction((stop - begin) // _SECOND, _SECONDS_PER_HOUR)
+
+
+def pledged(pledges: Sequence[Pledge], question: Question, window: Window) -> Fraction | None:
+    """Return the sum of pledges for a question's subject in a window of whole days; None without a pledge."""
+    wanted = _wanted(question)
+    if wanted is None:
+        return None
+    score = question.score if question.measures[0].scored else None
+    found = _matching([each for each in pledges if each.score == score], *wanted)
+    amounts = [each.hours(window) for each in found]
+    return sum(amounts, Fraction(0)) if any(amounts) else None
+
+
+def _wanted(question: Question) -> tuple[str | None, str | None] | None:
+    """Return the site and the group to which the question is limited; None if no pledge fits its other filters."""
+    filters: Mapping[str, str] = dict(question.filters)
+    if question.measures[0].name not in {"core-hours", "score-hours"} or set(filters) - {"site", "group"}:
+        return None
+    return filters.get("site"), filters.get("group")
+
+
+def _matching(pledges: Sequence[Pledge], site: str | None, group: str | None) -> Sequence[Pledge]:
+    """Return the pledges to a site and a group; those to a whole site are not added to those to its groups."""
+    here = [each for each in pledges if site in {None, each.site}]
+    if group is not None:
+        return [each for each in here if each.group == group]
+    whole = {each.site for each in here if each.group is None}
+    return [each for each in here if each.group is None or each.site not in whole]
+
+
+FIRST_DAY: Final = date(1900, 1, 1)
+LAST_DAY: Final = date(2999, 12, 31)
+"""Periods that are given by their days lie between these, so that the periods before and behind are in the calendar."""
+
+
+def checked_day(moment: datetime) -> datetime:
+    """Return the instant if a period may begin or end with its day.
+
+    Raises:
+        ValueError: it is too close to an end of the calendar.
+    """
+    if not FIRST_DAY <= moment.date() <= LAST_DAY:
+        raise ValueError(f"{moment.date()} is not between {FIRST_DAY} and {LAST_DAY}")
+    return moment
+
+
+def _midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def month_of(moment: datetime, back: int = 0) -> Window:
+    """Return the calendar month of an instant, or an earlier one."""
+    first = _midnight(moment).replace(day=1)
+    for _ in range(back):
+        first = (first - timedelta(days=1)).replace(day=1)
+    return Window(first, (first + timedelta(days=32)).replace(day=1))
+
+
+def days_until(moment: datetime, count: int) -> Window:
+    """Return a number of days that end with the day of an instant."""
+    tomorrow = _midnight(moment) + timedelta(days=1)
+    return Window(tomorrow - timedelta(days=count), tomorrow)
+
+
+def year_of(moment: datetime, back: int = 0) -> Window:
+    """Return the calendar year of an instant, or an earlier one."""
+    first = _midnight(moment).replace(year=moment.year - back, month=1, day=1)
+    return Window(first, first.replace(year=first.year + 1))
+
+
+def before(window: Window) -> Window:
+    """Return the previous period of the same length; whole months are compared with as many months."""
+    if window.start.day == window.stop.day == 1 and window.start.time() == window.stop.time():
+        months = (window.stop.year - window.start.year) * 12 + window.stop.month - window.start.month
+        return Window(month_of(window.start, months).start, window.start)
+    return Window(window.start - (window.stop - window.start), window.start)
+
+
+def year_before(window: Window) -> Window:
+    """Return the same days of the previous year."""
+    return Window(_year_before(window.start), _year_before(window.stop))
+
+
+def _year_before(moment: datetime) -> datetime:
+    last_of_february = moment.month == 2 and moment.day == 29  # noqa: PLR2004 a day that few years have
+    return moment.replace(year=moment.year - 1, day=28 if last_of_february else moment.day)
+
+
+def as_far_as(window: Window, now: datetime, former: Window) -> Window:
+    """Return the first days of a former period: as many as have begun in a period that may still be running."""
+    begun = now.date() + timedelta(days=1) - window.start.date()
+    if now >= window.stop or begun <= timedelta(0):
+        return former
+    return Window(former.start, min(former.start + begun, former.stop))
+
+
+PERIODS: Final[Mapping[str, Callable[[datetime], Window]]] = {
+    "7-days": lambda now: days_until(now, 7),
+    "30-days": lambda now: days_until(now, 30),
+    "90-days": lambda now: days_until(now, 90),
+    "this-month": month_of,
+    "last-month": lambda now: month_of(now, 1),
+    "12-months": lambda now: Window(month_of(now, 11).start, month_of(now).stop),
+    "this-year": year_of,
+    "last-year": lambda now: year_of(now, 1),
+}
+"""The periods that names stand for, at an instant."""

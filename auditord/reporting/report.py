@@ -1,16 +1,20 @@
-"""The answer to a question for usage: rows, bins and totals, which add up."""
+"""The answer to a question for usage: rows, bins and totals, which add up; and bins that it covers only in part."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
 from fractions import Fraction
 from functools import cached_property
 from typing import Final, TypeAlias
 
+import msgspec
+from msgspec.structs import replace
+
 from auditord.reporting.measures import EFFICIENCY, MOST_EFFICIENT, Exact, Figure, Measure, Sums
 from auditord.reporting.questions import SIZE, Question
 from auditord_hookspecs.aggregates import Aggregates, CalendarUnit, Group, LakeSnapshot
+from auditord_hookspecs.zones import zone_named
 
 Label: TypeAlias = str | None
 """The value that a row is about; None for records that have none."""
@@ -146,8 +150,7 @@ class Cells(Mapping[date | None, Cell]):
         return Cells(self._vectors, {begin: sums for begin, sums in left.items() if sums[0] > 0})
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """The usage of one group of the question: a site, group, user or other dimension.
 
     Args:
@@ -161,8 +164,7 @@ class Row:
     total: Cell
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """All rows, the largest first.
 
     Args:
@@ -297,3 +299,57 @@ def _size_class(cores: int) -> str:
 
 def _smallest(label: Label) -> int:
     return -1 if label is None else int(label.rstrip("+").split("-")[0])
+
+
+_MOMENT = timedelta(microseconds=1)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The days of a bin that a report has.
+
+    Args:
+        first: None if it has the bin from its beginning.
+        last: None if it has the bin to its end.
+    """
+
+    first: date | None
+    last: date | None
+
+    def __str__(self) -> str:
+        return self.text(iso=True)
+
+    def text(self, *, iso: bool = False) -> str:
+        """Return the days in words, such as ``from 29 Oct``; in ISO 8601, ``from 2026-10-29``."""
+        first, last = (None if day is None else _written(day, iso=iso) for day in (self.first, self.last))
+        if first is not None and last is not None:
+            return first if first == last else f"{first} to {last}"
+        return f"to {last}" if first is None else f"from {first}"
+
+
+def part_of(question: Question, begin: date) -> Part | None:
+    """Return the days that a report has of the bin that begins on a day; None if it has all of them.
+
+    A day is never counted as a part of itself.
+    """
+    unit, window = question.bin, question.window
+    if unit is None or unit is CalendarUnit.DAY or window is None:
+        return None
+    zone, end = zone_named(question.zone), following(begin, unit)
+    start, stop = (moment.astimezone(zone).replace(tzinfo=None) for moment in (window.start, window.stop))
+    first = start.date() if start > datetime.combine(begin, time.min) else None
+    last = (stop - _MOMENT).date() if stop < datetime.combine(end, time.min) else None
+    if question.now is not None:
+        today = question.now.astimezone(zone).date()
+        if begin <= today < end - timedelta(days=1) and (last is None or today < last):
+            last = today
+    return None if first is last is None else Part(first, last)
+
+
+def parts_of(question: Question, bins: Iterable[date]) -> dict[date, Part]:
+    """Return the bins that a report covers only in part."""
+    found = ((begin, part_of(question, begin)) for begin in bins)
+    return {begin: part for begin, part in found if part is not None}
+
+
+def _written(day: date, *, iso: bool) -> str:
+    return day.isoformat() if iso else f"{day.day} {day:%b}"

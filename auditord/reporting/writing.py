@@ -1,21 +1,181 @@
-"""Reports as CSV, JSON and Parquet: one line for each row, bin and measure, written piece by piece."""
+"""Reports as files: CSV, JSON, Parquet and XLSX, written piece by piece.
+
+A cell of a :class:`Report` weighs half a kilobyte, since it can still be added up; a number in a :class:`Grid` weighs a
+twentieth of that. A :class:`Gathering` turns a long report into numbers, one part of its period after the other. In
+XLSX, numbers are numbers, and texts are never formulas.
+"""
 
 import csv
 import io
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
+from enum import Enum
 from fractions import Fraction
 from importlib import import_module
 from itertools import islice
-from typing import Any, BinaryIO, Final
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO, Final, TypeAlias
 
-from auditord.reporting.bins import Part, parts_of
-from auditord.reporting.grid import Grid, GridRow, Number, Numbers
-from auditord_hookspecs.aggregates import CalendarUnit
+import msgspec
+
+from auditord.reporting.measures import Figure
+from auditord.reporting.questions import Question
+from auditord.reporting.report import (
+    Cell,
+    Cells,
+    Label,
+    Part,
+    Report,
+    Vector,
+    Vectors,
+    added,
+    bins_between,
+    parts_of,
+    place_of,
+)
+from auditord_hookspecs.aggregates import Aggregates, CalendarUnit
 from auditord_hookspecs.errors import AuditordError
 from auditord_hookspecs.spreadsheets import no_formula
+
+Number: TypeAlias = int | float | None
+Numbers: TypeAlias = Sequence[Number]
+"""One number for each measure."""
+
+_MILLION: Final = 10**6
+
+
+class GridRow(msgspec.Struct, frozen=True):
+    """The numbers of a row.
+
+    Args:
+        label: which row it is.
+        total: over all bins.
+        cells: one for each bin of the grid, None where the row has no records; of a grid without bins, the total alone.
+    """
+
+    label: Label
+    total: Numbers
+    cells: Sequence[Numbers | None]
+
+
+class Grid(msgspec.Struct, frozen=True):
+    """All numbers of a report.
+
+    Args:
+        question: that was asked.
+        bins: first days, without gaps; none if the question has no bin.
+        rows: in their order; made when they are asked for.
+        totals: over all rows, as a row of its own.
+    """
+
+    question: Question
+    bins: Sequence[date]
+    rows: Iterable[GridRow]
+    totals: GridRow
+
+
+def numbers(cell: Cell) -> Numbers:
+    """Return the figures of a cell as in JSON."""
+    return tuple(map(number, cell))
+
+
+def number(figure: Figure) -> Number:
+    """Return a figure as in JSON, with six decimals; None for a ratio without a denominator."""
+    value = figure.value
+    if value is None:
+        return None
+    rounded = round(value * _MILLION)  # a whole number of millionths
+    return rounded // _MILLION if rounded % _MILLION == 0 else rounded / _MILLION
+
+
+def grid_of(report: Report) -> Grid:
+    """Return the numbers of a complete report."""
+    places: Sequence[date | None] = report.bins or (None,)
+
+    def row(label: Label, cells: Mapping[date | None, Cell], total: Cell) -> GridRow:
+        return GridRow(label, numbers(total), [numbers(cells[each]) if each in cells else None for each in places])
+
+    rows = (row(each.label, each.cells, each.total) for each in report.rows)
+    return Grid(report.question, report.bins, rows, row(None, report.totals, report.total))
+
+
+class _Missing(Enum):
+    """In the place of a cell without records; None is the ratio of nothing."""
+
+    CELL = "cell"
+
+
+class Gathering:
+    """The numbers of a report whose answers come in for one part of its period after the other.
+
+    Args:
+        question: about the whole period.
+    """
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._vectors = Vectors(question, question.query().ticks_per_second)
+        self._places: dict[date | None, int] = {}
+        self._lines: dict[Label, _Line] = {}
+        self._totals = _Line()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The numbers of rows and bins until now."""
+        return len(self._lines), max(1, len(bins_between(self._question, self._places)))
+
+    def add(self, answer: Aggregates) -> None:
+        """Add the sums of some bins; no other answer covers these bins."""
+        by_label = self._vectors.by_label(answer)
+        totals = Cells.joined(self._vectors, by_label.values())
+        for begin in totals:
+            self._places[begin] = len(self._places)
+        self._totals.add(totals, self._places)
+        for label, cells in by_label.items():
+            self._lines.setdefault(label, _Line()).add(cells, self._places)
+
+    def grid(self) -> Grid:
+        """Return all that came in."""
+        bins = bins_between(self._question, self._places)
+        places = [self._places.get(begin) for begin in bins or (None,)]
+        totals = {label: self._total(line) for label, line in self._lines.items()}
+        ordered = sorted(totals, key=lambda label: place_of(self._question, label, totals[label]))
+        rows = (self._lines[label].row(label, numbers(totals[label]), places) for label in ordered)
+        total = numbers(self._total(self._totals))
+        return Grid(self._question, bins, rows, self._totals.row(None, total, places))
+
+    def _total(self, line: "_Line") -> Cell:
+        return self._vectors.cell(added([self._vectors.nothing, *line.sums]))
+
+
+class _Line:
+    """A row as it grows: its numbers in the order in which its bins came in, and the sums over all of them."""
+
+    __slots__ = ("_numbers", "sums")
+
+    def __init__(self) -> None:
+        self._numbers: list[Number | _Missing] = []
+        self.sums: tuple[Vector, ...] = ()
+
+    def add(self, cells: Cells, places: Mapping[date | None, int]) -> None:
+        for begin, cell in cells.items():
+            known = numbers(cell)
+            end = (places[begin] + 1) * len(known)
+            self._numbers.extend([_Missing.CELL] * (end - len(self._numbers)))
+            self._numbers[end - len(known) : end] = known
+        self.sums = (added([*self.sums, cells.summed()]),)
+
+    def row(self, label: Label, total: Numbers, places: Iterable[int | None]) -> GridRow:
+        return GridRow(label, total, [None if place is None else self._cell(place, len(total)) for place in places])
+
+    def _cell(self, place: int, width: int) -> Numbers | None:
+        found = self._numbers[place * width : (place + 1) * width]
+        known = [each for each in found if each is not _Missing.CELL]
+        return known or None
+
 
 _LINES_AT_ONCE: Final = 5_000
 _PARTIAL: Final = "partial"
@@ -135,3 +295,95 @@ def write_parquet(grid: Grid, out: BinaryIO) -> Generator[None, None, None]:
             batch = {name: [line[at] for line in known] for at, name in enumerate(names)}
             writer.write_table(arrow.table(batch, schema))
             yield
+
+
+Line: TypeAlias = Sequence[str | float | None]
+
+MOST_COLUMNS: Final = 16_384
+"""Of a sheet; the library silently drops cells beyond it."""
+
+_NUMBER: Final = "#,##0.00"
+_COUNT: Final = "#,##0"
+_WIDE: Final = 24
+_USUAL: Final = 14
+_CELLS_AT_ONCE: Final = 2_000
+
+
+def write_xlsx(grid: Grid, out: BinaryIO, folder: Path | None = None) -> Generator[None, None, None]:
+    """Write a sheet of the figures, and one that says of what they are; some thousand cells with each step.
+
+    The sheet has a column for each bin where there is one measure. No more than a line is in memory: the lines go into
+    files, and are put together in the last step.
+
+    Args:
+        grid: the figures.
+        out: the file.
+        folder: where files for the lines are made; None for the system's temporary folder.
+    """
+    library = import_module("xlsxwriter")  # when it is asked for
+    with TemporaryDirectory(dir=folder) as temporary:
+        book = library.Workbook(out, {"constant_memory": True, "tmpdir": temporary})
+        table = _by_bins(grid) if len(grid.question.measures) == 1 else _by_measures(grid)
+        counts = all(not measure.unit for measure in grid.question.measures)
+        try:
+            yield from _write(book, "Usage", table, counts=counts)
+            yield from _write(book, "About", _about(grid), counts=True)
+            book.close()
+        finally:
+            for sheet in book.worksheets():
+                sheet.row_data_fh.close()  # of lines that are not wanted any more
+
+
+def _write(book: Any, name: str, table: Iterator[Line], *, counts: bool) -> Iterator[None]:  # Any: the library's
+    sheet, bold = book.add_worksheet(name), book.add_format({"bold": True})
+    figure = book.add_format({"num_format": _COUNT if counts else _NUMBER})
+    sheet.set_column(0, 0, _WIDE)
+    sheet.set_column(1, 1_000, _USUAL)
+    sheet.freeze_panes(1, 1)
+    written = 0
+    for at, line in enumerate(table):
+        for place, value in enumerate(line):
+            if isinstance(value, str):
+                sheet.write_string(at, place, value, None if at else bold)
+            elif value is not None:
+                sheet.write_number(at, place, value, figure)
+        written += len(line)
+        if written >= _CELLS_AT_ONCE:
+            written = 0
+            yield
+
+
+def _by_bins(grid: Grid) -> Iterator[Line]:
+    """Yield a row for each label, with its total and each bin, and one for all."""
+    parts = parts_of(grid.question, grid.bins)
+    named = (f"{begin} ({parts[begin]})" if begin in parts else begin.isoformat() for begin in grid.bins)
+    yield (grid.question.by or "", "total", *named)
+    for row in grid.rows:
+        yield ((row.label or "") if grid.question.by else "all", *_figures(grid, row))
+    if grid.question.by:
+        yield ("total", *_figures(grid, grid.totals))
+
+
+def _figures(grid: Grid, row: GridRow) -> Iterator[float | None]:
+    yield row.total[0]
+    if grid.bins:
+        yield from (None if cell is None else cell[0] for cell in row.cells)
+
+
+def _by_measures(grid: Grid) -> Iterator[Line]:
+    """Yield the lines of CSV."""
+    yield columns(grid)
+    yield from lines(grid)
+
+
+def _about(grid: Grid) -> Iterator[Line]:
+    question, window = grid.question, grid.question.window
+    yield ("measure", "unit")
+    for measure in question.measures:
+        unit = f"{measure.unit} ({question.score})" if measure.scored else measure.unit
+        yield (measure.title, unit)
+    if window is not None:
+        yield ("from", f"{window.start:%Y-%m-%d %H:%M}")
+        yield ("to, not included", f"{window.stop:%Y-%m-%d %H:%M}")
+    yield ("time zone", question.zone)
+    yield from question.filters

@@ -7,7 +7,7 @@ other types is decoded again. Invalid records of a collector are quarantined alo
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -26,6 +26,7 @@ from auditord_hookspecs import (
     Record,
     Replace,
     Role,
+    RunReport,
     Score,
 )
 from auditord_hookspecs.entries import Encoded
@@ -92,56 +93,16 @@ class QuarantineReason(msgspec.Struct, frozen=True):
     entries: int
 
 
-class QuarantineEntry(msgspec.Struct, frozen=True):
-    """Something that could not be handled.
+class LastRun(RunReport, frozen=True):
+    """One of the last runs of an instance, and what all of its runs amount to.
 
     Args:
-        quarantine_id: its number in commands.
-        stage: where it failed.
-        task: the collector; of an entry the sender; of a body ``api``.
-        source_id: the job's id at the source; of an entry the record id; of a body a digest.
-        raw: JSON, or the posted body.
-        quarantined_at: when it was quarantined last.
-        operation: of an entry: ``insert``, ``close`` or ``replace``.
-        alternate_id: the alternate id of a record or an entry.
-        route: of a body: the request target.
-        limits: of an entry: the roles of its client that remain to be checked, as JSON.
+        last_success: the end of its last successful run.
+        failures: failed runs since then.
     """
 
-    quarantine_id: int
-    stage: Stage
-    task: str
-    source_id: str
-    raw: bytes
-    reason: str
-    quarantined_at: datetime
-    occurrences: int = 1
-    operation: str | None = None
-    alternate_id: str | None = None
-    provenance: Provenance | None = None
-    route: str | None = None
-    limits: bytes | None = None
-
-    @property
-    def raw_json(self) -> Any:  # Any: JSON of the collector
-        """The raw input of a job, decoded."""
-        return json.loads(self.raw)
-
-
-class LastRun(msgspec.Struct, frozen=True):
-    """One of the last runs of an instance, and the time of its last success."""
-
-    task: str
-    kind: str
-    started: datetime
-    duration: timedelta
-    error: str | None
-    records: int
-    quarantined: int
-    skipped: Mapping[str, int]
-    last_success: datetime | None
-    failures: int
-    """Failed runs since the last success."""
+    last_success: datetime | None = None
+    failures: int = 0
 
 
 class QueueStatistics(msgspec.Struct, frozen=True):
@@ -194,7 +155,18 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """A new entry for the quarantine."""
+    """Something that could not be handled, for the quarantine.
+
+    Args:
+        stage: where it failed.
+        task: the collector; of an entry the sender; of a body ``api``.
+        source_id: the job's id at the source; of an entry the record id; of a body a digest.
+        raw: JSON, or the posted body.
+        operation: of an entry: ``insert``, ``close`` or ``replace``.
+        alternate_id: the alternate id of a record or an entry.
+        route: of a body: the request target.
+        limits: of an entry: the roles of its client that remain to be checked, as JSON.
+    """
 
     stage: Stage
     task: str
@@ -206,6 +178,24 @@ class SetAside(msgspec.Struct, frozen=True):
     provenance: Provenance | None = None
     route: str | None = None
     limits: bytes | None = None
+
+
+class QuarantineEntry(SetAside, frozen=True, kw_only=True):
+    """An entry of the quarantine.
+
+    Args:
+        quarantine_id: its number in commands.
+        quarantined_at: when it was quarantined last.
+    """
+
+    quarantine_id: int
+    quarantined_at: datetime
+    occurrences: int = 1
+
+    @property
+    def raw_json(self) -> Any:  # Any: JSON of the collector
+        """The raw input of a job, decoded."""
+        return json.loads(self.raw)
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -1,11 +1,13 @@
 """The daemon's own SQLite file: send-queue, checkpoints and quarantine, which commit together."""
 
+import dataclasses
 import hashlib
+import json
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import replace
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
@@ -14,6 +16,7 @@ import anyio.to_thread
 import msgspec
 
 from auditord.database import Database
+from auditord.database.instants import from_micros, to_micros
 from auditord.database.memory import Occasion, PluginMemory, sqlite_memory
 from auditord.spool import tables
 from auditord.spool.encoding import (
@@ -57,6 +60,49 @@ FILE: Final = "spool.db"
 MIGRATIONS: Final = "auditord.spool"
 MAX_BODIES: Final = 10_000
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
+
+# Without untried entries, which are due at once, and without entries that wait behind another one.
+_NEXT_DUE: Final = """
+    SELECT min(due_at) FROM queue AS entry
+    WHERE sender = ?1 AND attempts > 0 AND NOT EXISTS (
+        SELECT 1 FROM queue AS earlier
+        WHERE earlier.sender = ?1 AND earlier.record_id IN (entry.record_id, entry.alternate_id)
+            AND earlier.entry_id < entry.entry_id
+    )
+"""
+
+# One parameter for all keys, because SQLite limits their number.
+_SEEN: Final = """
+    SELECT key FROM seen WHERE task = ? AND expires_at > ? AND key IN (SELECT value FROM json_each(?))
+"""
+
+_LOAD: Final = "SELECT value FROM checkpoint WHERE task = ?"
+
+_QUARANTINE_COLUMNS: Final = """
+    SELECT quarantine_id, stage, task, source_id, raw, reason, quarantined_at, occurrences, operation, alternate_id,
+           received_at, principal, agent, route, limits
+    FROM quarantine
+"""
+
+_QUARANTINE_LIST: Final = (
+    f"{_QUARANTINE_COLUMNS} WHERE (?1 IS NULL OR task = ?1) AND quarantine_id > ?2 ORDER BY quarantine_id LIMIT ?3"
+)
+
+_SUMMARIES: Final = _QUARANTINE_LIST.replace(" raw,", " x'' AS raw,")
+
+_QUARANTINE_GET: Final = f"{_QUARANTINE_COLUMNS} WHERE quarantine_id = ?"
+
+_REASONS: Final = """
+    SELECT stage, task, reason, count(*) AS entries
+    FROM (SELECT stage, task, reason FROM quarantine ORDER BY quarantine_id DESC LIMIT ?1)
+    GROUP BY stage, task, reason ORDER BY entries DESC, stage, task, reason LIMIT ?2
+"""
+
+_HELD: Final = """
+    SELECT DISTINCT source_id FROM quarantine
+    WHERE stage IN ('job', 'record', 'entry') AND task IN (SELECT value FROM json_each(?1))
+        AND source_id IN (SELECT value FROM json_each(?2))
+"""
 
 
 class Spool:
@@ -175,7 +221,7 @@ class Spool:
         Raises:
             InvalidRecord: an entry breaks a rule.
         """
-        named, now = [replace(entry, provenance=provenance) for entry in entries], self._now()
+        named, now = [dataclasses.replace(entry, provenance=provenance) for entry in entries], self._now()
         rows = await anyio.to_thread.run_sync(lambda: [entry_row(entry, now) for entry in named])
         await self._queue(destinations, tables.put, rows, destinations)
 
@@ -190,7 +236,7 @@ class Spool:
 
     async def forget_taken(self, numbers: Collection[int]) -> None:
         """Forget the numbers of entries that have left the outbox."""
-        await self._write(tables.forget_taken, numbers)
+        await self._execute("DELETE FROM taken_over WHERE number = ?", [(number,) for number in numbers])
 
     async def waiting(self, record_ids: Collection[str], senders: Sequence[str]) -> Mapping[str, Sequence[Entry]]:
         """Return the queued entries of records by id, in order. Later entries must wait behind them."""
@@ -216,6 +262,15 @@ class Spool:
 
     async def _read(self, work: Callable[[sqlite3.Connection, Unpack[Ts]], T], *args: *Ts) -> T:
         return await self._database.read(lambda connection: work(connection, *args))
+
+    async def _rows(self, make: Callable[[Any], T], query: str, *parameters: object) -> list[T]:  # Any: a row
+        """Return what a function makes of each row of a query; the thread that reads calls it."""
+        return await self._database.read(
+            lambda connection: [make(row) for row in connection.execute(query, parameters)]
+        )
+
+    async def _execute(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        await self._database.write(lambda connection: connection.executemany(statement, rows))
 
     def on_queued(self, sender: str, wake: Callable[[], None]) -> None:
         """Call ``wake`` whenever something is queued for a sender."""
@@ -252,30 +307,35 @@ class Spool:
 
     async def postpone(self, until: Mapping[int, datetime]) -> None:
         """Count a failed attempt of each entry and set the earliest time of the next one."""
-        await self._write(tables.postpone, until)
+        rows = [(to_micros(due), entry_id) for entry_id, due in until.items()]
+        await self._execute("UPDATE queue SET attempts = attempts + 1, due_at = ? WHERE entry_id = ?", rows)
 
     async def hurry(self, sender: str) -> None:
         """Make every entry of a sender due now."""
-        await self._write(tables.hurry, sender)
+        await self._execute("UPDATE queue SET due_at = 0 WHERE sender = ? AND attempts > 0", [(sender,)])
 
     async def next_due(self, sender: str) -> datetime | None:
         """Return when the first failed entry is due again; None if there is none."""
-        return await self._read(tables.next_due, sender) if sender in self.occupied else None
+        if sender not in self.occupied:
+            return None
+        ((due,),) = await self._rows(tuple, _NEXT_DUE, sender)
+        return None if due is None else from_micros(due)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
     async def checkpoint(self, task: str) -> Any:  # Any: the JSON that the collector stored
         """Return the checkpoint of a collector; None if there is none."""
-        return await self._read(tables.load_checkpoint, task)
+        return next(iter(await self._rows(_json, _LOAD, task)), None)
 
     async def seen(self, task: str, keys: Collection[str]) -> frozenset[str]:
         """Return those of the keys that a collector has asked to remember and that have not expired."""
-        now = self._now()
-        return await self._read(tables.seen, task, keys, now)
+        wanted = (task, to_micros(self._now()), json.dumps(list(keys)))
+        return frozenset(await self._rows(itemgetter(0), _SEEN, *wanted))
 
     async def pending(self, task: str) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
         """Return the values that a collector keeps between runs, by key."""
-        return await self._read(tables.pending, task)
+        query = "SELECT value, key FROM pending WHERE task = ?"
+        return dict(await self._rows(lambda row: (row[1], _json(row)), query, task))
 
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
@@ -306,25 +366,25 @@ class Spool:
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000
     ) -> Sequence[QuarantineEntry]:
         """Return entries by number; the last number is the next call's ``after``."""
-        return await self._read(tables.quarantined, task, after, limit)
+        return await self._rows(tables.quarantine_entry, _QUARANTINE_LIST, task, after, limit)
 
     async def quarantine_summaries(
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000
     ) -> Sequence[QuarantineEntry]:
         """Return the entries of the quarantine without their raw input, which may be large: ``raw`` is empty."""
-        return await self._read(tables.quarantine_summaries, task, after, limit)
+        return await self._rows(tables.quarantine_entry, _SUMMARIES, task, after, limit)
 
     async def quarantine_reasons(self, *, newest: int = 10_000, limit: int = 20) -> Sequence[QuarantineReason]:
         """Return the most frequent reasons of the newest entries."""
-        return await self._read(tables.quarantine_reasons, newest, limit)
+        return await self._rows(lambda row: QuarantineReason(Stage(row[0]), *row[1:]), _REASONS, newest, limit)
 
     async def quarantine_get(self, quarantine_id: int) -> QuarantineEntry | None:
         """Return an entry; None if it does not exist."""
-        return await self._read(tables.quarantine_entry, quarantine_id)
+        return next(iter(await self._rows(tables.quarantine_entry, _QUARANTINE_GET, quarantine_id)), None)
 
     async def quarantine_held(self, tasks: Collection[str], source_ids: Collection[str]) -> Collection[str]:
         """Return the ids of jobs (at their source) or records that are in quarantine for one of the tasks."""
-        return await self._read(tables.held, tasks, source_ids)
+        return await self._rows(itemgetter(0), _HELD, json.dumps(list(tasks)), json.dumps(list(source_ids)))
 
     async def quarantine_discard(self, ids: Sequence[int]) -> int:
         """Delete entries; return how many there were."""
@@ -368,7 +428,7 @@ class Spool:
 
     async def check(self) -> None:
         """Raise unless the file can be written."""
-        await self._database.write(tables.probe)
+        await self._execute(tables.COUNT, [("probes", 1)])  # without effect; it fails on a full or read-only disk
 
     async def give_room_back(self) -> None:
         """Shrink the file, which would stay large after an outage (:meth:`Database.give_room_back`)."""
@@ -377,6 +437,10 @@ class Spool:
     async def statistics(self) -> SpoolStatistics:
         """Count what the spool holds."""
         return await self._database.read(tables.statistics)
+
+
+def _json(row: Sequence[bytes]) -> Any:  # Any: the JSON that a collector stored
+    return json.loads(row[0])
 
 
 Convert: TypeAlias = Callable[[Any], Record | Produced | None]  # Any: the collector's raw JSON

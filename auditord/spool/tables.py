@@ -22,7 +22,6 @@ from auditord.spool.encoding import (
     LastRun,
     Prepared,
     QuarantineEntry,
-    QuarantineReason,
     Queued,
     QueueStatistics,
     Row,
@@ -71,15 +70,6 @@ _QUEUE_STATISTICS: Final = """
     JOIN queue AS oldest ON oldest.entry_id = depth.oldest
 """
 
-# Without untried entries, which are due at once, and without entries that wait behind another one.
-_NEXT_DUE: Final = """
-    SELECT min(due_at) FROM queue AS entry
-    WHERE sender = ?1 AND attempts > 0 AND NOT EXISTS (
-        SELECT 1 FROM queue AS earlier
-        WHERE earlier.sender = ?1 AND earlier.record_id IN (entry.record_id, entry.alternate_id)
-            AND earlier.entry_id < entry.entry_id
-    )
-"""
 
 # One parameter for all ids, because SQLite limits their number.
 _WAITING: Final = """
@@ -173,19 +163,6 @@ def set_generation(connection: sqlite3.Connection, number: int) -> None:
     connection.execute("UPDATE generation SET number = ?1 WHERE number <> ?1", (number,))
 
 
-def postpone(connection: sqlite3.Connection, until: Mapping[int, datetime]) -> None:
-    """Count a failed attempt of each entry and set the time of the next one."""
-    connection.executemany(
-        "UPDATE queue SET attempts = attempts + 1, due_at = ? WHERE entry_id = ?",
-        [(to_micros(due), entry_id) for entry_id, due in until.items()],
-    )
-
-
-def hurry(connection: sqlite3.Connection, sender: str) -> None:
-    """Make every entry that waits for another attempt due now."""
-    connection.execute("UPDATE queue SET due_at = 0 WHERE sender = ? AND attempts > 0", (sender,))
-
-
 def occupied(connection: sqlite3.Connection, sender: str) -> bool:
     """Return whether a sender's queue has entries."""
     return connection.execute(_OCCUPIED, (sender,)).fetchone() is not None
@@ -200,12 +177,6 @@ def waiting(connection: sqlite3.Connection, record_ids: Collection[str], senders
 def senders(connection: sqlite3.Connection) -> list[str]:
     """Return the senders whose queues have entries."""
     return [sender for (sender,) in connection.execute("SELECT DISTINCT sender FROM queue")]
-
-
-def next_due(connection: sqlite3.Connection, sender: str) -> datetime | None:
-    """Return when the first failed entry is due again; None if there is none."""
-    (due,) = connection.execute(_NEXT_DUE, (sender,)).fetchone()
-    return None if due is None else from_micros(due)
 
 
 def queue_statistics(connection: sqlite3.Connection) -> dict[str, QueueStatistics]:
@@ -257,22 +228,7 @@ _SET_ASIDE: Final = """
         size = excluded.size, limits = excluded.limits, occurrences = occurrences + 1
 """
 
-_QUARANTINE_COLUMNS: Final = """
-    SELECT quarantine_id, stage, task, source_id, raw, reason, quarantined_at, occurrences, operation, alternate_id,
-           received_at, principal, agent, route, limits
-    FROM quarantine
-"""
 
-_QUARANTINE_LIST: Final = (
-    f"{_QUARANTINE_COLUMNS} WHERE (?1 IS NULL OR task = ?1) AND quarantine_id > ?2 ORDER BY quarantine_id LIMIT ?3"
-)
-_SUMMARIES: Final = _QUARANTINE_LIST.replace(" raw,", " x'' AS raw,")
-_QUARANTINE_GET: Final = f"{_QUARANTINE_COLUMNS} WHERE quarantine_id = ?"
-_REASONS: Final = """
-    SELECT stage, task, reason, count(*) AS entries
-    FROM (SELECT stage, task, reason FROM quarantine ORDER BY quarantine_id DESC LIMIT ?1)
-    GROUP BY stage, task, reason ORDER BY entries DESC, stage, task, reason LIMIT ?2
-"""
 _BODIES: Final = """
     SELECT count(*), coalesce(sum(size), 0) FROM quarantine INDEXED BY quarantine_bodies WHERE stage = 'body'
 """
@@ -285,12 +241,7 @@ _SETTLE_JOBS: Final = """
     DELETE FROM quarantine
     WHERE stage = 'job' AND task = ?1 AND variant = x'' AND source_id IN (SELECT value FROM json_each(?2))
 """
-_HELD: Final = """
-    SELECT DISTINCT source_id FROM quarantine
-    WHERE stage IN ('job', 'record', 'entry') AND task IN (SELECT value FROM json_each(?1))
-        AND source_id IN (SELECT value FROM json_each(?2))
-"""
-_COUNT: Final = "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value"
+COUNT: Final = "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value"
 
 
 def set_aside(connection: sqlite3.Connection, things: Iterable[SetAside], now: datetime) -> None:
@@ -320,20 +271,15 @@ def settle_jobs(connection: sqlite3.Connection, task: str, source_ids: Collectio
         connection.execute(_SETTLE_JOBS, (task, json.dumps(list(source_ids))))
 
 
-def held(connection: sqlite3.Connection, tasks: Collection[str], source_ids: Collection[str]) -> set[str]:
-    """Return the ids of jobs and records that are in quarantine for one of the tasks."""
-    return {one for (one,) in connection.execute(_HELD, (json.dumps(list(tasks)), json.dumps(list(source_ids))))}
-
-
 def keep_body(connection: sqlite3.Connection, body: SetAside, now: datetime, max_count: int, max_bytes: int) -> None:
     """Store a refused body. Beyond the limits the oldest bodies are deleted and counted."""
     set_aside(connection, [body], now)
-    connection.execute(_COUNT, ("refused_bodies", 1))
+    connection.execute(COUNT, ("refused_bodies", 1))
     count, size = connection.execute(_BODIES).fetchone()
     dropped = _oldest_above(connection, count - max_count, size - max_bytes)
     connection.executemany("DELETE FROM quarantine WHERE quarantine_id = ?", [(one,) for one in dropped])
     if dropped:
-        connection.execute(_COUNT, ("dropped_bodies", len(dropped)))
+        connection.execute(COUNT, ("dropped_bodies", len(dropped)))
 
 
 def _oldest_above(connection: sqlite3.Connection, count: int, size: int) -> list[int]:
@@ -346,43 +292,19 @@ def _oldest_above(connection: sqlite3.Connection, count: int, size: int) -> list
     return dropped
 
 
-def quarantined(connection: sqlite3.Connection, task: str | None, after: int, limit: int) -> list[QuarantineEntry]:
-    """Return entries by number, of one task or all."""
-    return [_quarantine_entry(row) for row in connection.execute(_QUARANTINE_LIST, (task, after, limit))]
-
-
-def quarantine_summaries(
-    connection: sqlite3.Connection, task: str | None, after: int, limit: int
-) -> list[QuarantineEntry]:
-    """Return entries by number without their raw input, which may be large."""
-    return [_quarantine_entry(row) for row in connection.execute(_SUMMARIES, (task, after, limit))]
-
-
-def quarantine_reasons(connection: sqlite3.Connection, newest: int, limit: int) -> list[QuarantineReason]:
-    """Return the most frequent reasons of the newest entries."""
-    return [QuarantineReason(Stage(stage), *row) for stage, *row in connection.execute(_REASONS, (newest, limit))]
-
-
-def quarantine_entry(connection: sqlite3.Connection, quarantine_id: int) -> QuarantineEntry | None:
-    """Return an entry; None if it does not exist."""
-    row = connection.execute(_QUARANTINE_GET, (quarantine_id,)).fetchone()
-    return None if row is None else _quarantine_entry(row)
-
-
 def discard(connection: sqlite3.Connection, ids: Sequence[int]) -> int:
     """Delete entries; return how many there were."""
     rows = [(one,) for one in ids]
     return connection.executemany("DELETE FROM quarantine WHERE quarantine_id = ?", rows).rowcount
 
 
-def _quarantine_entry(row: Sequence[Any]) -> QuarantineEntry:  # Any: SQLite's column types
+def quarantine_entry(row: Sequence[Any]) -> QuarantineEntry:  # Any: SQLite's column types
+    """Return the entry of a row of the quarantine."""
     number, stage, task, source_id, raw, reason, at, occurrences, operation, alternate_id, *origin, route, limits = row
     received_at, principal, agent = origin
     provenance = None if received_at is None else Provenance(from_micros(received_at), principal, agent)
-    seen = (from_micros(at), occurrences)
-    return QuarantineEntry(
-        number, Stage(stage), task, source_id, raw, reason, *seen, operation, alternate_id, provenance, route, limits
-    )
+    what = (Stage(stage), task, source_id, raw, reason, operation, alternate_id, provenance, route, limits)
+    return QuarantineEntry(*what, quarantine_id=number, quarantined_at=from_micros(at), occurrences=occurrences)
 
 
 def quarantine_counts(connection: sqlite3.Connection) -> dict[tuple[str, str], int]:
@@ -396,21 +318,11 @@ def counters(connection: sqlite3.Connection) -> dict[str, int]:
     return dict(connection.execute("SELECT name, value FROM counter").fetchall())
 
 
-def probe(connection: sqlite3.Connection) -> None:
-    """Make a write without effect, which fails on a full or read-only disk."""
-    connection.execute(_COUNT, ("probes", 1))
-
-
 _SAVE: Final = "INSERT OR REPLACE INTO checkpoint (task, value, saved_at) VALUES (?, ?, ?)"
-_LOAD: Final = "SELECT value FROM checkpoint WHERE task = ?"
 
 _REMEMBER: Final = """
     INSERT INTO seen VALUES (?, ?, ?)
     ON CONFLICT (task, key) DO UPDATE SET expires_at = max(expires_at, excluded.expires_at)
-"""
-# One parameter for all keys, because SQLite limits their number.
-_SEEN: Final = """
-    SELECT key FROM seen WHERE task = ? AND expires_at > ? AND key IN (SELECT value FROM json_each(?))
 """
 
 RUNS_KEPT: Final = 20
@@ -441,23 +353,11 @@ def save_checkpoint(connection: sqlite3.Connection, task: str, value: bytes, now
     connection.execute(_SAVE, (task, value, to_micros(now)))
 
 
-def load_checkpoint(connection: sqlite3.Connection, task: str) -> Any:  # Any: the JSON that the collector stored
-    """Return the stored checkpoint; None if there is none."""
-    row = connection.execute(_LOAD, (task,)).fetchone()
-    return None if row is None else json.loads(row[0])
-
-
 def remember(connection: sqlite3.Connection, task: str, keys: Mapping[str, datetime], now: datetime) -> None:
     """Remember each key until its instant; delete expired keys."""
     rows = [(task, key, to_micros(expires)) for key, expires in keys.items()]
     connection.executemany(_REMEMBER, rows)
     connection.execute("DELETE FROM seen WHERE expires_at <= ?", (to_micros(now),))
-
-
-def seen(connection: sqlite3.Connection, task: str, keys: Iterable[str], now: datetime) -> frozenset[str]:
-    """Return those of the keys that are remembered."""
-    rows = connection.execute(_SEEN, (task, to_micros(now), json.dumps(list(keys))))
-    return frozenset(key for (key,) in rows)
 
 
 def keep_pending(connection: sqlite3.Connection, task: str, values: Mapping[str, bytes | None]) -> None:
@@ -466,12 +366,6 @@ def keep_pending(connection: sqlite3.Connection, task: str, values: Mapping[str,
     connection.executemany("DELETE FROM pending WHERE task = ? AND key = ?", gone)
     kept = [(task, key, value) for key, value in values.items() if value is not None]
     connection.executemany("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", kept)
-
-
-def pending(connection: sqlite3.Connection, task: str) -> dict[str, Any]:  # Any: the JSON that the collector stored
-    """Return the values that a collector keeps between runs, by key."""
-    rows = connection.execute("SELECT key, value FROM pending WHERE task = ?", (task,))
-    return {key: json.loads(value) for key, value in rows}
 
 
 def record_run(connection: sqlite3.Connection, report: RunReport) -> None:
@@ -535,11 +429,6 @@ def take_over(connection: sqlite3.Connection, rows: Sequence[tuple[int, Row]], d
     mark = "INSERT OR IGNORE INTO taken_over VALUES (?, ?)"
     fresh = [row for number, row in rows if connection.execute(mark, (number, row.record_id)).rowcount > 0]
     put(connection, fresh, destinations)
-
-
-def forget_taken(connection: sqlite3.Connection, numbers: Collection[int]) -> None:
-    """Delete the numbers of rows that have left the outbox."""
-    connection.executemany("DELETE FROM taken_over WHERE number = ?", [(number,) for number in numbers])
 
 
 def statistics(connection: sqlite3.Connection) -> SpoolStatistics:

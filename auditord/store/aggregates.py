@@ -8,29 +8,43 @@ Their columns are: the number of the part; one for each dimension; the scores of
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from auditord.database.instants import from_micros
-from auditord.store.key_values import Scores, component_scores, reader, set_of_scores
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
     AmountSums,
+    CalendarPeriod,
+    ComponentAmount,
+    ComponentPresent,
     ComponentUsage,
+    Dimension,
+    ExceedsRuntime,
     Group,
+    MetaValue,
+    Score,
     ScoreSums,
+    ScoreValue,
     TooManyGroups,
     UsageSums,
 )
-from auditord_hookspecs.aggregates import KeyValue, in_order
+from auditord_hookspecs.aggregates import KeyValue, exact_score, in_order
 
 Row: TypeAlias = Sequence[Any]  # Any: columns as the database's driver gives them
 Limbs: TypeAlias = tuple[int, ...]
 """The columns that make up one number: for each by how many bits it is shifted."""
+
+Scores: TypeAlias = Mapping[tuple[str, str], Decimal]
+"""Of the components of a record: the value by component and score."""
 
 WHOLE: Final[Limbs] = (0,)
 
@@ -44,6 +58,10 @@ class NotRolledUp(Exception):
     """A sum needs more than the roll-ups know: stop times of cells from which records are gone, or huge amounts."""
 
 
+class Overflow(NotRolledUp):
+    """A sum or product did not fit 64 bits. Of numbers that are split, only a cell is that full."""
+
+
 class Kind(Enum):
     """The records or cells that the rows of a part sum up."""
 
@@ -54,8 +72,7 @@ class Kind(Enum):
     """Versions that are in the cells, but not stored any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The sums in the rows of one part.
 
     Args:
@@ -223,7 +240,10 @@ class Folding:
         group = self._groups.get(key)
         if group is None:
             _check_size(self._query, len(self._groups) + 1)
-            group = self._groups[key] = _Group(tuple([_usage(each) for each in self._query.usage]))
+            sums = [
+                _Usage(each, {score: defaultdict(_ScoreSum) for score in each.scores}) for each in self._query.usage
+            ]
+            group = self._groups[key] = _Group(tuple(sums))
         return group
 
     def _scores(self, text: str | None) -> Scores:
@@ -287,12 +307,56 @@ def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:  # Any: as the 
     return number
 
 
-def _usage(query: ComponentUsage) -> _Usage:
-    return _Usage(query, {score: defaultdict(_ScoreSum) for score in query.scores})
-
-
 def _ordered(keys: Collection[_Key]) -> list[_Key]:
     try:
         return sorted(keys)  # each place has one type, unless there is a None
     except TypeError:
         return sorted(keys, key=in_order)
+
+
+def set_of_scores(text: str) -> Scores:
+    """The scores of a record, from the text of :func:`auditord.store.rows.scores_text`."""
+    components = msgspec.json.decode(text, type=list[tuple[str, tuple[Score, ...]]])
+    return {
+        (component, score.name): exact_score(score.value)
+        for component, scores in components
+        for score in reversed(scores)  # the first of one name stays
+    }
+
+
+def component_scores(component: str, text: str) -> Scores:
+    """The scores of one component, from their JSON in the record's document."""
+    scores = msgspec.json.decode(text, type=tuple[Score, ...])
+    return {(component, score.name): exact_score(score.value) for score in reversed(scores)}
+
+
+def reader(dimension: Dimension) -> Callable[[Any, Scores], KeyValue] | None:  # Any: see Row
+    """A function that makes the value of a key from its column and the scores of its record; None: it is its column."""
+    match dimension:
+        case ScoreValue(component, score):
+            return lambda value, scores: (scores if value is None else component_scores(component, value)).get(
+                (component, score)
+            )
+        case ComponentAmount():
+            return _amount
+        case ComponentPresent():
+            return lambda value, _: bool(int(value or 0))  # SQL NULL: no record can have it
+        case ExceedsRuntime():
+            return partial(_exceeds, dimension)
+        case CalendarPeriod():
+            return lambda value, _: date.fromisoformat(value)
+        case MetaValue():
+            return None
+
+
+def _amount(value: int | str | None, _: Scores) -> int | None:
+    """A number, or the numbers with commas of components with one name."""
+    return sum(map(int, value.split(","))) if isinstance(value, str) else value
+
+
+def _exceeds(dimension: ExceedsRuntime, value: int | str | None, _: Scores) -> bool:
+    """Return whether it holds for a flag or for numbers with semicolons; SQL NULL: one of them is not known."""
+    if not (isinstance(value, str) and ";" in value):
+        return bool(int(value or 0))
+    amount, runtime, *per = [_amount(number, {}) for number in value.split(";")]
+    return dimension.holds(amount, runtime, per[0] if per else None)

@@ -10,31 +10,30 @@ Each part is a query in three steps. The innermost names the columns that it rea
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import LiteralString
+from typing import Final, LiteralString
+
+import msgspec
+from msgspec.structs import replace
 
 from auditord.store.aggregates import Kind, Limbs, Part
 from auditord.store.columns import AMOUNT_COLUMNS
-from auditord.store.conditions import can_be_there, compile_condition
+from auditord.store.conditions import can_be_there, compile_condition, compile_dimension, key_of_amount
 from auditord.store.dialects import Dialect, Key, State, StoreDialect
-from auditord.store.dimensions import compile_dimension, key_of_amount
-from auditord.store.rollups.cells import CORES_KEY, first_moment
-from auditord.store.rollups.reading import cells_of, local_dates, on_days
+from auditord.store.rollups.cells import CORES_KEY, END, FIRST_DAY, Level, Segment, first_moment, zone_of_key
 from auditord.store.rollups.scope import Rolled, Scope
 from auditord.store.sql import Columns, Sql, join, literal
+from auditord.store.work import as_json
 from auditord_hookspecs import AggregateQuery, CalendarPeriod, ComponentAmount, ComponentPresent, Dimension, ScoreValue
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledAggregate:
+class CompiledAggregate(msgspec.Struct, frozen=True):
     """A statement, and what its rows are."""
 
     statement: Sql
     parts: tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(msgspec.Struct, frozen=True):
     """The input of one part.
 
     Args:
@@ -60,8 +59,7 @@ class _Source:
     local: tuple[str, Sql] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
+class _Shown(msgspec.Struct, frozen=True):
     """The columns of a part beside its keys: its number, and its sums, padded to the width of the widest part."""
 
     part: int
@@ -120,7 +118,7 @@ def _unread_sources(rolled: Rolled, dialect: StoreDialect) -> Iterator[_Source]:
     query = replace(scope.query, where=scope.rest, as_of=None)
     (state,) = _states(query, dialect, Columns.COMPLETE)
     position: LiteralString = literal(str(scope.cells.position))
-    conditions = [state.condition, Sql(dialect.no_more), *on_days(scope, dialect)]
+    conditions = [state.condition, Sql(dialect.no_more), *_on_days(scope, dialect)]
     amounts = dict(_amounts(query, dialect))
     behind: LiteralString = f"position > {position}"
     if rolled.is_far_behind:
@@ -157,8 +155,8 @@ def _rolled_source(
     """The cells of records, or those of a component that has no columns in these."""
     is_whole = component is None
     table: LiteralString = "rollups" if is_whole else "rollup_components"
-    sums = dialect.rolled_columns if is_whole else dialect.rolled_components
-    cells = [cells_of(each, scope, dialect, sums, table) for each in scope.segments()]
+    sums = dialect.cell_columns(of_components=not is_whole)
+    cells = [_of_dates(_cells(each, scope, dialect, sums, table), each, scope, dialect) for each in scope.segments()]
     tables = join(" UNION ALL ", cells)
     conditions = [compile_condition(scope.rest, dialect.for_cells(), Columns.COMPLETE)]
     if component is not None:
@@ -169,7 +167,7 @@ def _rolled_source(
     where = join(" AND ", conditions)
     rows = Sql(f"({tables.sql}) AS rolled WHERE {where.sql}", (*tables.parameters, *where.parameters))
     state = State(Sql("stop_time"), Sql("NULL"), where, costly=False)
-    local = local_dates(scope, dialect)
+    local = _local_dates(scope, dialect)
     return _Source(rows, state, Columns.COMPLETE, amounts, None, Kind.CELLS, Sql(sums), is_whole, local)
 
 
@@ -301,3 +299,63 @@ def _named(column: Sql, name: LiteralString) -> Sql:
 
 def _name(what: LiteralString, number: int) -> LiteralString:
     return what + literal(str(number))
+
+
+_MOST_PERIODS: Final = 1_000
+"""Periods up to which the cells of some users are looked up one by one, instead of passing over those of all users."""
+
+
+def _on_days(scope: Scope, dialect: StoreDialect) -> Iterator[Sql]:
+    """The conditions that a version stopped on one of the days that cells answer for."""
+    if scope.begin > FIRST_DAY:
+        yield Sql(f"stop_time >= {dialect.literal_moment(first_moment(scope.begin))}")
+    if scope.end < END:
+        yield Sql(f"stop_time < {dialect.literal_moment(first_moment(scope.end))}")
+    for day in scope.split_days():
+        begin = dialect.literal_moment(first_moment(day))
+        end = dialect.literal_moment(first_moment(day + 1))
+        yield Sql(f"NOT (stop_time >= {begin} AND stop_time < {end})")
+
+
+def _local_dates(scope: Scope, dialect: StoreDialect) -> tuple[str, Sql] | None:
+    """The time zone whose dates cells of a scope tell apart, if they do, and the date of a cell."""
+    if scope.cells.of_zone is None or (zone := zone_of_key(scope.cells.of_zone)) is None:
+        return None
+    return zone, _date(scope.cells.of_zone, dialect)
+
+
+def _date(of_zone: str, dialect: StoreDialect) -> Sql:
+    """The begin of the date of a cell as if it were one of UTC."""
+    days = dialect.first_value(of_zone)
+    return Sql(dialect.rolled_day.format(days.sql), days.parameters)
+
+
+def _of_dates(cells: Sql, segment: Segment, scope: Scope, dialect: StoreDialect) -> Sql:
+    """The cells of the dates of a segment."""
+    if scope.cells.of_zone is None:
+        return cells
+    date, conditions = _date(scope.cells.of_zone, dialect), list[Sql]()
+    if segment.first_date is not None:
+        first = dialect.literal_moment(first_moment(segment.first_date))
+        conditions.append(Sql(f"{date.sql} >= {first}", date.parameters))
+    if segment.end_date is not None:
+        end = dialect.literal_moment(first_moment(segment.end_date))
+        conditions.append(Sql(f"{date.sql} < {end}", date.parameters))
+    if not conditions:
+        return cells
+    where = join(" AND ", conditions)
+    return Sql(f"SELECT * FROM ({cells.sql}) AS dated WHERE {where.sql}", (*cells.parameters, *where.parameters))  # noqa: S608 literals
+
+
+def _cells(segment: Segment, scope: Scope, dialect: StoreDialect, sums: LiteralString, table: LiteralString) -> Sql:
+    level, users = scope.level(segment), scope.users()
+    # The date of a zone, if one is told apart, may be a day before or behind the time: all are in the month.
+    place = (1 if segment.is_of_months else 0, level)
+    span = segment.end - segment.begin
+    few = span <= _MOST_PERIODS * (28 if segment.is_of_months else 1)
+    if users is None or not few or level not in {Level.DAY_AND_USER, Level.MONTH_AND_USER}:
+        cells = dialect.rolled_cells.format(sums, table, "period >= %s AND period < %s")
+        return Sql(cells, (*place, segment.begin, segment.end))
+    periods, names = as_json(segment.periods()), as_json([each for each in users if can_be_there(each)])
+    cells = dialect.rolled_cells.format(sums, table, dialect.rolled_periods_of_users)
+    return Sql(cells, (*place, periods, names))

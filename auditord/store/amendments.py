@@ -1,9 +1,10 @@
 """Deliberate changes of single records, by a principal and for a reason. The former version is kept."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from auditord_hookspecs import InvalidRecord, Record
 from auditord_hookspecs.wire import decode_record
@@ -35,8 +36,7 @@ class Amended(Enum):
     """Refused: there is no such record."""
 
 
-@dataclass(frozen=True, slots=True)
-class Amendment:
+class Amendment(msgspec.Struct, frozen=True):
     """A change of one record.
 
     Args:
@@ -65,8 +65,7 @@ class Amendment:
         return decode_record(self.stored).record_id
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(msgspec.Struct, frozen=True):
     """A former version of a record, kept when the record was changed deliberately.
 
     Args:

@@ -4,32 +4,37 @@ Nearly all records are new: the driver of each database first tries to add them 
 stored ones, and asks for a plan if that fails. Where several daemons may write, the rows that the plan was made from
 are locked and compared before anything is written; if another transaction has changed them, all begins anew
 (:class:`auditord.store.work.Overtaken`).
+
+To redact is to take meta out of stored records for good; see :meth:`auditord.store.store.RecordStore.redact`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 import msgspec
 
-from auditord.store.bulks import Bulk
-from auditord.store.feed import note_removals, removed
+from auditord.database.instants import EPOCH
+from auditord.duplicates import Duplicates
+from auditord.store.feed import note_removals
+from auditord.store.lake import ReleasedRow
 from auditord.store.planning import (
-    Addition,
     Change,
     ChangePlan,
     Correction,
     IsReleased,
-    Kept,
     Outcome,
+    Removed,
     StoredRow,
     ids_of,
 )
 from auditord.store.protocol import Verdict, is_forwarded
-from auditord.store.rows import PendingRecord
-from auditord.store.verdicts import Identity
+from auditord.store.releasing import Pair, find_released, restore
+from auditord.store.rows import Bulk, Identity, PendingRecord, make_pending
 from auditord.store.work import Overtaken, Refused, Work, as_json, ask, atomic, for_each, records
-from auditord_hookspecs import InvalidRecord
+from auditord_hookspecs import InvalidRecord, Provenance, Record
+from auditord_hookspecs.wire import decode_record, encode_record
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
@@ -41,16 +46,6 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     runtime: int | None
     document: str
     received_at: datetime
-
-
-class KeptVersion(msgspec.Struct, frozen=True, gc=False):
-    """A version of a record that is kept, and the change that replaced it."""
-
-    record_id: str
-    action: str
-    reason: str
-    changed_at: datetime
-    changed_by: int
 
 
 def change_each(changes: Sequence[Change]) -> Work[Sequence[Outcome]]:
@@ -71,9 +66,8 @@ def add_bulk(bulk: Bulk) -> Work[Sequence[Outcome]]:
         InvalidRecord: the database refuses one of them for good.
     """
     pending = bulk.pending()
-    additions = [Addition(each) for each in pending]
     try:
-        return (yield from atomic(lambda: _settle(additions, is_atomic=bulk.atomic)))
+        return (yield from atomic(lambda: _settle(pending, is_atomic=bulk.atomic)))
     except Refused as error:
         raise (yield from _refusal(pending, error)) from error
 
@@ -122,8 +116,8 @@ def _write(plan: ChangePlan) -> Work[None]:
         raise Overtaken
     if plan.touched:
         yield from _lock(plan)
-    yield from for_each("keep_versions", [_version(record_id, kept) for record_id, kept in sorted(plan.kept.items())])
-    yield from note_removals([removed(record_id, plan.forwarded.get(record_id)) for record_id in plan.changed])
+    yield from for_each("keep_versions", [kept for _, kept in sorted(plan.kept.items())])
+    yield from note_removals([plan.forwarded.get(each) or Removed(each) for each in plan.changed])
     yield from records("overwrite_records", plan.overwritten)
     yield from for_each("move_records", [_move(pending) for pending in plan.moved])
     if plan.settled:
@@ -132,10 +126,8 @@ def _write(plan: ChangePlan) -> Work[None]:
     if plan.removed:
         yield from ask("delete_records", ids=as_json(sorted(plan.removed)))
     # The sender of a new record decides whether it is forwarded, unless another principal changed it at once.
-    forwarded = [
-        each.record_id for each in new if each.record_id in plan.forwarded and not is_forwarded(each.provenance)
-    ]
-    yield from for_each("note_forwards", [removed(each, plan.forwarded[each]) for each in forwarded])
+    others = [each.record_id for each in new if not is_forwarded(each.provenance)]
+    yield from for_each("note_forwards", [plan.forwarded[each] for each in others if each in plan.forwarded])
 
 
 def _refusal(pending: Sequence[PendingRecord], error: Refused) -> Work[InvalidRecord]:
@@ -159,12 +151,9 @@ def stored_rows(rows: Iterable[Sequence[Any]]) -> Mapping[str, StoredRow]:  # An
 
 
 def _find(changes: Sequence[Change]) -> Work[Mapping[str, StoredRow]]:
-    wanted: dict[str, bool] = {}
-    for change in changes:
-        for record_id in ids_of(change):
-            wanted[record_id] = wanted.get(record_id, False) or not isinstance(change, Addition)
-    rows = [{"record_id": record_id, "whole": whole} for record_id, whole in wanted.items()]
-    return stored_rows((yield from ask("find_records", wanted=as_json(rows))))
+    ids = dict.fromkeys(chain.from_iterable(map(ids_of, changes)))
+    whole = any(not isinstance(change, PendingRecord) for change in changes)
+    return stored_rows((yield from ask("find_records", ids=as_json(list(ids)), whole=whole)))
 
 
 def _are_released(new: Sequence[PendingRecord]) -> Work[bool]:
@@ -211,5 +200,77 @@ def _move(pending: PendingRecord) -> Move:
     )
 
 
-def _version(record_id: str, kept: Kept) -> KeptVersion:
-    return KeptVersion(record_id, kept.action.value, kept.reason, kept.provenance.received_at, kept.source)
+_UNUSED: Final = Provenance(EPOCH)
+"""The statement ``redact_records`` takes whole rows, but leaves the stored provenance alone."""
+
+
+def redact(
+    record_ids: Sequence[str], keys: Collection[str], back: Sequence[Pair] = (), seen: Collection[ReleasedRow] = ()
+) -> Work[int]:
+    """Redact the records, what differed from them and what they were before; returns how many records were changed.
+
+    Args:
+        record_ids: of all of them.
+        keys: of the meta that goes.
+        back: released ones that have any of the keys; they come back, and their rows in the lake do not count.
+        seen: all of them that were released when the lake was looked into.
+
+    Raises:
+        IsReleased: another one is released by now.
+    """
+    if back:
+        yield from restore(back)
+    ids = as_json(sorted(record_ids))
+    for number, document in (yield from ask("versions_of_records", ids=ids)):
+        yield from _redact_version(number, _without(document, keys))
+    rows = stored_rows((yield from ask("lock_records", ids=ids))).values()
+    for row in (yield from find_released(record_ids)):
+        if row not in seen:
+            raise IsReleased(row.record_id)
+    found = [after for row in rows if (after := _without(row.text, keys)) is not None]
+    if found:
+        yield from note_removals([Removed(after.record_id) for after in found])
+        yield from records("redact_records", [make_pending(each, _UNUSED, Duplicates.SAME_RUN) for each in found])
+        yield from ask("settle_differences", ids=as_json([after.record_id for after in found]))
+    return len(found)
+
+
+def redact_leftovers(before: datetime, keys: Collection[str]) -> Work[int]:
+    """Redact former versions of old records, and forget what differed from old records; returns how many there were."""
+    changed = 0
+    for key in keys:
+        text = msgspec.json.encode(key).decode() + ":"  # in every document that has the key
+        for number, document in (yield from ask("versions_with_text", text=text)):
+            changed += yield from _redact_version(number, _without_if_old(document, keys, before))
+        for record_id, content, offered in (yield from ask("differences_with_text", text=text)):
+            if _without_if_old(offered, keys, before) is not None:
+                yield from ask("forget_difference", record_id=record_id, content=content)
+                changed += 1
+    return changed
+
+
+def _redact_version(number: int, after: Record | None) -> Work[bool]:
+    if after is None:
+        return False
+    yield from ask("redact_version", number=number, document=encode_record(after).decode())
+    return True
+
+
+def _without(document: str, keys: Collection[str]) -> Record | None:
+    """The record without the keys; None if it has none of them."""
+    before = decode_record(document.encode())
+    if before.meta is None or not has_any(before, keys):
+        return None
+    meta = {key: values for key, values in before.meta.items() if key not in keys}
+    return msgspec.structs.replace(before, meta=meta)
+
+
+def has_any(record: Record, keys: Collection[str]) -> bool:
+    """Return whether a record has any of the meta keys."""
+    return record.meta is not None and not set(keys).isdisjoint(record.meta)
+
+
+def _without_if_old(document: str, keys: Collection[str], before: datetime) -> Record | None:
+    """The redacted record, but None for a record that ended later (an open one: started later)."""
+    after = _without(document, keys)
+    return None if after is None or (after.stop_time or after.start_time) >= before else after

@@ -1,7 +1,8 @@
 """The columns of the table of records. Each is described here once; statements and rows of both databases follow.
 
 The ``.sql`` files have a name in braces, such as ``{record_columns}``, in the place of a list of columns
-(:data:`POSTGRES_LISTS`, :data:`SQLITE_LISTS`). The migrations are plain SQL: a test compares them with this table.
+(:data:`POSTGRES_LISTS`, :data:`SQLITE_LISTS`, :mod:`auditord.store.statements`). The migrations are plain SQL: a test
+compares them with this table.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

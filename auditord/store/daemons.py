@@ -1,9 +1,10 @@
 """Steps on a database: the daemons that use it, as they note themselves, and the generations of their spools."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec.structs import asdict
 
 from auditord.database.instants import from_micros
 from auditord.store.protocol import DaemonState, KnownDaemon
@@ -37,17 +38,10 @@ def follows(before: int, generation: int) -> bool:
 
 
 def _known(row: Sequence[Any]) -> KnownDaemon:  # Any: columns of all types
-    spool_id, host, process, version, state_dir, started_at, ended, queued, oldest, quarantined, age = row
+    spool_id, host, process, version, state_dir, started_at, queued, oldest, quarantined, ended, age = row
+    received_at = None if oldest is None else from_micros(oldest)
+    began = from_micros(started_at)
     state = DaemonState(
-        spool_id=spool_id,
-        host=host,
-        process=process,
-        version=version,
-        state_dir=state_dir,
-        started_at=from_micros(started_at),
-        queued=queued,
-        oldest=None if oldest is None else from_micros(oldest),
-        quarantined=quarantined,
-        ended=bool(ended),
+        spool_id, host, process, version, state_dir, began, queued, received_at, quarantined, bool(ended)
     )
     return KnownDaemon(state, timedelta(microseconds=age))

@@ -6,10 +6,11 @@ of a document.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import ClassVar, Final, LiteralString
+from typing import ClassVar, Final, LiteralString, Self
 
+import msgspec
 from typing_extensions import override
 
 from auditord.database.instants import EPOCH, MICROSECOND, to_micros
@@ -22,8 +23,7 @@ from auditord_hookspecs.query import Comparison, SortField, TimeField
 _TIMES: Final[dict[TimeField, LiteralString]] = {TimeField.START: "start_time", TimeField.STOP: "stop_time"}
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """A column to group by.
 
     Args:
@@ -39,8 +39,7 @@ class Key:
     over_amounts: LiteralString | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True):
     """Finished records, or open ones.
 
     Args:
@@ -56,8 +55,7 @@ class State:
     costly: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CellSum:
+class CellSum(msgspec.Struct, frozen=True):
     """A sum that the cells of roll-ups keep.
 
     Args:
@@ -69,6 +67,10 @@ class CellSum:
     column: LiteralString
     read: LiteralString
     merged: LiteralString
+
+
+CELL_ENDS: Final[Sequence[LiteralString]] = ("first_stop", "last_stop", "first_gone", "last_gone")
+"""The columns of cells for the stop times of their records."""
 
 
 class Dialect(ABC):
@@ -201,11 +203,20 @@ class Dialect(ABC):
         """Columns for the sum of amounts and of their products with runtimes."""
 
 
+@dataclass(frozen=True, slots=True)
 class StoreDialect(Dialect):
-    """The SQL of a database that is a record store: of its feed and of the cells of its roll-ups as well."""
+    """The SQL of a database that is a record store: of its feed and of the cells of its roll-ups as well.
 
-    of_cells: bool
-    """True if the SQL is about cells of roll-ups."""
+    Args:
+        is_exact: whether sums and products of any size fit; else likely ones do, which takes less time.
+        windowed: whether runtimes are microseconds of a window.
+        of_cells: whether conditions are on cells of roll-ups, whose labels no index has.
+    """
+
+    is_exact: bool = False
+    windowed: bool = False
+    of_cells: bool = False
+
     schema: ClassVar[LiteralString]
     """In front of the names of tables."""
     feed: ClassVar[LiteralString]
@@ -243,10 +254,6 @@ class StoreDialect(Dialect):
     """A name as cells have it."""
     no_name: ClassVar[LiteralString]
     """The value that cells have instead of a missing name."""
-    rolled_columns: ClassVar[LiteralString]
-    """The sums in a row of ``rolled_cells``."""
-    rolled_components: ClassVar[LiteralString]
-    """The same of the cells of a component that has no columns."""
     by_no_position: ClassVar[LiteralString]
     """A condition on positions, in the place of the braces, by which no index is chosen."""
     rolled_cells: ClassVar[LiteralString]
@@ -281,6 +288,12 @@ class StoreDialect(Dialect):
     def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Columns of cells: as :meth:`usage`."""
 
-    @abstractmethod
-    def for_cells(self) -> Dialect:
-        """The words for cells of roll-ups."""
+    def for_cells(self) -> Self:
+        """The words for conditions on cells."""
+        return replace(self, of_cells=True)
+
+    def cell_columns(self, *, of_components: bool) -> LiteralString:
+        """The columns of cells with their sums."""
+        sums = self.component_sums if of_components else self.cell_sums
+        ends: Sequence[LiteralString] = ("component",) if of_components else CELL_ENDS
+        return ", ".join([*[each.column for each in sums], *ends])

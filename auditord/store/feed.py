@@ -17,7 +17,6 @@ Consumers inside the database (``count:<key>`` of :mod:`auditord.store.counting`
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Final, LiteralString, NamedTuple
@@ -25,11 +24,11 @@ from typing import Final, LiteralString, NamedTuple
 import msgspec
 
 from auditord.database.instants import from_micros
-from auditord.store.planning import Forward, Operation
-from auditord.store.protocol import Outbox, OutboxEntry, Provenance, is_forwarded
+from auditord.store.planning import Operation, Removed
+from auditord.store.protocol import Outbox, OutboxEntry, is_forwarded
 from auditord.store.sql import Sql, join
 from auditord.store.work import Work, as_json, ask, for_each
-from auditord_hookspecs import Close, Entry, Insert, Replace
+from auditord_hookspecs import Close, Entry, Insert, Provenance, Replace
 from auditord_hookspecs.entries import Encoded
 from auditord_hookspecs.wire import decode_record
 
@@ -45,17 +44,7 @@ BEHIND_ALL: Final = (1 << 63) - 1
 _INSIDE: Final = ("count:", "rollup:")
 
 
-class Removed(msgspec.Struct, frozen=True, gc=False):
-    """A record whose stored version is to be removed, and the operation that senders forward for it."""
-
-    record_id: str
-    operation: Operation | None
-    changed_at: datetime | None
-    changed_by: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """The part of the feed behind one position, up to another one."""
 
     after: int
@@ -72,11 +61,6 @@ class Consumer(NamedTuple):
     def is_inside(self) -> bool:
         """Return True if it folds the feed inside the database."""
         return self.name.startswith(_INSIDE)
-
-
-def removed(record_id: str, forward: Forward | None = None) -> Removed:
-    """A record whose stored version is removed."""
-    return Removed(record_id, *(forward or (None, None, None)))
 
 
 def note_removals(removals: Sequence[Removed]) -> Work[None]:
@@ -188,8 +172,7 @@ def versions_between(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
+class _Version(msgspec.Struct, frozen=True):
     """A removal as senders see it."""
 
     position: int

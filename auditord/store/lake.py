@@ -1,12 +1,10 @@
 """The lake as a record store sees it: the state of the sync, and the records that only the lake has.
 
-:mod:`auditord.store.lake_changes` reads the feed for the lake, :mod:`auditord.store.releasing` releases records and
-takes them back.
+:mod:`auditord.store.releasing` reads the feed for the lake, releases records, and takes them back.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -55,8 +53,7 @@ class LakeRecord(msgspec.Struct, frozen=True, gc=False):
         return values[0] if values else None
 
 
-@dataclass(frozen=True, slots=True)
-class LakeState:
+class LakeState(msgspec.Struct, frozen=True):
     """A store's side of the lake.
 
     Args:
@@ -104,8 +101,7 @@ class LakePart(msgspec.Struct, frozen=True):
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class LakeSnapshot:
+class LakeSnapshot(msgspec.Struct, frozen=True):
     """A snapshot of the table.
 
     Args:
@@ -129,8 +125,7 @@ class ReleasedRow(msgspec.Struct, frozen=True):
     stop_time: int
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True):
     """The rows of the lake that are released records, as of one moment.
 
     Args:
@@ -142,8 +137,7 @@ class Released:
     recalled: Collection[ReleasedRow] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class LakeBatch:
+class LakeBatch(msgspec.Struct, frozen=True):
     """Records whose stored version the lake does not have.
 
     Args:
@@ -154,8 +148,8 @@ class LakeBatch:
     """
 
     number: int
-    known: Mapping[str, set[int | None]]
-    records: Sequence[LakeRecord]
+    known: Mapping[str, set[int | None]] = msgspec.field(default_factory=dict[str, set[int | None]])
+    records: Sequence[LakeRecord] = ()
     recalled: Collection[ReleasedRow] = ()
 
     @property
@@ -198,95 +192,4 @@ class ReleasedRecords(Protocol):
         self, released: Released, query: RecordQuery
     ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
         """Pages of the wire texts of those that match, in the query's order."""
-        ...
-
-
-class LakeSource(Protocol):
-    """Records that are synced to a lake and released; a part of the protocol of record stores."""
-
-    @property
-    def lake(self) -> ReleasedRecords | None:
-        """The lake that this process can read."""
-        ...
-
-    @lake.setter
-    def lake(self, lake: ReleasedRecords | None) -> None: ...
-
-    async def lake_state(self) -> LakeState:
-        """The store's side of the lake."""
-        ...
-
-    async def begin_lake(self) -> LakeState:
-        """Note that nothing is synced, and keep nothing for the lake until it is filled; returns the state."""
-        ...
-
-    async def fill_lake(self, lake_id: str) -> None:
-        """Let the lake, which has none of the store's records, get all of them and all changes from now on."""
-        ...
-
-    async def lake_waiting(self) -> int:
-        """The number of versions of records that the lake may not have."""
-        ...
-
-    async def lake_batch(self, position: int, limit: int) -> LakeBatch:
-        """The records of the next slice of the feed, under the position at its end; ``position`` if there are none.
-
-        Args:
-            position: the number of the last batch that the lake has; what it had is forgotten.
-            limit: the most records, unless one transaction stored more.
-
-        Raises:
-            LakeDiverged: the store has not given this number, or has forgotten the batches behind it.
-        """
-        ...
-
-    async def catch_up(self) -> None:
-        """Let the consumers in the database read the whole final part of the feed."""
-        ...
-
-    async def released(self) -> Released:
-        """The rows of the lake that are released records; releasing waits meanwhile."""
-        ...
-
-    async def find_released(self, record_ids: Collection[str]) -> Sequence[ReleasedRow]:
-        """Those of the records that are released."""
-        ...
-
-    async def release(self, rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -> int:
-        """Delete records that the lake has, in one transaction; returns how many.
-
-        A record that is not what the lake has stays, and its row does not count; so does one that a consumer of the
-        feed has yet to read. Ids stay known: a released record gets the verdicts that it would get here, and comes back
-        when it is changed.
-
-        Args:
-            rows: of one release, as read back from the lake.
-            previous: the last release before it that counts.
-            snapshot: that they were read from.
-
-        Raises:
-            LakeOvertaken: another process has released records.
-        """
-        ...
-
-    async def recall(self, record_ids: Collection[str]) -> int:
-        """Put those of the records that are released back into the database; returns how many."""
-        ...
-
-    async def recalled_and_kept(self, position: int) -> Sequence[ReleasedRow]:
-        """Rows that do not count, whose records are in the store as the lake has them.
-
-        Args:
-            position: the number of the last batch that the lake has.
-        """
-        ...
-
-    async def forget_recalled(self, rows: Sequence[ReleasedRow], release: int, snapshot: LakeSnapshot) -> None:
-        """Note a snapshot in which these rows, which did not count, are there no more.
-
-        Args:
-            rows: that are gone.
-            release: no row that does not count has a number up to this one.
-            snapshot: the snapshot.
-        """
         ...

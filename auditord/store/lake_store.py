@@ -6,31 +6,30 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Final, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 from typing_extensions import override
 
 from auditord.database.instants import from_micros
-from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.store.aggregates import merged
+from auditord.store.changes import has_any, redact
 from auditord.store.lake import (
     LakeBatch,
     LakeOvertaken,
     LakeRecord,
     LakeSnapshot,
-    LakeSource,
     LakeState,
     Released,
     ReleasedRecords,
     ReleasedRow,
 )
-from auditord.store.lake_changes import begin_lake, count_unread, fill_lake, take_slice
-from auditord.store.merging import merged_pages
-from auditord.store.periods import may_be_between
-from auditord.store.protocol import Provenance
-from auditord.store.redacting import has_any, redact
+from auditord.store.merging import may_be_between, merged_pages
+from auditord.store.protocol import Reads
 from auditord.store.releasing import (
     Pair,
+    begin_lake,
+    count_unread,
+    fill_lake,
     find_released,
     forget_recalled,
     read_lake,
@@ -38,13 +37,13 @@ from auditord.store.releasing import (
     recalled_and_kept,
     release,
     restore,
+    take_slice,
 )
 from auditord.store.rollups.scope import Scope
 from auditord.store.rollups.upkeep import Upkeep
-from auditord.store.rows import amounts_of, make_pending
 from auditord.store.sources import Sources
 from auditord.store.work import Rows, Work, atomic
-from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+from auditord_hookspecs import AggregateQuery, Aggregates, Provenance, RecordQuery
 from auditord_hookspecs.wire import decode_record
 from auditord_hookspecs.wording import counted
 
@@ -54,23 +53,13 @@ _AT_ONCE: Final = 1_000
 """Records that one transaction takes back."""
 
 
-class LakeStore(LakeSource, ABC):
-    """Implements :class:`auditord.store.lake.LakeSource`."""
+class LakeStore(Reads, ABC):
+    """Records that can be read, synced to a lake and released to it."""
 
-    _sources: Sources
+    lake: ReleasedRecords | None = None
+    """The lake that this process can read."""
     rollups: Upkeep
-
-    def __init__(self) -> None:
-        self._lake: ReleasedRecords | None = None
-
-    @property
-    @override
-    def lake(self) -> ReleasedRecords | None:
-        return self._lake
-
-    @lake.setter
-    def lake(self, lake: ReleasedRecords | None) -> None:
-        self._lake = lake
+    _sources: Sources
 
     @abstractmethod
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
@@ -87,6 +76,7 @@ class LakeStore(LakeSource, ABC):
         """The answer of the database; a query for released records also gets the state of releases at that moment."""
 
     @asynccontextmanager
+    @override
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
         """Pages of the query, as of the moment when the context is entered."""
         async with self._stream(query) as (pages, released):
@@ -100,53 +90,84 @@ class LakeStore(LakeSource, ABC):
                 await anext(merged)
                 yield merged
 
-    @override
     async def lake_state(self) -> LakeState:
+        """The store's side of the lake."""
         return await self._read(read_lake())
 
-    @override
     async def begin_lake(self) -> LakeState:
+        """Note that nothing is synced, and keep nothing for the lake until it is filled; returns the state."""
         return await self._write(lambda: atomic(begin_lake))
 
-    @override
     async def fill_lake(self, lake_id: str) -> None:
+        """Let the lake, which has none of the store's records, get all of them and all changes from now on."""
         await self._write(lambda: atomic(lambda: fill_lake(lake_id)), is_long=True)
 
-    @override
     async def lake_waiting(self) -> int:
+        """The number of versions of records that the lake may not have."""
         return await self._read(count_unread())
 
-    @override
     async def lake_batch(self, position: int, limit: int) -> LakeBatch:
-        taken = await self._write(lambda: atomic(lambda: take_slice(position, limit)), is_long=True)
-        return LakeBatch(taken.upto, taken.known, await asyncio.to_thread(copies_of, taken.rows), taken.recalled)
+        """The records of the next slice of the feed, under the position at its end; ``position`` if there are none.
 
-    @override
+        Args:
+            position: the number of the last batch that the lake has; what it had is forgotten.
+            limit: the most records, unless one transaction stored more.
+
+        Raises:
+            LakeDiverged: the store has not given this number, or has forgotten the batches behind it.
+        """
+        batch, rows = await self._write(lambda: atomic(lambda: take_slice(position, limit)), is_long=True)
+        return replace(batch, records=await asyncio.to_thread(copies_of, rows))
+
     async def catch_up(self) -> None:
+        """Let the consumers in the database read the whole final part of the feed."""
         await self.rollups.fold()
 
-    @override
     async def released(self) -> Released:
+        """The rows of the lake that are released records; releasing waits meanwhile."""
         return await self._read(read_released())
 
-    @override
     async def find_released(self, record_ids: Collection[str]) -> Sequence[ReleasedRow]:
+        """Those of the records that are released."""
         return await self._read(find_released(record_ids))
 
-    @override
     async def release(self, rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -> int:
+        """Delete records that the lake has, in one transaction; returns how many.
+
+        A record that is not what the lake has stays, and its row does not count; so does one that a consumer of the
+        feed has yet to read. Ids stay known: a released record gets the verdicts that it would get here, and comes back
+        when it is changed.
+
+        Args:
+            rows: of one release, as read back from the lake.
+            previous: the last release before it that counts.
+            snapshot: that they were read from.
+
+        Raises:
+            LakeOvertaken: another process has released records.
+        """
         return await self._write(lambda: atomic(lambda: release(rows, previous, snapshot)), is_long=True)
 
-    @override
     async def recalled_and_kept(self, position: int) -> Sequence[ReleasedRow]:
+        """Rows that do not count, whose records are in the store as the lake has them.
+
+        Args:
+            position: the number of the last batch that the lake has.
+        """
         return await self._read(recalled_and_kept(position))
 
-    @override
     async def forget_recalled(self, rows: Sequence[ReleasedRow], release: int, snapshot: LakeSnapshot) -> None:
+        """Note a snapshot in which these rows, which did not count, are there no more.
+
+        Args:
+            rows: that are gone.
+            release: no row that does not count has a number up to this one.
+            snapshot: the snapshot.
+        """
         await self._write(lambda: atomic(lambda: forget_recalled(rows, release, snapshot)), is_long=True)
 
-    @override
     async def recall(self, record_ids: Collection[str]) -> int:
+        """Put those of the records that are released back into the database; returns how many."""
         wanted, back = await self._read(find_released(record_ids)), 0
         for first in range(0, len(wanted), _AT_ONCE):
             back += await self._recall(await self._read_released(wanted[first : first + _AT_ONCE]))
@@ -200,20 +221,16 @@ class LakeStore(LakeSource, ABC):
         return merged(query, [stored, await self._opened(state).sum_released(released, query, days)])
 
     def _opened(self, state: LakeState) -> ReleasedRecords:
-        if self._lake is None:
+        if self.lake is None:
             raise StoreUnavailable(
                 f"{counted(state.records, 'record is', 'records are')} released to the lake at {state.location}, "
                 "and the configuration has none: write lake.name, and lake.catalog and lake.warehouse if they were."
             )
-        return self._lake
+        return self.lake
 
     async def _pending_copy(self, copy: LakeRecord) -> Pair:
-        """The record as a row; its wire text stays the same, byte for byte."""
         provenance = Provenance(copy.received_at, copy.principal or None, copy.agent or None)
-        source, (score_set,) = await self._sources.numbers(provenance, [amounts_of(copy.record.components).scores])
-        pending = make_pending(copy.record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
-        row = msgspec.structs.replace(pending.row, document=copy.document)
-        return copy, msgspec.structs.replace(pending, row=row)
+        return copy, await self._sources.pending(copy.record, copy.document, provenance)
 
 
 def copies_of(rows: Rows) -> Sequence[LakeRecord]:

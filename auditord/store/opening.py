@@ -10,15 +10,14 @@ import anyio
 
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import ConfigurationError, SchemaMismatch, StoreMisconfigured, StoreUnavailable, plain_errors
-from auditord.store.protocol import RecordStore
 from auditord.store.sqlite import SqliteRecordStore
-from auditord.store.store import Recognise
+from auditord.store.store import Recognise, RecordStore
 from auditord_hookspecs.zones import UTC_NAME
 
 if TYPE_CHECKING:  # psycopg and pydantic, which a command that reads a file of SQLite does without
     from auditord.config.model import StoreSection
     from auditord.store.postgres import PostgresRecordStore
-    from auditord.store.replica import Located, Replica
+    from auditord.store.replica import Replica
 
 _log: Final = logging.getLogger(__name__)
 
@@ -126,7 +125,8 @@ async def open_replica(section: "StoreSection", primary: RecordStore) -> AsyncGe
     async with _closed(store):
         with suppress(StoreUnavailable, SchemaMismatch):  # each look says so
             await store.open()
-        yield Replica(store, cast("Located", primary), address.where, section.replica_max_lag, anyio.current_time)
+        followed = cast("PostgresRecordStore", primary)
+        yield Replica(store, followed, address.where, section.replica_max_lag, anyio.current_time)
 
 
 def _postgres_store(

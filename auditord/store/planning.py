@@ -1,32 +1,23 @@
 """Plans of changes: outcomes and writes, worked out in order and in memory, for every database."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from auditord.database.instants import to_micros
+from auditord.duplicates import Duplicates
 from auditord.store.amendments import COLLECTED_AGAIN, Action, Amended, Amendment
-from auditord.store.bulks import Bulk
-from auditord.store.protocol import Duplicates, Provenance, Verdict, is_forwarded
-from auditord.store.rows import PendingRecord, make_pending
-from auditord.store.verdicts import Identity, classify, starts_earlier
-from auditord_hookspecs import InvalidRecord, Record
+from auditord.store.protocol import Verdict, is_forwarded
+from auditord.store.rows import Bulk, Identity, PendingRecord, make_pending
+from auditord_hookspecs import InvalidRecord, Provenance, Record
 from auditord_hookspecs.wire import decode_record
 
 Operation: TypeAlias = Literal["insert", "close", "replace"]
 
 
-class Addition(msgspec.Struct, frozen=True, gc=False):
-    """A record that may be new."""
-
-    pending: PendingRecord
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """The stop time of a record that should be there."""
 
     record_id: str
@@ -35,16 +26,14 @@ class Stop:
     source: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(msgspec.Struct, frozen=True):
     """A record that replaces the stored one; under the alternate's id if the plain one is another run's."""
 
     pending: PendingRecord
     alternate: PendingRecord | None
 
 
-@dataclass(frozen=True, slots=True)
-class Correction:
+class Correction(msgspec.Struct, frozen=True):
     """A change of a record on purpose.
 
     Args:
@@ -60,7 +49,8 @@ class Correction:
     source: int = 0
 
 
-Change: TypeAlias = Addition | Stop | Replacement | Correction
+Change: TypeAlias = PendingRecord | Stop | Replacement | Correction
+"""A record alone is added; it may be new."""
 
 
 class IsReleased(Exception):
@@ -80,29 +70,17 @@ def ids_of(change: Change | Bulk) -> Sequence[str]:
     match change:
         case Bulk():
             return change.ids
-        case Addition() | Replacement():
-            return [pending.record_id for pending in pending_of(change)]
+        case PendingRecord():
+            return (change.record_id,)
+        case Replacement(pending, alternate):
+            return [each.record_id for each in (pending, alternate) if each is not None]
         case Stop(record_id):
             return (record_id,)
         case Correction(amendment):
             return (amendment.record_id,)
 
 
-def pending_of(change: Change) -> Sequence[PendingRecord]:
-    """The records of a change."""
-    match change:
-        case Addition(pending):
-            return (pending,)
-        case Replacement(pending, alternate):
-            return (pending, alternate) if alternate else (pending,)
-        case Correction(pending=pending):
-            return () if pending is None else (pending,)
-        case Stop():
-            return ()
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRow:
+class StoredRow(msgspec.Struct, frozen=True):
     """A stored record.
 
     Args:
@@ -128,22 +106,30 @@ class StoredRow:
         return decode_record(self.text.encode())
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A change on purpose, before which the old version is kept."""
+class KeptVersion(msgspec.Struct, frozen=True, gc=False):
+    """A version of a record that is kept, and the change on purpose that replaced it."""
 
-    action: Action
+    record_id: str
+    action: str
     reason: str
-    provenance: Provenance
-    source: int
-
-
-class Forward(NamedTuple):
-    """A change as senders forward it: the operation at the destination, who made the change, and when."""
-
-    operation: Operation
     changed_at: datetime
     changed_by: int
+
+
+class Removed(msgspec.Struct, frozen=True, gc=False):
+    """A record whose stored version is to be removed, and what senders forward for it, if they forward anything.
+
+    Args:
+        record_id: of the record.
+        operation: at the destination.
+        changed_at: when the change was made.
+        changed_by: the number of who made it.
+    """
+
+    record_id: str
+    operation: Operation | None = None
+    changed_at: datetime | None = None
+    changed_by: int | None = None
 
 
 class ChangePlan:
@@ -155,13 +141,13 @@ class ChangePlan:
 
     def __init__(self, before: Mapping[str, StoredRow]) -> None:
         self.before = before
-        self.forwarded: dict[str, Forward] = {}
+        self.forwarded: dict[str, Removed] = {}
         """The changes of records as senders forward them, by id, as far as the stored record does not tell."""
         self.settled: set[str] = set()
         """Ids whose differences are to be forgotten."""
         self.differences: dict[tuple[str, int], PendingRecord] = {}
         """Records to be noted as differences, in order, by id and content."""
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, KeptVersion] = {}
         """Stored records whose former versions are to be kept."""
         self.removed: set[str] = set()
         """Ids of stored records that are to be deleted."""
@@ -211,8 +197,8 @@ class ChangePlan:
 
     def _apply(self, change: Change) -> Verdict | bool | Amended:
         match change:
-            case Addition(pending):
-                return self._add(pending)
+            case PendingRecord():
+                return self._add(change)
             case Stop():
                 return self._stop(change)
             case Replacement(pending, alternate):
@@ -261,7 +247,8 @@ class ChangePlan:
         if stored.identity == pending.identity:
             return Verdict.SAME
         if pending.record_id in self.before:
-            self.kept[pending.record_id] = Kept(Action.CORRECT, COLLECTED_AGAIN, pending.provenance, pending.source)
+            changed_at = pending.provenance.received_at
+            self._keep(pending.record_id, Action.CORRECT, COLLECTED_AGAIN, changed_at, pending.source)
         return Verdict.DIFFERENT
 
     def _correct(self, change: Correction) -> Amended:
@@ -274,7 +261,8 @@ class ChangePlan:
             return Amended.CHANGED
         if pending is not None and pending.row.document == stored.document:
             return Amended.SAME
-        self.kept[amendment.record_id] = Kept(amendment.action, amendment.reason, change.provenance, change.source)
+        changed_at = change.provenance.received_at
+        self._keep(amendment.record_id, amendment.action, amendment.reason, changed_at, change.source)
         if pending is None:
             self._remove(amendment.record_id)
         else:
@@ -289,6 +277,9 @@ class ChangePlan:
             if found is not None and found.identity.start == wanted.row.start_time:
                 return each
         return alternate if wanted.record_id in self._now else wanted
+
+    def _keep(self, record_id: str, action: Action, reason: str, changed_at: datetime, changed_by: int) -> None:
+        self.kept[record_id] = KeptVersion(record_id, action.value, reason, changed_at, changed_by)
 
     def _overwrite(self, pending: PendingRecord) -> None:
         self._write(pending)
@@ -312,7 +303,7 @@ class ChangePlan:
             return
         if before is not None and before.operation != operation:
             operation = "insert" if record_id not in self.before else "replace"
-        self.forwarded[record_id] = Forward(operation, pending.provenance.received_at, pending.source)
+        self.forwarded[record_id] = Removed(record_id, operation, pending.provenance.received_at, pending.source)
 
     def _move(self, by: PendingRecord | Stop, **times: datetime) -> PendingRecord:
         """Change the times of a record and nothing else."""
@@ -344,3 +335,37 @@ def _operation(before: Record, after: Record) -> Operation:
     if after.stop_time is None or msgspec.structs.replace(before, stop_time=after.stop_time) != after:
         return "replace"
     return "insert" if before.stop_time is None else "close"
+
+
+def classify(stored: Identity, offered: Identity, duplicates: Duplicates) -> Verdict:
+    """The verdict about a record whose id is known already.
+
+    CLOSED asks the store to put the new record in the stored one's place, DIFFERENT to note the difference, SAME to
+    do nothing. One exception: of an open record that came back the earlier start counts, see :func:`starts_earlier`.
+    """
+    if duplicates is Duplicates.REFUSE:
+        return Verdict.EXISTS
+    if offered == stored or _came_back(stored, offered):
+        return Verdict.SAME
+    if offered.start == stored.start:
+        return _classify_same_run(stored, offered)
+    return Verdict.DIFFERENT if duplicates is Duplicates.IGNORE else Verdict.EXISTS
+
+
+def starts_earlier(stored: Identity, offered: Identity) -> bool:
+    """Return whether an open record that came back has an earlier start: deliveries may overtake each other."""
+    return _came_back(stored, offered) and offered.start < stored.start
+
+
+def _classify_same_run(stored: Identity, offered: Identity) -> Verdict:
+    if offered.stop is None and stored.stop is not None:
+        return Verdict.SAME  # late news of a run whose end is known
+    if offered.stop is not None and stored.stop is None:
+        return Verdict.CLOSED
+    if offered.anonymous == stored.content and offered.stop == stored.stop:
+        return Verdict.SAME  # the stored one has forgotten its user
+    return Verdict.DIFFERENT
+
+
+def _came_back(stored: Identity, offered: Identity) -> bool:
+    return stored.stop is None and offered.stop is None and stored.content == offered.content

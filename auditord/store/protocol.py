@@ -1,39 +1,18 @@
-"""The protocol of record stores, for every database; one contract suite is run against all of them."""
+"""The reading side of record stores as a protocol, and the values that stores answer."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
-from typing import Protocol
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final, Protocol
 
-from auditord.database.memory import HeldTurn, Occasion, PluginMemory
-from auditord.duplicates import Duplicates
-from auditord.store.amendments import Amended, Amendment, Version
-from auditord.store.answers import Difference, Outbox, OutboxEntry, RecordCounts, Verdict
-from auditord.store.known_daemons import DaemonState, KnownDaemon
-from auditord.store.lake import LakeRecord, LakeSource
-from auditord_hookspecs import AggregateQuery, Aggregates, Provenance, Record, RecordQuery, RecordUpdate
+import msgspec
 
-__all__ = [
-    "DaemonState",
-    "Difference",
-    "Duplicates",
-    "HeldTurn",
-    "KnownDaemon",
-    "Occasion",
-    "Outbox",
-    "OutboxEntry",
-    "PluginMemory",
-    "Provenance",
-    "RecordCounts",
-    "RecordStore",
-    "Verdict",
-    "is_forwarded",
-]
+from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, RecordQuery
 
-
-def is_forwarded(provenance: Provenance) -> bool:
-    """Return whether senders read a change from the feed; the changes of collectors are queued for each sender."""
-    return provenance.principal is None or not provenance.principal.startswith("task:")
+SILENT_AFTER: Final = timedelta(minutes=2)
+"""Time without a word after which a daemon counts as gone; it notes itself every half a minute."""
 
 
 class Listed(Protocol):
@@ -60,164 +39,125 @@ class Reads(Listed, Protocol):
         ...
 
 
-class RecordStore(Reads, LakeSource, Protocol):
-    """Records, durable. Every method raises :class:`auditord.errors.StoreUnavailable` when the database does."""
+class Verdict(Enum):
+    """The outcome of adding or replacing one record."""
 
-    writes: int
-    """Number of times that this process has changed records; grows after each commit."""
+    ADDED = "added"
+    CLOSED = "closed"
+    """It was open; the full record with its stop time has replaced it."""
+    SAME = "same"
+    """It was there already with equal content, or is an open record that came back; nothing changed."""
+    DIFFERENT = "different"
+    """The same run was there with other content: the stored one stays, the new one is kept in the differences."""
+    EXISTS = "exists"
+    """Refused: the id belongs to another run."""
 
-    async def add(
-        self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
-    ) -> Verdict:
-        """Add one record; concurrent calls share a transaction, each gets its own verdict after the commit.
+    @property
+    def accepted(self) -> bool:
+        """Return whether the sender may forget the record."""
+        return self is not Verdict.EXISTS
 
-        Args:
-            record: what happened.
-            provenance: kept beside it.
-            duplicates: what a known id means.
-            text: the record's wire text, where that is known.
 
-        Raises:
-            InvalidRecord: the database refuses this record for good; others in the transaction are not harmed.
-        """
-        ...
+@dataclass(frozen=True, slots=True)
+class RecordCounts:
+    """Numbers of records: in all, and per value of each counted meta key (once per value of a list)."""
 
-    async def add_all(
-        self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool
-    ) -> Sequence[Verdict]:
-        """Add many in one transaction, one verdict each; if ``atomic``, a single EXISTS undoes all of them."""
-        ...
+    total: int
+    per_value: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
+    differences: int = 0
+    """Number of noted differences (:class:`Difference`)."""
+    unread: Mapping[str, datetime | None] = field(default_factory=dict[str, datetime | None], compare=False)
+    """By consumer of the feed, when the oldest record arrived that it has not read; None if it has read all."""
 
-    async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
-        """Set the stop time of a record, open or not; False if there is none with this id."""
-        ...
+    def lag(self, now: datetime) -> Mapping[str, float]:
+        """The age in seconds of these records; 0 for consumers that have read all."""
+        return {
+            name: 0.0 if arrival is None else max((now - arrival).total_seconds(), 0.0)
+            for name, arrival in self.unread.items()
+        }
 
-    async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
-        """Insert or overwrite a record on purpose; the verdict tells if it was there; the old version is kept.
 
-        With an alternate id, a record of another start is another run and stays: the new one gets the alternate id.
-        """
-        ...
+class Difference(msgspec.Struct, frozen=True):
+    """A record that came for a run that was stored with other content; both as wire text, None if released."""
 
-    async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
-        """Change records on purpose in one transaction, one outcome each, and keep what they were before.
+    record_id: str
+    seen_at: datetime
+    principal: str | None
+    stored: bytes | None
+    offered: bytes
 
-        Senders forward it as if a client had done it; but no deletion, since no protocol has a request for it.
 
-        Raises:
-            InvalidRecord: two amendments are about one record, or the database refuses a record; then nothing is done.
-        """
-        ...
+class OutboxEntry(msgspec.Struct, frozen=True):
+    """A change that senders must forward.
 
-    async def history(self, record_id: str) -> Sequence[Version]:
-        """The versions of a record before each change on purpose, the oldest first; also of one that was deleted."""
-        ...
+    Args:
+        number: its place; of one record, a later change has the higher number.
+        entry: the change, with its provenance.
+    """
 
-    async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
-        """Take meta keys out of records for good, in one transaction; returns how many had any of them.
+    number: int
+    entry: Entry
 
-        The old values are kept neither in the history of these records nor among the differences, and
-        nothing is forwarded by senders. Times, amounts and ``updated_at`` stay, and so do all sums but those by one of
-        the keys. Released records come back; the next run of the lake rewrites the files that had them.
-        """
-        ...
 
-    async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
-        """Redact former versions, also of deleted records, and differences, which are forgotten.
+class Outbox(msgspec.Struct, frozen=True):
+    """Changes that senders must forward.
 
-        Returns how many there were of records that ended before the instant.
-        """
-        ...
+    Args:
+        after: the position of the feed behind which these are.
+        position: up to which they are all.
+        entries: in order.
+    """
 
-    async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
-        """The wire texts of those of the records that are there, by id; meant for some thousands at a time."""
-        ...
+    after: int
+    position: int
+    entries: Sequence[OutboxEntry]
 
-    async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
-        """Those of the ids whose records were deleted on purpose, and that are not there again."""
-        ...
+    @property
+    def has_more(self) -> bool:
+        """Return True if the feed has more behind ``after``, including changes that are not forwarded."""
+        return self.position > self.after
 
-    async def counts(self) -> RecordCounts:
-        """The maintained counts; never a scan."""
-        ...
 
-    async def origin(self, record_id: str) -> LakeRecord | None:
-        """One record, released or not, with its provenance."""
-        ...
+def is_forwarded(provenance: Provenance) -> bool:
+    """Return whether senders read a change from the feed; the changes of collectors are queued for each sender."""
+    return provenance.principal is None or not provenance.principal.startswith("task:")
 
-    async def differences_of(self, record_id: str) -> Sequence[Difference]:
-        """The differences of one record, the newest first."""
-        ...
 
-    def differences(self) -> AbstractAsyncContextManager[AsyncIterator[Difference]]:
-        """All differences, the newest first."""
-        ...
+class DaemonState(msgspec.Struct, frozen=True):
+    """The state of a daemon, as it notes it in its database.
 
-    async def outbox(self, limit: int) -> Outbox:
-        """The oldest changes that senders must forward; none unless the store was once opened with an outbox.
+    Args:
+        spool_id: by which the database knows its spool.
+        host: the name of its host.
+        process: its process id there.
+        version: of auditord.
+        state_dir: the folder of its spool.
+        started_at: when the process began.
+        queued: the number of entries in its queues.
+        oldest: when the oldest of them was received.
+        quarantined: the number of entries in its quarantine.
+        ended: it ended in order.
+    """
 
-        From then on, what :func:`is_forwarded` names is forwarded: an ``Insert`` of the record now stored when
-        one was added, closed (by a full record or a stop time) or moved to an earlier start; a ``Close`` when a stop
-        time was overwritten; a ``Replace`` when a record was replaced. Changes without an effect are left out.
+    spool_id: str
+    host: str
+    process: int
+    version: str
+    state_dir: str
+    started_at: datetime
+    queued: int
+    oldest: datetime | None
+    quarantined: int
+    ended: bool
 
-        Args:
-            limit: the number of records of the feed to look at, roughly.
-        """
-        ...
 
-    async def forget_outbox(self, position: int) -> None:
-        """Note that all changes up to a position have been forwarded."""
-        ...
+class KnownDaemon(msgspec.Struct, frozen=True):
+    """The last noted state of a daemon, and the time since then by the database's clock."""
 
-    def memory(
-        self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
-    ) -> AbstractAsyncContextManager[PluginMemory]:
-        """The memory of a plugin, with its turn: no other user of this store has it at the same time.
+    state: DaemonState
+    age: timedelta
 
-        If the turn is lost (with a connection, or to another process), the caller is cancelled and StoreUnavailable or
-        TurnLost raised.
-
-        Args:
-            task: the plugin.
-            waiting: called once if another process has the turn, before it is waited for; None takes no turn, to look
-                only.
-            occasion: of a run, if it is one.
-
-        Raises:
-            RanElsewhere: another daemon has run the plugin for the same tick, or so recently that this one is left out.
-        """
-        ...
-
-    async def turns(self) -> Sequence[HeldTurn]:
-        """The turns that are taken, on any host; an SQLite file is of one host and has none."""
-        ...
-
-    async def note_daemon(self, daemon: DaemonState, now: datetime) -> None:
-        """Keep the state of a daemon; a database on a server takes its own clock for the present instant."""
-        ...
-
-    async def daemons(self, now: datetime) -> Sequence[KnownDaemon]:
-        """The daemons that have used this database within a month."""
-        ...
-
-    async def generation(self, spool_id: str) -> int:
-        """The generation that the store has reached with a spool; 0 if it knows none of it."""
-        ...
-
-    async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
-        """Note how far a spool has come with this store, and return how far it had come before (0: not known).
-
-        Args:
-            spool_id: which spool.
-            generation: the next one; it is noted only if the one before is this one or its predecessor.
-            adopt: note it without that condition.
-        """
-        ...
-
-    async def check(self) -> None:
-        """Return if a record could be written now."""
-        ...
-
-    async def close(self) -> None:
-        """Finish open work and release everything."""
-        ...
+    @property
+    def is_running(self) -> bool:
+        """True if it was heard of lately and has not ended."""
+        return not self.state.ended and self.age < SILENT_AFTER

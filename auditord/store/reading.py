@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 
-from auditord.store.protocol import RecordStore
+from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
 from auditord_hookspecs.wire import decode_record
 

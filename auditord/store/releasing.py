@@ -1,9 +1,19 @@
-"""Release records to the lake, and take them back: at every moment, each is in the database or in the lake.
+"""Work behind the lake: give it the feed, release records to it, and take them back.
+
+A batch is a slice of the feed: the records whose present version is in it, and the former versions of them, or of
+records that are gone, that the lake has. The number of a batch is the position at its end. The lake keeps the number of
+this store's last batch in the snapshot that has the batch, and a batch is written only on top of the one before it: so
+a kill at any moment, and even two processes that sync at the same time, lose nothing and double nothing. The highest
+number that was given is kept: a lake that has a higher one was synced by a later state of this store.
+
+At every moment, each record is in the database or in the lake. A record that is released or recalled is the same record
+and keeps its position.
 
 The lake (:mod:`auditord.lake`) has every record, and cannot join a transaction of this database. So its rows
 of old records get numbers, some hundred rows the same one, and are read back; then one transaction deletes those
 records here that still equal those rows, and notes the number: rows up to it are the only copies of their records.
-Rows whose record is another one by then, or has come back, are named in ``recalled`` and do not count.
+Rows whose record is another one by then, or has come back, are named in ``recalled`` and do not count; they are in the
+batch that replaces them.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,10 +23,28 @@ from typing import TypeAlias
 import msgspec
 
 from auditord.database.instants import from_micros, to_micros
-from auditord.store.feed import passed_by_all
-from auditord.store.lake import LakeOvertaken, LakeRecord, LakeSnapshot, LakeState, Released, ReleasedRow
+from auditord.store.feed import (
+    LAKE,
+    add_consumer,
+    end_of_feed,
+    end_of_slice,
+    forget_consumer,
+    list_consumers,
+    move_consumer,
+    passed_by_all,
+)
+from auditord.store.lake import (
+    LakeBatch,
+    LakeDiverged,
+    LakeOvertaken,
+    LakeRecord,
+    LakeSnapshot,
+    LakeState,
+    Released,
+    ReleasedRow,
+)
 from auditord.store.rows import PendingRecord, make_row
-from auditord.store.work import Work, as_json, ask, for_each, records
+from auditord.store.work import Rows, Work, as_json, ask, for_each, records
 
 Pair: TypeAlias = tuple[LakeRecord, PendingRecord]
 """A released record, and the row to be stored when it comes back."""
@@ -54,7 +82,7 @@ def read_released() -> Work[Released]:
 
 
 def release(rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -> Work[int]:
-    """Delete records that the lake has; see :meth:`auditord.store.lake.LakeSource.release`.
+    """Delete records that the lake has; see :meth:`auditord.store.lake_store.LakeStore.release`.
 
     Raises:
         LakeOvertaken: another process has released records.
@@ -141,3 +169,67 @@ def _as_kept(copy: LakeRecord) -> list[object]:
     """All that a store keeps of a record, in the order of ``lock_releasable``."""
     updated_at = None if copy.updated_at is None else to_micros(copy.updated_at)
     return [copy.document, to_micros(copy.received_at), updated_at, copy.principal, copy.agent]
+
+
+def begin_lake() -> Work[LakeState]:
+    """Note that nothing is synced, and follow the feed no more until the lake is filled; returns the state."""
+    yield from ask("set_lake", lake_id="")
+    yield from forget_consumer(LAKE)
+    return (yield from read_lake())
+
+
+def fill_lake(lake_id: str) -> Work[None]:
+    """Follow the feed from its beginning, for a lake that has none of the records."""
+    yield from forget_consumer(LAKE)
+    yield from add_consumer(LAKE, 0)
+    yield from ask("set_lake", lake_id=lake_id)
+
+
+def count_unread() -> Work[int]:
+    """The number of versions that the lake may not have."""
+    for name, position in (yield from list_consumers()):
+        if name == LAKE:
+            ((waiting,),) = yield from ask("count_unread", position=position)
+            return int(waiting)
+    return 0
+
+
+def take_slice(position: int, limit: int) -> Work[tuple[LakeBatch, Rows]]:
+    """Read the next slice as of one moment: a batch, and for its records the rows of ``read_records_by_id``.
+
+    Args:
+        position: the number of the last batch that the lake has.
+        limit: the most records, unless one transaction stored more.
+
+    Raises:
+        LakeDiverged: the store has not given this number, or has forgotten the batches behind it.
+    """
+    yield from ask("see_one_moment")
+    state = yield from read_lake("lock_lake")
+    if position > state.given:
+        raise LakeDiverged(f"The lake has batch {position} of this store, which has made only {state.given}.")
+    for name, passed in (yield from list_consumers()):
+        if name == LAKE and passed > position:
+            raise LakeDiverged(f"The lake has batch {position} of this store, and had {passed} before.")
+    yield from move_consumer(LAKE, position)
+    upto, end = position, (yield from end_of_feed())
+    while True:
+        after, upto = upto, (yield from end_of_slice(upto, end, limit))
+        batch, rows = yield from _read_slice(after, upto)
+        if rows or not batch.is_empty:
+            break
+        if upto >= end:
+            return LakeBatch(position), ()
+    yield from ask("note_given", given=batch.number)
+    return batch, rows
+
+
+def _read_slice(after: int, upto: int) -> Work[tuple[LakeBatch, Rows]]:
+    bounds = {"after": after, "upto": upto}
+    known: dict[str, set[int | None]] = {}
+    for record_id, stop_time in (yield from ask("removed_in_slice", **bounds)):
+        known.setdefault(record_id, set()).add(stop_time)
+    ids = [record_id for (record_id,) in (yield from ask("records_of_slice", **bounds))]
+    rows = (yield from ask("read_records_by_id", ids=as_json(ids))) if ids else ()
+    recalled = [ReleasedRow(*row) for row in (yield from ask("recalled_of_slice", **bounds))]
+    return LakeBatch(upto, known, (), recalled), rows

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from prometheus_client.core import GaugeMetricFamily
@@ -13,8 +13,11 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from auditord.errors import SchemaMismatch, StoreUnavailable
-from auditord.store.protocol import Reads, RecordStore
+from auditord.store.protocol import Reads
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
+
+if TYPE_CHECKING:  # psycopg
+    from auditord.store.postgres import PostgresRecordStore
 
 _log: Final = logging.getLogger(__name__)
 
@@ -23,28 +26,6 @@ _BETWEEN_LOOKS: Final = 1.0
 
 _MOST_LOOKS: Final = 4_096
 """Positions of the primary that are remembered while the replica has not reached them."""
-
-
-class LogPosition(NamedTuple):
-    """The place of a PostgreSQL server in its write-ahead log.
-
-    Args:
-        is_replica: whether it follows another server.
-        reached: the bytes of the log that its answers include.
-        cluster: the identifier that a server shares with its replicas; None if the user may not read it.
-    """
-
-    is_replica: bool
-    reached: int
-    cluster: int | None
-
-
-class Located(RecordStore, Protocol):
-    """A store in PostgreSQL."""
-
-    async def position(self) -> LogPosition:
-        """The server's place in its log."""
-        ...
 
 
 class Replica:
@@ -62,7 +43,12 @@ class Replica:
     """
 
     def __init__(
-        self, store: Located, primary: Located, where: str, most: timedelta, clock: Callable[[], float]
+        self,
+        store: "PostgresRecordStore",
+        primary: "PostgresRecordStore",
+        where: str,
+        most: timedelta,
+        clock: Callable[[], float],
     ) -> None:
         self.store: Final = store
         self.primary: Final = primary

@@ -7,17 +7,14 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
-from auditord.store.protocol import Provenance
-from auditord.store.rows import LONGEST_NAME
+from auditord.store.rows import LONGEST_NAME, PendingRecord, amounts_of, make_pending
 from auditord.store.work import Work, ask
-from auditord_hookspecs import Score
+from auditord_hookspecs import Provenance, Record
 
 _MOST: Final = 10_000
 """Texts of each sort that are remembered at a time."""
-
-_encoder: Final = msgspec.json.Encoder()
-_decoder: Final = msgspec.json.Decoder(list[tuple[str, tuple[Score, ...]]])
 
 _Name: TypeAlias = tuple[str, str]
 _Numbers: TypeAlias = tuple[int, Sequence[int | None]]
@@ -68,6 +65,12 @@ class Sources:
                 await self._learn(name, unknown)
             return self._known(name, scores)
 
+    async def pending(self, record: Record, document: str, provenance: Provenance) -> PendingRecord:
+        """Return the row of a record whose wire text stays the same, byte for byte."""
+        source, (score_set,) = await self.numbers(provenance, [amounts_of(record.components).scores])
+        pending = make_pending(record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
+        return msgspec.structs.replace(pending, row=msgspec.structs.replace(pending.row, document=document))
+
     async def settled(self) -> None:
         """Return once everybody who asked has an answer."""
         async with self._in_order:
@@ -85,11 +88,6 @@ class Sources:
             raise
         self._sources[name] = source
         self._score_sets.update(score_sets)
-
-
-def canonical(scores: str) -> str:
-    """The text of scores in JSON that is written in another way, as PostgreSQL does."""
-    return _encoder.encode(_decoder.decode(scores)).decode()
 
 
 def digest_of(scores: str) -> bytes:

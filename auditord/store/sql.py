@@ -1,7 +1,6 @@
 """Pieces of SQL with their parameters, written with ``%s`` for every database; nothing a user says becomes text."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, LiteralString
 
@@ -10,8 +9,7 @@ import msgspec
 from auditord_hookspecs.query import Comparison
 
 
-@dataclass(frozen=True, slots=True)
-class Sql:
+class Sql(msgspec.Struct, frozen=True):
     """A piece of SQL with placeholders, and the values for them."""
 
     sql: LiteralString

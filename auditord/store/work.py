@@ -7,7 +7,6 @@ are text.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -20,39 +19,34 @@ T = TypeVar("T")
 Rows: TypeAlias = Sequence[tuple[Any, ...]]  # Any: columns of all types
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True):
     """A statement with named parameters; the answer is its rows."""
 
     name: str
     parameters: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class ForEach:
+class ForEach(msgspec.Struct, frozen=True):
     """A statement for each of many rows, whose fields it takes in order or by their names."""
 
     name: str
     rows: Sequence[msgspec.Struct]
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(msgspec.Struct, frozen=True):
     """A statement for each of many records, as rows of the table of records; the answer is how many rows it changed."""
 
     name: str
     pending: Sequence[PendingRecord]
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(msgspec.Struct, frozen=True):
     """A statement that was put together for one purpose; the answer is its rows."""
 
     statement: Sql
 
 
-@dataclass(frozen=True, slots=True)
-class Atomic:
+class Atomic(msgspec.Struct, frozen=True):
     """Work that is done as a whole or not at all.
 
     Args:

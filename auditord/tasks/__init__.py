@@ -5,5 +5,5 @@
 * :mod:`loops`: the loop of each instance, and reloading.
 * :mod:`senders`: deliver the send-queue to each destination.
 * :mod:`demands`, :mod:`audits`: requests of operators; the nightly audit.
-* :mod:`gauges`: metrics of spool, store and host.
+* :mod:`gauges`: metrics of spool, store and host; the daemon's state for other daemons.
 """

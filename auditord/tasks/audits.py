@@ -2,26 +2,30 @@
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NoReturn
 
 import msgspec
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from auditord.actions import Actions, Note, Observer, RecordActions, RunRequest
-from auditord.audit.auditing import Audit, Repairs
-from auditord.audit.comparing import Sides
+from auditord.audit.auditing import Audit, Repairs, Sides
 from auditord.audit.values import AuditReport, AuditRequest
+from auditord.config.kinds import audited
+from auditord.config.model import Configuration
 from auditord.config.sections import AuditSection
 from auditord.errors import UnsuitableRequest
+from auditord.hooks import Hooks
+from auditord.metrics import gauge
 from auditord.spool import Spool
 from auditord.storage import Storage
 from auditord.tasks.instances import Instances, closing
-from auditord.tasks.runs import Turn
-from auditord_hookspecs import AuditordError, Batch, Reach, Record, Window
+from auditord.tasks.runs import Clock, Turn
+from auditord_hookspecs import AuditordError, Batch, Reach, Record, Window, hookimpl
 from auditord_hookspecs.wire import format_time, parse_time
 from auditord_hookspecs.wording import counted
 
@@ -112,46 +116,68 @@ class NightlyResult(msgspec.Struct, frozen=True):
     missing: dict[str, int]
 
 
-class AuditMetrics(Collector):
-    """The metrics of the last nightly audits."""
+@hookimpl
+def feature_work(  # noqa: PLR0917 the hook's arguments, by name
+    configuration: Configuration,
+    current: Callable[[], Configuration],
+    hooks: Hooks,
+    storage: Storage,
+    actions: Actions,
+    registry: CollectorRegistry,
+    clock: Clock,
+    start_soon: Callable[..., object],
+    now: Callable[[], datetime],
+) -> None:
+    """Audit every night, if ``audit.enabled``, the collectors with an inventory whose records are stored here."""
+    section = configuration.audit
+    if not section.enabled:
+        return
 
-    def __init__(self) -> None:
-        self.results: dict[str, NightlyResult] = {}
+    def tasks() -> Sequence[str]:
+        return audited(current(), hooks.kinds) if storage.local_senders else ()
 
-    def collect(self) -> Iterator[Metric]:
+    audits = NightlyAudits(section, tasks, actions, storage.spool)
+    registry.register(audits)
+    clock.add(TASK, audits.turn, section.schedule, timedelta(0), audits.left_out, at_start=False)
+    start_soon(audits.run, now)
+
+
+@dataclass(eq=False)
+class NightlyAudits(Collector):
+    """Audits the last complete days of each collector, one collector after the other, and has the results as metrics.
+
+    Args:
+        section: the section of the configuration.
+        tasks: returns the collectors to audit.
+        actions: audit a collector.
+        spool: keeps the results.
+    """
+
+    section: AuditSection
+    tasks: Callable[[], Sequence[str]]
+    actions: Actions
+    spool: Spool
+    turn: Turn = field(default_factory=Turn)
+    results: dict[str, NightlyResult] = field(default_factory=dict[str, NightlyResult])
+
+    def collect(self) -> Iterable[Metric]:
         """Return the families."""
-        missing = GaugeMetricFamily(
-            "auditord_source_missing_records",
-            "Records that the source knows and the store lacks, or lacks the end of, as of the last nightly audit.",
-            labels=("task", "day"),
+        ended = {(task,): parse_time(result.finished).timestamp() for task, result in self.results.items()}
+        missing = {(task, day): n for task, result in self.results.items() for day, n in result.missing.items()}
+        return (
+            gauge(
+                "auditord_source_missing_records",
+                "Records that the source knows and the store lacks, or lacks the end of, as of the last nightly audit.",
+                ("task", "day"),
+                missing.items(),
+            ),
+            gauge(
+                "auditord_audit_last_success_timestamp_seconds",
+                "When the last nightly audit finished.",
+                ["task"],
+                ended.items(),
+            ),
         )
-        finished = GaugeMetricFamily(
-            "auditord_audit_last_success_timestamp_seconds", "When the last nightly audit finished.", labels=["task"]
-        )
-        for task, result in self.results.items():
-            finished.add_metric((task,), parse_time(result.finished).timestamp())
-            for day, count in result.missing.items():
-                missing.add_metric((task, day), count)
-        yield missing
-        yield finished
-
-
-class NightlyAudits:
-    """Audits the last complete days of each collector, one collector after the other."""
-
-    def __init__(
-        self,
-        section: AuditSection,
-        tasks: Sequence[str],
-        actions: Actions,
-        spool: Spool,
-    ) -> None:
-        self._section = section
-        self._tasks = tasks
-        self._actions = actions
-        self._spool = spool
-        self.metrics: Final = AuditMetrics()
-        self.turn: Final = Turn()
 
     def left_out(self) -> None:
         """Log that the previous audit is still running."""
@@ -159,23 +185,24 @@ class NightlyAudits:
 
     async def restore(self) -> None:
         """Load the results from before a restart."""
-        for task in self._tasks:
-            kept: Any = await self._spool.checkpoint(_kept(task))  # Any: JSON
+        for task in self.tasks():
+            kept: Any = await self.spool.checkpoint(_kept(task))  # Any: JSON
             if kept is not None:
-                self.metrics.results[task] = msgspec.convert(kept, NightlyResult)
+                self.results[task] = msgspec.convert(kept, NightlyResult)
 
     async def run(self, now: Callable[[], datetime]) -> NoReturn:
-        """Audit at every request of the clock."""
+        """Load the previous results, then audit at every request of the clock."""
+        await self.restore()
         while True:
             async with self.turn.taken():
-                for task in self._tasks:
+                for task in self.tasks():
                     await self._audit(task, now)
 
     async def _audit(self, task: str, now: Callable[[], datetime]) -> None:
         end = now().replace(hour=0, minute=0, second=0, microsecond=0)
-        window = Window(end - timedelta(days=self._section.days), end)
+        window = Window(end - timedelta(days=self.section.days), end)
         try:
-            report = await self._actions.audit(AuditRequest(task, window), None)
+            report = await self.actions.audit(AuditRequest(task, window), None)
         except AuditordError as error:
             _log.error("the audit of %s failed: %s", task, error)
             return
@@ -183,8 +210,8 @@ class NightlyAudits:
             _log.error("the audit of %s is not whole: %s", task, report.error)
             return
         result = NightlyResult(format_time(now()), _missing_by_day(report, window))
-        self.metrics.results[task] = result
-        await self._spool.enqueue(_kept(task), Batch(checkpoint=msgspec.to_builtins(result)), ())
+        self.results[task] = result
+        await self.spool.enqueue(_kept(task), Batch(checkpoint=msgspec.to_builtins(result)), ())
         if count := sum(result.missing.values()):
             _log.warning(
                 "%s: %s missing: auditord audit %s --repair", task, counted(count, "record is", "records are"), task

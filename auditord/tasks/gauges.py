@@ -1,29 +1,38 @@
-"""Metrics that are refreshed in the background, so that ``/metrics`` runs no query."""
+"""Metrics of the daemon, and its state for those who look at all daemons of a database; refreshed in the background.
+
+So ``/metrics`` runs no query.
+"""
 
 import logging
+import os
 import shutil
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NoReturn
 
 import anyio
+import msgspec
 from anyio import to_thread
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from auditord import __version__
 from auditord.actions import Section
-from auditord.audit.silence import SiteActivity, site_activity
-from auditord.backup.last_backups import last_backups
 from auditord.config.model import Configuration, StoreSection
 from auditord.config.sections import DatabaseMetricsSection
 from auditord.config.store_url import is_postgresql
 from auditord.errors import StoreUnavailable
 from auditord.health import Health
+from auditord.ingest import Pairing
 from auditord.metrics import CountedKey, DatabaseMetrics, gauge
 from auditord.spool import Spool
 from auditord.spool.encoding import QueueStatistics, SpoolStatistics
 from auditord.store import RecordStore
+from auditord.store.protocol import DaemonState
+from auditord.store.silence import SiteActivity, site_activity
 from auditord.systemd import Notifier
 from auditord.tasks.instances import Instances, when
 from auditord.tasks.runs import latest_tick
@@ -299,19 +308,51 @@ def _certificates(files: Sequence[Path]) -> Mapping[str, datetime]:
     return ends
 
 
-class BackupMetrics(Collector):
-    """The times of the last backups."""
+_BEAT_SECONDS: Final = 30.0
+"""The seconds between two beats."""
+_LAST_WITHIN: Final = 2.0
+"""The seconds that a stopping daemon waits for its database."""
 
-    def __init__(self, state_dir: Path) -> None:
-        self._state_dir = state_dir
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metric family, which is empty before the first backup."""
-        family = GaugeMetricFamily(
-            "auditord_backup_last_success_timestamp_seconds",
-            "The moment whose state the last backup has.",
-            labels=("task",),
+class Heartbeat(msgspec.Struct, frozen=True):
+    """Stores the state of this daemon in the record store, for `auditord status --all`."""
+
+    store: RecordStore
+    spool: Spool
+    pairing: Pairing
+    now: Callable[[], datetime]
+    started: datetime
+
+    async def beat(self) -> NoReturn:
+        """Store the state regularly. An unavailable store is reported elsewhere.
+
+        Raises:
+            StoreMismatch: the store has come back as an older copy, or is another one.
+        """
+        while True:
+            with suppress(StoreUnavailable):
+                await self.pairing.follow_writes()
+                await self._note(ended=False)
+            await anyio.sleep(_BEAT_SECONDS)
+
+    async def end(self) -> None:
+        """Store that the daemon has stopped in order."""
+        with suppress(StoreUnavailable), anyio.move_on_after(_LAST_WITHIN):
+            await self._note(ended=True)
+
+    async def _note(self, *, ended: bool) -> None:
+        statistics, generation = await self.spool.statistics(), await self.spool.generation()
+        oldest = [queue.oldest for queue in statistics.queues.values() if queue.oldest is not None]
+        state = DaemonState(
+            spool_id=generation.spool_id,
+            host=socket.gethostname(),
+            process=os.getpid(),
+            version=__version__,
+            state_dir=str(self.spool.state_dir),
+            started_at=self.started,
+            queued=sum(queue.entries for queue in statistics.queues.values()),
+            oldest=min(oldest, default=None),
+            quarantined=sum(statistics.quarantined.values()),
+            ended=ended,
         )
-        for task, backup in last_backups(self._state_dir).items():
-            family.add_metric((task,), backup.made_at.timestamp())
-        yield family
+        await self.store.note_daemon(state, self.now())

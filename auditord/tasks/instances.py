@@ -12,26 +12,19 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
 import anyio.to_thread
+from msgspec.structs import replace
 
 from auditord.actions import Observer, RunRequest, Section
-from auditord.backup.last_backups import InstanceBackups
-from auditord.backup.recovery import collectors_behind
+from auditord.backup.notes import InstanceBackups, collectors_behind
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
-from auditord.contexts.instances import (
-    InstanceContext,
-    SpoolCollectorContext,
-    TaskLog,
-    environment_of,
-    opened_plugin,
-    remote_source,
-)
+from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, TaskLog, environment_of
+from auditord.contexts.plugins import opened_plugin, remote_source
 from auditord.database.memory import Occasion
 from auditord.errors import ConfigurationError, RanElsewhere
 from auditord.metrics import TaskMetrics
@@ -169,7 +162,8 @@ class Instances:
         kept = await self._storage.spool.enqueue(name, batch, self._destinations, operation)
         kind, _ = self.collectors[name]
         self._metrics.oversized_records.labels(name, kind.name).inc(kept.oversized)
-        self._metrics.left_out(name, batch.left_out)
+        if batch.left_out:
+            self._metrics.left_out(name, batch.left_out)
         return kept
 
     @contextmanager

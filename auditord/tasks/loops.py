@@ -4,14 +4,15 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Final
 
 import anyio
+import msgspec
 from anyio import to_thread
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from auditord.actions import Section
 from auditord.config.model import Configuration
@@ -23,10 +24,9 @@ from auditord.tasks.senders import SendLoop
 from auditord_hookspecs import CollectorKind
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    ended: anyio.Event = field(default_factory=anyio.Event)
+class _Loop(msgspec.Struct, frozen=True):
+    scope: anyio.CancelScope = msgspec.field(default_factory=anyio.CancelScope)
+    ended: anyio.Event = msgspec.field(default_factory=anyio.Event)
 
 
 class Loops:

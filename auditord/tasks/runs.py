@@ -6,16 +6,18 @@ APScheduler is imported only here. Its jobs only request runs.
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NoReturn
 
 import anyio
 import anyio.lowlevel
+import msgspec
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
+from msgspec.structs import replace
 
 from auditord.contexts.instances import task_log
 from auditord.errors import StoreUnavailable
@@ -30,7 +32,7 @@ _SPANS: Final = tuple(timedelta(days=days) for days in (1 / 24, 1, 8, 32, 367, 8
 
 
 class Turn:
-    """Requests for runs of one instance. Runs never overlap, and pending requests are merged into one.
+    """The runs of one instance, which never overlap.
 
     Attributes:
         running: true during a run.
@@ -46,10 +48,6 @@ class Turn:
         if not self.running:
             self._asked.set()
         return not self.running
-
-    def trigger(self) -> None:
-        """Request a run on demand; during a run it stays pending."""
-        self._asked.set()
 
     @asynccontextmanager
     async def taken(self) -> AsyncGenerator[None, None]:
@@ -176,8 +174,7 @@ class RunCounts:
     skipped: Counter[str] = field(default_factory=Counter[str])
 
 
-@dataclass(frozen=True, slots=True)
-class Runnable:
+class Runnable(msgspec.Struct, frozen=True):
     """A collector or plugin, ready to run.
 
     Args:
@@ -190,8 +187,7 @@ class Runnable:
     timeout: timedelta | None
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(msgspec.Struct, frozen=True):
     """Is told of the starts of runs, by instance name, and of their reports."""
 
     started: Callable[[str], None]

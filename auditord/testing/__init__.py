@@ -4,15 +4,15 @@ Installed as a pytest plugin with auditord; the fixtures are in :mod:`auditord.t
 be used without them.
 """
 
-from auditord.testing.commands import FakeCommandContext
 from auditord.testing.contexts import (
     FakeAuthenticatorContext,
     FakeCollectorContext,
+    FakeCommandContext,
+    FakeHost,
     FakePluginContext,
     FakeSenderContext,
+    HttpRequest,
 )
-from auditord.testing.hosts import FakeHost
-from auditord.testing.http import HttpRequest
 from auditord.testing.records import EPOCH, make_record
 
 __all__ = [

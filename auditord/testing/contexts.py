@@ -1,18 +1,20 @@
-"""Stand-ins for the contexts of instances: they remember what the instance did with them."""
+"""Stand-ins for the contexts of instances and commands, for servers elsewhere and for a host, which note their use."""
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import anyio
+import click
 import msgspec
 
-from auditord.client.summing import Adder
-from auditord.contexts.command import Child, CommandRunner
-from auditord.testing.http import FakeHttpClient, HttpRequest
+from auditord.client.aggregates import Adder
+from auditord.contexts.instances import Child, CommandRunner
 from auditord.testing.records import EPOCH
 from auditord_hookspecs import (
     AggregateQuery,
@@ -25,11 +27,114 @@ from auditord_hookspecs import (
     HttpAnswer,
     HttpClient,
     HttpOptions,
+    InstanceConfig,
     JobChoice,
+    PluginContext,
     Record,
     RecordQuery,
     Window,
 )
+from auditord_hookspecs.http import HttpStatusError, Parameters
+from auditord_hookspecs.terminal import say_lines
+
+
+class HttpRequest(msgspec.Struct, frozen=True):
+    """A request that an instance made."""
+
+    method: str
+    url: str
+    params: Parameters = ()
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    body: bytes | None = None
+    form: Mapping[str, str] | None = None
+
+    def answer(
+        self, status: int = 200, body: bytes = b"", headers: Mapping[str, str] | None = None, **links: str
+    ) -> HttpAnswer:
+        """Make an answer to it; ``links`` are URLs by ``rel``."""
+        return HttpAnswer(f"{self.method} {self.url}", status, headers or {}, body, links)
+
+
+class FakeHttpClient(msgspec.Struct, frozen=True):
+    """Implements :class:`auditord_hookspecs.HttpClient` without a network and without retries."""
+
+    server: Callable[[HttpRequest], HttpAnswer]
+    requested: list[HttpRequest]
+    options: HttpOptions
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Parameters = (),
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        form: Mapping[str, str] | None = None,
+        idempotent: bool | None = None,  # noqa: ARG002 nothing is repeated
+        retry_for: timedelta | None = None,  # noqa: ARG002 the same
+    ) -> HttpAnswer:
+        """Ask the server."""
+        request = HttpRequest(method, url, params, {**self.options.headers, **(headers or {})}, body, form)
+        self.requested.append(request)
+        answer = self.server(request)
+        self.options.on_attempt(answer.status)
+        return answer
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Parameters = (),
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> AsyncGenerator["FakeHttpStream", None]:
+        """Ask the server; its answer comes in one piece."""
+        answer = await self.request(method, url, params=params, headers=headers, body=body)
+        if not answer.ok:
+            raise HttpStatusError(answer)
+        yield FakeHttpStream(answer.headers, answer.body)
+
+
+class FakeHttpStream(msgspec.Struct, frozen=True):
+    """Implements :class:`auditord_hookspecs.HttpStream`."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The body."""
+        if self.body:
+            yield self.body
+
+
+class FakeHost(msgspec.Struct, frozen=True):
+    """A host as ``auditord init`` shows it to a kind's ``detect``.
+
+    An example::
+
+        assert detect(FakeHost()) is None
+        assert detect(FakeHost(programs={"lpstat": "device for main: ipp://printer"})) is not None
+
+    Args:
+        programs: what each program prints, by its name; all others are not installed.
+        files: absolute paths.
+        environ: the environment variables.
+    """
+
+    programs: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    files: Sequence[str] = ()
+    environ: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+
+    def run(self, argv: Sequence[str]) -> str | None:
+        """Return the output of a program; its arguments are ignored."""
+        return self.programs.get(argv[0])
+
+    def find(self, *patterns: str) -> Sequence[Path]:
+        """The files that match, in the order of the patterns."""
+        return [Path(name) for pattern in patterns for name in sorted(self.files) if fnmatchcase(name, pattern)]
 
 
 @dataclass
@@ -292,3 +397,60 @@ class FakeAuthenticatorContext(FakeContext):
 
 def _id(entry: Entry) -> str:
     return entry.record_id if isinstance(entry, Close) else entry.record.record_id
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class FakeCommandContext:
+    """Plugins that a test configures, each over the same records; hand it to click's runner as ``obj``.
+
+    Args:
+        plugins: kind and configuration by instance.
+        plugin_context: the context of every plugin; its instance and dry run are set when one is opened.
+    """
+
+    plugins: dict[str, tuple[str, InstanceConfig]] = field(default_factory=dict[str, tuple[str, InstanceConfig]])
+    plugin_context: FakePluginContext = field(default_factory=FakePluginContext)
+    opened: list[str] = field(default_factory=list[str])
+    state_dir: Path = Path("/nonexistent")
+    known_roles: Collection[str] = ("reader", "writer")
+
+    def roles(self) -> Collection[str]:
+        """The names of all roles."""
+        return self.known_roles
+
+    def now(self) -> datetime:
+        """The present instant of the plugins."""
+        return self.plugin_context.now()
+
+    def instances(self, kind: str) -> Sequence[str]:
+        """The plugins of a kind."""
+        return [name for name, (its_kind, _) in self.plugins.items() if its_kind == kind]
+
+    def chosen(self, kind: str, name: str | None) -> str:
+        """The named one, or the only one."""
+        there = self.instances(kind)
+        if name is None and len(there) == 1:
+            return there[0]
+        if name is None or name not in there:
+            raise click.UsageError(f"no plugin {name or ''} of kind {kind}; there are: {', '.join(there)}")
+        return name
+
+    @asynccontextmanager
+    async def instance(
+        self, name: str, *, dry_run: bool = False
+    ) -> AsyncGenerator[tuple[Any, PluginContext], None]:  # Any: the kind's own model
+        """The plugin's configuration and the context; what it shows is printed when it is left."""
+        self.opened.append(name)
+        context = self.plugin_context
+        context.instance, context.dry_run = name, dry_run
+        before = len(context.shown)
+        yield self.plugins[name][1], context
+        for text in context.shown[before:]:
+            say_lines(text)
+
+    def run(self, main: Callable[[], Awaitable[T]]) -> T:
+        """Run a coroutine function."""
+        return anyio.run(main)

@@ -3,9 +3,9 @@
 import asyncio
 import zlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, NoReturn, Protocol
 
+import msgspec
 from aiohttp import web
 
 from auditord_hookspecs import AuditordError
@@ -35,8 +35,7 @@ _ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
 _RAW_DEFLATE: Final = -zlib.MAX_WBITS
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True):
     """The demand of others for the memory that a request holds.
 
     Args:

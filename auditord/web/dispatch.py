@@ -12,14 +12,14 @@ serves both our names and those that AUDITOR documents.
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPMethod
 from time import perf_counter
 from typing import Final, Literal, TypeAlias, get_args
 
+import msgspec
 from aiohttp import HttpVersion11, web
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 from auditord.metrics import PlainGauge, PlainHistogram
 from auditord.web.answers import UNSENT, Answer
 from auditord.web.hosts import HostCheck
-from auditord.web.problems import refuse_bare
+from auditord.web.problems import refuse
 from auditord.web.requests import read_target
 from auditord_hookspecs import AuditordError, Permission
 from auditord_hookspecs.wording import counted
@@ -35,7 +35,6 @@ from auditord_hookspecs.wording import counted
 log = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-Refuse: TypeAlias = Callable[[str, Collection[str]], Answer]
 RefuseBrowser: TypeAlias = Callable[[web.BaseRequest, bool], web.StreamResponse | None]
 """Makes the answer to a browser that is refused, knowing whether its user is known; None for all other programs."""
 
@@ -225,8 +224,7 @@ class Abort(AuditordError):
         self.reason: AbortReason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """The handler of a method and a path.
 
     Args:
@@ -251,8 +249,7 @@ class Route:
     refuse_browser: RefuseBrowser | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """The handlers of a route, and its metrics."""
 
     handler: Handler
@@ -267,8 +264,7 @@ class Dispatcher:
         routes: who answers what.
         metrics: of all routes.
         hosts: refuses what browsers were made to send.
-        refuse: makes the answer where no route takes a request, from the path and the methods that are taken there.
-        unmatched: answers instead where no route takes a request.
+        unmatched: answers where no route takes a request, instead of a refusal with 404 or 405.
     """
 
     def __init__(
@@ -276,12 +272,10 @@ class Dispatcher:
         routes: Iterable[Route],
         metrics: HttpMetrics,
         hosts: HostCheck,
-        refuse: Refuse = refuse_bare,
         unmatched: Handler | None = None,
     ) -> None:
         self._metrics = metrics
         self._hosts = hosts
-        self._refuse = refuse
         self._unmatched = unmatched
         self._endpoints: dict[str, dict[str, Endpoint]] = {}
         for route in routes:
@@ -346,7 +340,7 @@ class Dispatcher:
             return plain
         target = read_target(request.raw_path)
         methods = self._endpoints.get(target.path) or self._matching(target.segments)
-        return methods.get(request.method) or self._refusing(request, self._refuse(target.path, methods))
+        return methods.get(request.method) or self._refusing(request, refuse(target.path, methods))
 
     def _matching(self, segments: Sequence[str]) -> Mapping[str, Endpoint]:
         """The endpoints of the pattern that a path fits; literal paths were looked for before."""

@@ -1,23 +1,34 @@
-"""Listening sockets for the addresses of ``api.listen``, and their TLS. Changed certificate files are reloaded."""
+"""Listening sockets: those of ``api.listen`` with their TLS, whose changed files are reloaded, and the control socket.
+
+The control socket is for calls that act on the daemon, for root and the daemon's user only. Head nodes have user
+shells, so such calls are not available over TCP without authenticators. The socket is in the state folder with mode
+0600, and the kernel tells the user at the other end.
+"""
 
 import asyncio
 import logging
 import os
+import pwd
 import socket
 import ssl
 import stat
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import msgspec
+from aiohttp import web
 from anyio import CancelScope
 
 from auditord.config.listen import ListenTls, TcpListen, UnixListen
 from auditord.errors import ConfigurationError
+from auditord.web.access import audit
+from auditord.web.access.credentials import unix_peer
+from auditord.web.dispatch import Handler, Route
+from auditord.web.problems import Refused
 
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -97,8 +108,7 @@ _HANDSHAKE_SECONDS: Final = 15.0
 Protocols = Callable[[], asyncio.Protocol]
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """A bound socket.
 
     Args:
@@ -352,3 +362,27 @@ async def _keep_renewed(listener: _TlsListener, interval: timedelta) -> None:
             await listener.renew()
         except (ConfigurationError, OSError) as error:
             log.error("%s; the certificate that was read before stays in use", error)  # noqa: TRY400 says it all
+
+
+def for_the_owner(route: Route) -> Handler:
+    """Wrap a route's handler so that only root and the daemon's user may call it."""
+
+    async def guarded(request: web.BaseRequest) -> web.StreamResponse:
+        peer = unix_peer(request)
+        if peer is None or peer.uid not in {0, os.geteuid()}:
+            audit.refused(request, f"control:{peer_name(request)}", "neither root nor the daemon's own user")
+            return Refused(403, "only root and the daemon's own user may use the control socket").answer()
+        if route.audited:
+            audit.acting(request, f"control:{peer_name(request)}")
+        return await route.handler(request)
+
+    return guarded
+
+
+def peer_name(request: web.BaseRequest) -> str:
+    """Return the name of the user at the other end, or the user id."""
+    peer = unix_peer(request)
+    try:
+        return "unknown" if peer is None else pwd.getpwuid(peer.uid).pw_name
+    except KeyError:
+        return f"uid {peer.uid}" if peer is not None else "unknown"

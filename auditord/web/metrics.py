@@ -3,9 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
@@ -28,8 +28,7 @@ _HEALTHY: Final = Answer(200)
 _WAITING: Final = "{}: posts go to the send-queue; see auditord status"
 
 
-@dataclass(frozen=True, slots=True)
-class MonitoringHandlers:
+class MonitoringHandlers(msgspec.Struct, frozen=True):
     """Handles ``GET /health_check`` and ``GET /metrics``.
 
     Args:
@@ -38,7 +37,7 @@ class MonitoringHandlers:
 
     ingest: Ingest
     registry: CollectorRegistry
-    checking: "list[asyncio.Task[Answer]]" = field(default_factory=list["asyncio.Task[Answer]"])
+    checking: "list[asyncio.Task[Answer]]" = msgspec.field(default_factory=list["asyncio.Task[Answer]"])
 
     async def health(self, _request: web.BaseRequest) -> web.StreamResponse:
         """``GET /health_check``: 200 as long as a POST would be durable, in the store or in the spool.
@@ -52,10 +51,14 @@ class MonitoringHandlers:
         return await asyncio.shield(self.checking[0])
 
     async def _checked(self) -> Answer:
-        checking = asyncio.create_task(_fault(self.ingest.store.check))
+        checking = asyncio.create_task(_logged_fault(self.ingest.store.check))
         try:
             await asyncio.wait({checking}, timeout=SOON_SECONDS)
-            if not checking.done() and self.ingest.destinations and await _fault(self.ingest.spool.check) is None:
+            if (
+                not checking.done()
+                and self.ingest.destinations
+                and await _logged_fault(self.ingest.spool.check) is None
+            ):
                 return _HEALTHY
             return await self._answer(await checking)
         finally:
@@ -65,7 +68,7 @@ class MonitoringHandlers:
         if store is None:
             return _HEALTHY
         spooling = self.ingest.destinations and not isinstance(store, StoreDamaged)
-        if not spooling or await _fault(self.ingest.spool.check) is not None:
+        if not spooling or await _logged_fault(self.ingest.spool.check) is not None:
             return plain_text(500, _name(store))
         return plain_text(200, _WAITING.format(_name(store)))
 
@@ -74,18 +77,22 @@ class MonitoringHandlers:
         return Answer(200, exposition(self.registry), PROMETHEUS)
 
 
-async def _fault(check: Callable[[], Awaitable[object]]) -> StoreUnavailable | None:
+async def _logged_fault(check: Callable[[], Awaitable[object]]) -> StoreUnavailable | None:
+    if (fault := await fault_of(check)) is not None:
+        log.warning("health check: %s", fault)
+    return fault
+
+
+async def fault_of(check: Callable[[], Awaitable[object]]) -> StoreUnavailable | None:
+    """Check a database; return why it does not work, or None."""
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
             await check()
     except TimeoutError:
-        fault = StoreUnavailable(f"no answer within {HEALTH_SECONDS} s")
+        return StoreUnavailable(f"no answer within {HEALTH_SECONDS} s")
     except StoreUnavailable as error:
-        fault = error
-    else:
-        return None
-    log.warning("health check: %s", fault)
-    return fault
+        return error
+    return None
 
 
 def _name(fault: StoreUnavailable) -> str:

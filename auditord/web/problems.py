@@ -52,16 +52,14 @@ class Refused(AuditordError):
         return Answer(self.problem.status, body, PROBLEM, allow=self._allow, challenge=self._challenge)
 
 
-def refuse_bare(_path: str, methods: Collection[str]) -> Answer:
-    """Return AUDITOR's answer to a request without a route: 404, or 405 if the path has other methods."""
-    return Answer(405, allow=", ".join(sorted(methods))) if methods else NOT_FOUND
-
-
 def refuse(path: str, methods: Collection[str]) -> Answer:
-    """Return the answer to a request without a route: a problem under ``/api/``, else AUDITOR's."""
+    """Return the answer to a request without a route: 404, or 405 if the path has other methods.
+
+    It is a problem under ``/api/``, else AUDITOR's.
+    """
+    allowed = ", ".join(sorted(methods))
     if not path.startswith(PREFIX):
-        return refuse_bare(path, methods)
+        return Answer(405, allow=allowed) if methods else NOT_FOUND
     if not methods:
         return Refused(404, "there is nothing at this path", remedy="see /openapi.json for the existing paths").answer()
-    allowed = ", ".join(sorted(methods))
     return Refused(405, "the method is not taken here", remedy=f"use one of: {allowed}", allow=allowed).answer()

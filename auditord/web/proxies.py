@@ -7,11 +7,11 @@ the client sent, the end counts.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
+import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
@@ -29,8 +29,7 @@ _PASSED_ON: Final = web.RequestKey("passed_on", bool)
 Address = IPv4Address | IPv6Address
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
+class _Said(msgspec.Struct, frozen=True):
     """The values of the headers; lists begin with the most distant hop."""
 
     clients: Sequence[str]

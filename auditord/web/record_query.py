@@ -13,10 +13,11 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import unquote_to_bytes
+
+import msgspec
 
 from auditord_hookspecs import AuditordError, InvalidRecord, RecordQuery, query
 from auditord_hookspecs.records import MAX_AMOUNT, check_name
@@ -62,8 +63,7 @@ class InvalidQuery(AuditordError, ValueError):
         self.parameter = parameter
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """A piece of a query string.
 
     Args:

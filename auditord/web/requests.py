@@ -8,13 +8,13 @@ more of these than the records have members.
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.store import Provenance
 from auditord.store.protocol import Listed, Reads
@@ -26,8 +26,7 @@ from auditord_hookspecs.wire import decode_record
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """A path and a query string, both still percent-encoded.
 
     Args:
@@ -90,8 +89,7 @@ RecordsFor: TypeAlias = Callable[[web.BaseRequest], Reads]
 """The records that the sender of a request may see. Handlers that read have this and no store, so none can forget."""
 
 
-@dataclass(frozen=True, slots=True)
-class RestrictedRecords:
+class RestrictedRecords(msgspec.Struct, frozen=True):
     """Implements :class:`Reads`: the records of a store, or of the lake, that a restriction allows.
 
     Args:

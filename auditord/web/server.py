@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -12,15 +11,14 @@ from typing import Final
 
 from aiohttp import web
 from anyio import CancelScope
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from auditord import __version__
 from auditord.actions import Actions
 from auditord.config.listen import TcpListen, UnixListen
 from auditord.config.model import ApiSection
-from auditord.health import Health, TaskHealth
 from auditord.ingest import Ingest
-from auditord.spool import Spool
 from auditord.store.protocol import Reads
 from auditord.web.access.authorisation import Authorisation, while_valid
 from auditord.web.answers import plain_text
@@ -35,17 +33,14 @@ from auditord.web.api.runs import RunHandler
 from auditord.web.api.status import SiteReportHandlers, StatusHandlers
 from auditord.web.api.sums import SumsHandler
 from auditord.web.connections import ConnectionLimit, LimitedServer, limit_of_connections, server_log
-from auditord.web.control import for_the_owner
 from auditord.web.dispatch import AbortReason, Dispatcher, HttpMetrics, Route
 from auditord.web.hosts import HostCheck, known_names
-from auditord.web.listeners import accepting, bound_sockets
+from auditord.web.listeners import accepting, bound_sockets, for_the_owner
 from auditord.web.metrics import MonitoringHandlers
 from auditord.web.page import Parts, page_routes
-from auditord.web.problems import refuse
 from auditord.web.proxies import Proxies
-from auditord.web.reading import RateLimit, ReadingPlaces, Shares, Uploads, limited
 from auditord.web.requests import visible_records
-from auditord.web.streams import StreamedAnswers
+from auditord.web.streams import RateLimit, ReadingPlaces, Shares, StreamedAnswers, Uploads, limited
 from auditord.web.wire import ReadHandlers, WriteHandlers
 from auditord_hookspecs import Permission
 
@@ -136,11 +131,11 @@ async def serve(
             if authorisation is None:
                 pages = paged()
                 routes = [*map(share, (*plain, *open_routes((*pages, *all_routes(described)), control)))]
-                dispatcher = Dispatcher(routes, metrics, hosts, refuse)
+                dispatcher = Dispatcher(routes, metrics, hosts)
             else:
                 pages = paged(authorisation=authorisation)
                 routes = authorisation.guarded([share(each) for each in (*plain, *pages, *all_routes(described))])
-                dispatcher = Dispatcher(routes, metrics, hosts, refuse, unmatched=authorisation.unmatched)
+                dispatcher = Dispatcher(routes, metrics, hosts, unmatched=authorisation.unmatched)
             limit = ConnectionLimit(
                 limit_of_connections(api.max_connections),
                 partial(metrics.count_abort, "too_many"),
@@ -178,10 +173,7 @@ def _wire_routes(writing: WriteHandlers, reading: ReadHandlers, monitoring: Moni
 
 def daemon_operations(
     actions: Actions,
-    health: Health,
-    spool: Spool,
-    ingest: Ingest,
-    not_enabled: Sequence[TaskHealth],
+    status: StatusHandlers,
     *,
     site_reports: SiteReportHandlers,
     reload: Reload | None = None,
@@ -189,10 +181,10 @@ def daemon_operations(
     """Return the calls of the API about the daemon, and those that change single records."""
     handlers = (
         *(() if reload is None else (ConfigurationHandlers(reload),)),
-        StatusHandlers(health, spool, ingest, not_enabled),
+        status,
         RunHandler(actions),
-        QuarantineHandlers(spool, actions),
-        ChangeHandlers(actions.records, ingest.store),
+        QuarantineHandlers(status.spool, actions),
+        ChangeHandlers(actions.records, status.ingest.store),
         site_reports,
     )
     return [each for made in handlers for each in operations_of(made)]
@@ -221,7 +213,7 @@ def _controlled(
     alone = api.model_copy(update={"listen": (UnixListen(path, mode=0o600),), "proxies": ()})
     limit = ConnectionLimit(_CONTROL_CONNECTIONS, partial(metrics.count_abort, "too_many"))
     hosts = HostCheck(known_names(alone.listen, api.hosts))
-    return listening(Dispatcher(owned, metrics, hosts, refuse), alone, _CONTROL_GRACE, limit, metrics.count_abort)
+    return listening(Dispatcher(owned, metrics, hosts), alone, _CONTROL_GRACE, limit, metrics.count_abort)
 
 
 @asynccontextmanager

@@ -46,8 +46,7 @@ from auditord_hookspecs.wire import (
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadHandlers:
+class ReadHandlers(msgspec.Struct, frozen=True):
     """The handlers of the routes that read."""
 
     records: RecordsFor

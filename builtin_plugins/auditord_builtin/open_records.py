@@ -22,6 +22,7 @@ from auditord_hookspecs import (
     hookimpl,
     pass_context,
 )
+from auditord_hookspecs.commands import run_instance
 from auditord_hookspecs.query import AllOf, Comparison, IsOpen, Order, SortField, TimeCompares, TimeField
 from auditord_hookspecs.terminal import output_option, write_json
 from auditord_hookspecs.wire import encode_record
@@ -88,17 +89,15 @@ async def report_open_records(config: OpenRecordsConfig, context: PluginContext)
 @pass_context
 def open_records_command(context: CommandContext, instance: str | None, output: str) -> None:
     """Print the records that are open for too long, by the options of plugin INSTANCE."""
-    name = context.chosen("open_records", instance)
 
-    async def look() -> None:
-        async with context.instance(name, dry_run=True) as (config, plugin_context):
-            if output == "json":
-                async with plugin_context.records.stream(_query(config, plugin_context)) as records:
-                    write_json([json.loads(encode_record(record)) async for record in records])
-            else:
-                await report_open_records(config, plugin_context)
+    async def look(config: OpenRecordsConfig, plugin_context: PluginContext) -> None:
+        if output == "json":
+            async with plugin_context.records.stream(_query(config, plugin_context)) as records:
+                write_json([json.loads(encode_record(record)) async for record in records])
+        else:
+            await report_open_records(config, plugin_context)
 
-    context.run(look)
+    run_instance(context, "open_records", instance, look, dry_run=True)
 
 
 @hookimpl

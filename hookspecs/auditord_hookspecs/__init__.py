@@ -186,144 +186,42 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "access": (
-        "AccessRefused",
-        "Authenticate",
-        "AuthenticatorContext",
-        "AuthenticatorKind",
-        "Certificate",
-        "Credentials",
-        "Identity",
-        "UnixPeer",
-    ),
-    "aggregates": (
-        "AggregateQuery",
-        "Aggregates",
-        "AmountSums",
-        "CalendarPeriod",
-        "CalendarUnit",
-        "ComponentAmount",
-        "ComponentPresent",
-        "ComponentUsage",
-        "Dimension",
-        "ExceedsRuntime",
-        "Group",
-        "MetaValue",
-        "ScoreSums",
-        "ScoreValue",
-        "UsageSums",
-    ),
-    "batches": (
-        "Batch",
-        "LeftOut",
-        "Produced",
-        "Quarantined",
-        "RunReport",
-    ),
-    "commands": (
-        "CommandContext",
-        "pass_context",
-    ),
-    "config": (
-        "Duration",
-        "InstanceConfig",
-        "RunConfig",
-        "Secret",
-        "Section",
-    ),
-    "contexts": (
-        "Backups",
-        "CollectorContext",
-        "CommandOutput",
-        "CommandResult",
-        "Context",
-        "Daemon",
-        "JobChoice",
-        "PluginContext",
-        "Records",
-        "RecordSink",
-        "Redactor",
-        "SenderContext",
-    ),
-    "contract": (
-        "CONTRACT",
-        "Contract",
-    ),
-    "deferred": ("Deferred",),
-    "entries": (
-        "Close",
-        "Entry",
-        "Insert",
-        "Provenance",
-        "Replace",
-    ),
-    "errors": (
-        "AuditordError",
-        "CommandFailed",
-        "InvalidRecord",
-        "RecordsRejected",
-        "TooManyGroups",
-    ),
-    "hookspec": ("hookimpl",),
-    "http": (
-        "CertificateUntrusted",
-        "HttpAnswer",
-        "HttpClient",
-        "HttpError",
-        "HttpOptions",
-        "HttpStatusError",
-        "HttpStream",
-        "InvalidHttpAnswer",
-        "NoHttpAnswer",
-    ),
-    "importers": (
-        "ImportPage",
-        "ImportRow",
-        "Importer",
-        "ImporterKind",
-    ),
-    "kinds": (
-        "CollectorKind",
-        "ImportedConfig",
-        "PluginKind",
-        "Reach",
-        "Sender",
-        "SenderKind",
-    ),
-    "panels": (
-        "CellValue",
-        "Chart",
-        "Column",
-        "Panel",
-        "PanelContext",
-        "PanelPart",
-        "Series",
-        "Table",
-    ),
-    "query": (
-        "RecordQuery",
-        "Window",
-    ),
-    "records": (
-        "Component",
-        "Record",
-        "RecordUpdate",
-        "Score",
-    ),
-    "roles": (
-        "Permission",
-        "Principal",
-        "Role",
-    ),
-    "sources": ("PluginConfig",),
-    "transforms": (
-        "Transform",
-        "TransformKind",
-    ),
+    "access": """
+        AccessRefused Authenticate AuthenticatorContext AuthenticatorKind Certificate Credentials Identity
+        UnixPeer
+    """,
+    "aggregates": """
+        AggregateQuery Aggregates AmountSums CalendarPeriod CalendarUnit ComponentAmount ComponentPresent
+        ComponentUsage Dimension ExceedsRuntime Group MetaValue ScoreSums ScoreValue UsageSums
+    """,
+    "batches": "Batch LeftOut Produced Quarantined RunReport",
+    "commands": "CommandContext pass_context",
+    "config": "Duration InstanceConfig RunConfig Secret Section",
+    "contexts": """
+        Backups CollectorContext CommandOutput CommandResult Context Daemon JobChoice PluginContext Records
+        RecordSink Redactor SenderContext
+    """,
+    "contract": "CONTRACT Contract",
+    "deferred": "Deferred",
+    "entries": "Close Entry Insert Provenance Replace",
+    "errors": "AuditordError CommandFailed InvalidRecord RecordsRejected TooManyGroups",
+    "hookspec": "hookimpl",
+    "http": """
+        CertificateUntrusted HttpAnswer HttpClient HttpError HttpOptions HttpStatusError HttpStream
+        InvalidHttpAnswer NoHttpAnswer
+    """,
+    "importers": "ImportPage ImportRow Importer ImporterKind",
+    "kinds": "CollectorKind ImportedConfig PluginKind Reach Sender SenderKind",
+    "panels": "CellValue Chart Column Panel PanelContext PanelPart Series Table",
+    "query": "RecordQuery Window",
+    "records": "Component Record RecordUpdate Score",
+    "roles": "Permission Principal Role",
+    "sources": "PluginConfig",
+    "transforms": "Transform TransformKind",
 }
 """The modules, and which of these names each has."""
 
-_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

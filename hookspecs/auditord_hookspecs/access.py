@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+import msgspec
+
 from auditord_hookspecs.checks import Finding
 from auditord_hookspecs.config import InstanceConfig
 from auditord_hookspecs.contexts import Context
@@ -18,8 +20,7 @@ from auditord_hookspecs.errors import AuditordError
 A = TypeVar("A", bound=InstanceConfig)
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(msgspec.Struct, frozen=True):
     """A verified client certificate: the client has its key, and the listener's ``client_ca`` signed it.
 
     Args:
@@ -35,8 +36,7 @@ class Certificate:
     alternative_names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class UnixPeer:
+class UnixPeer(msgspec.Struct, frozen=True):
     """The process at the other end of a unix socket, as reported by the kernel at connection time.
 
     Args:
@@ -73,8 +73,7 @@ class Credentials:
     claims: Mapping[str, Any] | None = field(default=None, repr=False)  # Any: JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """An authenticated caller.
 
     Args:
@@ -166,8 +165,7 @@ class AuthenticatorContext(Context, Protocol):
         ...
 
 
-@dataclass(frozen=True)  # no slots: AuthenticatorKind[Config](…) would raise TypeError
-class AuthenticatorKind(Generic[A]):
+class AuthenticatorKind(msgspec.Struct, Generic[A], frozen=True):
     """A kind of authenticator.
 
     As soon as one instance is enabled, unauthenticated callers are refused everywhere except at ``/health_check``.

@@ -8,7 +8,7 @@ All sums are integers of any size; products with scores are exact decimals. Call
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from enum import Enum
@@ -67,8 +67,7 @@ class MetaValue:
         object.__setattr__(self, "keys", keys)
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentAmount:
+class ComponentAmount(msgspec.Struct, frozen=True):
     """Groups by the amount of a component, summed if a record has several of this name; None without one.
 
     Args:
@@ -78,8 +77,7 @@ class ComponentAmount:
     component: str
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentPresent:
+class ComponentPresent(msgspec.Struct, frozen=True):
     """Groups by whether a record has a component of this name.
 
     This separates, for example, the cores of jobs with a known CPU time from those of other jobs.
@@ -91,8 +89,7 @@ class ComponentPresent:
     component: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExceedsRuntime:
+class ExceedsRuntime(msgspec.Struct, frozen=True):
     """Groups by whether a record has more of a component than is plausible for its runtime plus one second.
 
     Args:
@@ -117,8 +114,7 @@ class ExceedsRuntime:
         return amount > Fraction(self.factor) * times * (runtime + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreValue:
+class ScoreValue(msgspec.Struct, frozen=True):
     """Groups by the value of a score of the record's first component of this name; None without one.
 
     Args:
@@ -130,8 +126,7 @@ class ScoreValue:
     score: str
 
 
-@dataclass(frozen=True, slots=True)
-class CalendarPeriod:
+class CalendarPeriod(msgspec.Struct, frozen=True):
     """Groups by the day, week, month, quarter or year in which records started or stopped; the key is its first day.
 
     An open record counts as if it had stopped at the query's ``as_of``.
@@ -158,8 +153,7 @@ Dimension: TypeAlias = MetaValue | ComponentAmount | ComponentPresent | ExceedsR
 KeyValue: TypeAlias = str | int | bool | Decimal | date | None
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentUsage:
+class ComponentUsage(msgspec.Struct, frozen=True):
     """Requests sums over the components of one name, optionally split by the values of scores.
 
     Args:
@@ -171,8 +165,7 @@ class ComponentUsage:
     scores: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateQuery:
+class AggregateQuery(msgspec.Struct, frozen=True):
     """A query for sums over records.
 
     Args:
@@ -189,7 +182,7 @@ class AggregateQuery:
         AggregateQuery(by=(MetaValue("group_id"),), usage=(ComponentUsage("Cores"),), window=january)
     """
 
-    where: Condition = field(default_factory=AllOf)
+    where: Condition = msgspec.field(default_factory=AllOf)
     by: tuple[Dimension, ...] = ()
     usage: tuple[ComponentUsage, ...] = ()
     window: Window | None = None
@@ -281,8 +274,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     usage: tuple[UsageSums, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LakeSnapshot:
+class LakeSnapshot(msgspec.Struct, frozen=True):
     """The immutable state of the lake after a commit.
 
     Args:
@@ -296,8 +288,7 @@ class LakeSnapshot:
     is_complete: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregates:
+class Aggregates(msgspec.Struct, frozen=True):
     """The answer to an :class:`AggregateQuery`.
 
     Args:

@@ -4,17 +4,17 @@ The spool and the commands that read it import these without the kinds, whose mo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
+
+import msgspec
 
 from auditord_hookspecs.records import Record
 
 Json: TypeAlias = Any  # Any: any JSON value; a recursive alias costs every caller a cast
 
 
-@dataclass(frozen=True, slots=True)
-class Produced:
+class Produced(msgspec.Struct, frozen=True):
     """A record on its way into the spool.
 
     Args:
@@ -36,8 +36,7 @@ class Produced:
     source_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantined:
+class Quarantined(msgspec.Struct, frozen=True):
     """A job that could not be converted; kept with its raw input until it is retried or discarded.
 
     Args:
@@ -55,8 +54,7 @@ class Quarantined:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True):
     """A component or label that a record lacks because its text could not be read or believed.
 
     Args:
@@ -76,8 +74,7 @@ class LeftOut:
     record_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """The unit of atomicity: all of it reaches the spool in one transaction, or nothing.
 
     Args:
@@ -103,15 +100,14 @@ class Batch:
 
     records: Sequence[Record | Produced] = ()
     quarantined: Sequence[Quarantined] = ()
-    skipped: Mapping[str, int] = field(default_factory=dict[str, int])
+    skipped: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     checkpoint: Json | None = None
-    seen: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
-    pending: Mapping[str, Json | None] = field(default_factory=dict[str, Json | None])
+    seen: Mapping[str, datetime] = msgspec.field(default_factory=dict[str, datetime])
+    pending: Mapping[str, Json | None] = msgspec.field(default_factory=dict[str, Json | None])
     left_out: Sequence[LeftOut] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RunReport:
+class RunReport(msgspec.Struct, frozen=True):
     """The result of one run of an instance.
 
     Args:
@@ -132,4 +128,4 @@ class RunReport:
     error: str | None = None
     records: int = 0
     quarantined: int = 0
-    skipped: Mapping[str, int] = field(default_factory=dict[str, int])
+    skipped: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])

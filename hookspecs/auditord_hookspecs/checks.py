@@ -9,12 +9,13 @@ A kind's ``check`` yields one finding for each checked thing, also if it is OK::
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from auditord_hookspecs.contexts import Context
 from auditord_hookspecs.errors import CommandFailed
@@ -37,8 +38,7 @@ class Severity(Enum):
     """Something does not work, or records are being lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """The result of a check.
 
     Args:

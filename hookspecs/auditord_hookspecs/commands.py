@@ -7,13 +7,7 @@
     @pass_context
     def pages_command(context: CommandContext, instance: str | None) -> None:
         \"\"\"Show what a run would report.\"\"\"
-        name = context.chosen("pages", instance)
-
-        async def show() -> None:
-            async with context.instance(name, dry_run=True) as (config, plugin_context):
-                await report_pages(config, plugin_context)
-
-        context.run(show)
+        run_instance(context, "pages", instance, report_pages, dry_run=True)
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -59,9 +53,7 @@ class CommandContext(Protocol):
         """
         ...
 
-    def instance(
-        self, name: str, *, dry_run: bool = False
-    ) -> AbstractAsyncContextManager[tuple[Any, PluginContext]]:  # Any: the kind's own model
+    def instance(self, name: str, *, dry_run: bool = False) -> AbstractAsyncContextManager[tuple[Any, PluginContext]]:
         """Open a plugin: its configuration, and a context with its records and its state.
 
         Until the context is left, no other run of the plugin begins, here or in a daemon; a current run is awaited
@@ -88,3 +80,21 @@ def pass_context(command: Callable[Concatenate[CommandContext, P], T]) -> Callab
         return command(click.get_current_context().find_root().obj, *args, **kwargs)
 
     return with_context
+
+
+def run_instance(
+    context: CommandContext,
+    kind: str,
+    name: str | None,
+    act: Callable[[Any, PluginContext], Awaitable[T]],  # Any: the kind's own model
+    *,
+    dry_run: bool = False,
+) -> T:
+    """Call ``act`` with the options and the context of the named plugin, or of the only one of its kind."""
+    chosen = context.chosen(kind, name)
+
+    async def main() -> T:
+        async with context.instance(chosen, dry_run=dry_run) as (config, plugin_context):
+            return await act(config, plugin_context)
+
+    return context.run(main)

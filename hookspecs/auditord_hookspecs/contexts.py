@@ -6,10 +6,11 @@
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from auditord_hookspecs.aggregates import AggregateQuery, Aggregates
 from auditord_hookspecs.entries import Entry
@@ -18,8 +19,7 @@ from auditord_hookspecs.query import RecordQuery, Window
 from auditord_hookspecs.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
+class CommandResult(msgspec.Struct, frozen=True):
     """The output of a child process that ended with exit code 0.
 
     Args:
@@ -44,8 +44,7 @@ class CommandOutput(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class JobChoice:
+class JobChoice(msgspec.Struct, frozen=True):
     """One job to collect again.
 
     Args:

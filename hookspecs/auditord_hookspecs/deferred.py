@@ -5,24 +5,20 @@ down other commands::
 
     @hookimpl
     def auditord_collectors():
-        yield Deferred("printers", _printers)
-
-
-    def _printers() -> CollectorKind[PrintersConfig]:
-        from auditord_printers.collecting import PRINTERS
-
-        return PRINTERS
+        yield Deferred.at("printers", "auditord_printers.collecting:PRINTERS")
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import partial
+from pkgutil import resolve_name
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 D_co = TypeVar("D_co", covariant=True)
 
 
-@dataclass(frozen=True)  # no slots: Deferred[CollectorKind[Config]](…) would raise TypeError
-class Deferred(Generic[D_co]):
+class Deferred(msgspec.Struct, Generic[D_co], frozen=True):
     """A kind or a command that is declared by name, and imported on first use.
 
     Args:
@@ -34,3 +30,8 @@ class Deferred(Generic[D_co]):
     name: str
     load: Callable[[], D_co]
     help: str = ""
+
+    @classmethod
+    def at(cls, name: str, place: str, help: str = "") -> "Deferred[Any]":  # noqa: A002 Any: of the kind
+        """Declare the kind or command at a place such as ``auditord_printers.collecting:PRINTERS``."""
+        return Deferred(name, partial(resolve_name, place), help)

@@ -4,12 +4,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
+import msgspec
+
 from auditord_hookspecs.records import Record
 from auditord_hookspecs.roles import Role
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
+class Provenance(msgspec.Struct, frozen=True):
     """The origin of a record: sender and time; stored beside it, never in its wire text."""
 
     received_at: datetime
@@ -20,8 +21,7 @@ class Provenance:
     """The client's User-Agent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(msgspec.Struct, frozen=True):
     """A record and its wire text, as :func:`auditord_hookspecs.wire.encode_record` writes it."""
 
     record: Record

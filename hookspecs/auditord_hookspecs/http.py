@@ -7,6 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
+import msgspec
+
 from auditord_hookspecs.errors import AuditordError
 from auditord_hookspecs.sources import TlsFiles
 
@@ -79,8 +81,7 @@ class HttpOptions:
     on_attempt: Callable[[int | None], None] = ignore_attempt
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpAnswer(msgspec.Struct, frozen=True):
     """A complete answer, with any status.
 
     Args:
@@ -96,7 +97,7 @@ class HttpAnswer:
     status: int
     headers: Mapping[str, str]
     body: bytes
-    links: Mapping[str, str] = field(default_factory=dict[str, str])
+    links: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     attempts: int = 1
 
     @property

@@ -6,8 +6,9 @@ compares each row with the stored record.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from auditord_hookspecs.config import Section
 from auditord_hookspecs.contexts import Context
@@ -31,8 +32,7 @@ class ImportRow(NamedTuple):
     text: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ImportPage:
+class ImportPage(msgspec.Struct, frozen=True):
     """Some thousand rows of a source.
 
     Args:
@@ -77,8 +77,7 @@ class Importer(Protocol):
         ...
 
 
-@dataclass(frozen=True)  # no slots: ImporterKind[Config](…) would raise TypeError
-class ImporterKind(Generic[S]):
+class ImporterKind(msgspec.Struct, Generic[S], frozen=True):
     """A kind of accounting system whose records ``auditord import KIND`` takes over.
 
     Args:

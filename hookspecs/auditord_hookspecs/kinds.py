@@ -6,9 +6,10 @@ functions inside a declaration are called by the host, under a time limit and an
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+import msgspec
 
 from auditord_hookspecs.access import AuthenticatorKind
 from auditord_hookspecs.batches import Batch, Json, Produced
@@ -23,8 +24,7 @@ from auditord_hookspecs.transforms import TransformKind
 C = TypeVar("C", bound=InstanceConfig)
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(msgspec.Struct, frozen=True):
     """The part of a source's past that an inventory can be held against the record store.
 
     Args:
@@ -38,8 +38,7 @@ class Reach:
     collects: datetime | None = None
 
 
-@dataclass(frozen=True)  # no slots: CollectorKind[Config](…) would raise TypeError
-class CollectorKind(Generic[C]):
+class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
     """A kind of source that produces records.
 
     Args:
@@ -90,8 +89,7 @@ class CollectorKind(Generic[C]):
     demo: Callable[[], Mapping[str, Any]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedConfig:
+class ImportedConfig(msgspec.Struct, frozen=True):
     """A file of AUDITOR, or of another program, in our words.
 
     Args:
@@ -104,14 +102,13 @@ class ImportedConfig:
     """
 
     sections: Mapping[str, Any]
-    comments: Mapping[str, str] = field(default_factory=dict[str, str])
-    dropped: Mapping[str, str] = field(default_factory=dict[str, str])
+    comments: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    dropped: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     origin: str = "AUDITOR"
     notes: Sequence[str] = ()
 
 
-@dataclass(frozen=True)  # no slots: PluginKind[Config](…) would raise TypeError
-class PluginKind(Generic[C]):
+class PluginKind(msgspec.Struct, Generic[C], frozen=True):
     """A kind of consumer that turns records into an effect.
 
     Args:
@@ -149,8 +146,7 @@ class Sender(Protocol):
         ...
 
 
-@dataclass(frozen=True)  # no slots: SenderKind[Config](…) would raise TypeError
-class SenderKind(Generic[C]):
+class SenderKind(msgspec.Struct, Generic[C], frozen=True):
     """A kind of destination of the send-queue.
 
     Args:

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Final, Self, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from auditord_hookspecs.errors import AuditordError
 from auditord_hookspecs.query import Window
@@ -15,8 +17,7 @@ _MONTHS: Final = 12
 M = TypeVar("M", bound="Month")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Month:
+class Month(msgspec.Struct, frozen=True, order=True):
     """One month; earlier ones are smaller, ``str`` gives ``2026-02``.
 
     Its JSON is part of the digests of what APEL was sent: another field would have every month reported again.

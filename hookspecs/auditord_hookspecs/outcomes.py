@@ -13,11 +13,12 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from auditord_hookspecs.batches import Batch, Json, LeftOut, Produced, Quarantined
 from auditord_hookspecs.errors import AuditordError, InvalidRecord
@@ -26,8 +27,7 @@ from auditord_hookspecs.records import Record
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
+class Converted(msgspec.Struct, frozen=True):
     """A job that makes a record.
 
     Args:
@@ -44,8 +44,7 @@ class Converted:
         return self.produced.record if isinstance(self.produced, Produced) else self.produced
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(msgspec.Struct, frozen=True):
     """A job that makes no record on purpose; it is counted under ``reason``."""
 
     reason: str

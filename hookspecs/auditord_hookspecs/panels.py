@@ -1,10 +1,11 @@
 """Panels of hook modules on the page: data that the host renders; nothing in it is HTML."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from auditord_hookspecs.aggregates import AggregateQuery, Aggregates
 from auditord_hookspecs.batches import RunReport
@@ -14,8 +15,7 @@ CellValue: TypeAlias = str | int | float | Decimal | datetime | None
 """The value of a cell of a table; an instant is aware, None is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column of a table.
 
     Args:
@@ -27,8 +27,7 @@ class Column:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A table; 500 rows of it are shown at most.
 
     Args:
@@ -42,8 +41,7 @@ class Table:
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(msgspec.Struct, frozen=True):
     """A series of a chart.
 
     Args:
@@ -55,8 +53,7 @@ class Series:
     values: Sequence[float | Decimal | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(msgspec.Struct, frozen=True):
     """A chart with an axis of labels, such as months.
 
     Args:
@@ -124,8 +121,7 @@ class PanelContext(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(msgspec.Struct, frozen=True):
     """A panel of the page.
 
     Args:

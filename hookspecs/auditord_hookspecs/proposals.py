@@ -9,9 +9,10 @@ A kind's ``detect`` inspects the host through an object, so that tests can repla
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 Answers: TypeAlias = Mapping[str, str]
 """Answers by the names of questions; ``site`` (its name) and ``since`` (a day) are always there."""
@@ -34,8 +35,7 @@ class Host(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A question of ``auditord init``.
 
     Args:
@@ -49,8 +49,7 @@ class Question:
     default: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NewSecret:
+class NewSecret(msgspec.Struct, frozen=True):
     """The value of an option that is a secret: ``auditord init`` writes a random one into a file.
 
     Args:
@@ -60,8 +59,7 @@ class NewSecret:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True):
     """A source that was found on a host, and the section of a configuration for it.
 
     Args:
@@ -80,7 +78,7 @@ class Proposal:
     found: str
     options: Callable[[Answers], Mapping[str, Any]] | None = None
     questions: Sequence[Question] = ()
-    comments: Mapping[str, str] = field(default_factory=dict[str, str])
+    comments: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     gateway: bool = False
     imports: Sequence[Path] = ()
 

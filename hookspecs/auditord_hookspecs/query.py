@@ -4,11 +4,12 @@ A condition is data, so that the host can combine it with a restriction (such as
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Final, TypeAlias, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 
@@ -42,8 +43,7 @@ class SortField(Enum):
     ID = "record_id"
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """A half-open period of time, from its start to before its stop, so consecutive windows do not overlap.
 
     Args:
@@ -63,15 +63,13 @@ class Window:
         return self.start <= moment < self.stop
 
 
-@dataclass(frozen=True, slots=True)
-class IdEquals:
+class IdEquals(msgspec.Struct, frozen=True):
     """The record with this id."""
 
     record_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class TimeCompares:
+class TimeCompares(msgspec.Struct, frozen=True):
     """A start or stop time against an aware instant."""
 
     field: TimeField
@@ -79,47 +77,41 @@ class TimeCompares:
     moment: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeCompares:
+class RuntimeCompares(msgspec.Struct, frozen=True):
     """The runtime in whole seconds; never true of an open record."""
 
     comparison: Comparison
     seconds: int
 
 
-@dataclass(frozen=True, slots=True)
-class MetaContains:
+class MetaContains(msgspec.Struct, frozen=True):
     """The list under the key has the value, as a whole and case-sensitive."""
 
     key: str
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class MetaLacks:
+class MetaLacks(msgspec.Struct, frozen=True):
     """The record has the key and the list under it does not have the value (AUDITOR's ``dnc``)."""
 
     key: str
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class MetaContainsAny:
+class MetaContainsAny(msgspec.Struct, frozen=True):
     """The list under the key has at least one of the values; with none, no record."""
 
     key: str
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MetaAbsent:
+class MetaAbsent(msgspec.Struct, frozen=True):
     """The record does not have the key; an empty list under it is not absence."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentCompares:
+class ComponentCompares(msgspec.Struct, frozen=True):
     """Any component of this name has an amount that fulfils the comparison."""
 
     name: str
@@ -127,13 +119,11 @@ class ComponentCompares:
     amount: int
 
 
-@dataclass(frozen=True, slots=True)
-class IsOpen:
+class IsOpen(msgspec.Struct, frozen=True):
     """The record has no stop time yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImplausibleCpuTime:
+class ImplausibleCpuTime(msgspec.Struct, frozen=True):
     """The CPU time (``TotalCPU``) is more than :data:`MOST_CPU_TIME` times ``Cores`` times the runtime.
 
     One second is added to the runtime, since batch systems truncate times to whole seconds. Never true of an open
@@ -141,8 +131,7 @@ class ImplausibleCpuTime:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceCompares:
+class PlaceCompares(msgspec.Struct, frozen=True):
     """A record's place in the order of start times, with ``record_id`` breaking ties: the condition behind a cursor.
 
     A start time does not change between two pages, but a stop time can. Ids compare by their bytes in UTF-8.
@@ -153,15 +142,13 @@ class PlaceCompares:
     record_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class AllOf:
+class AllOf(msgspec.Struct, frozen=True):
     """All of the conditions; without any, every record."""
 
     conditions: tuple["Condition", ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(msgspec.Struct, frozen=True):
     """At least one of the conditions; without any, no record."""
 
     conditions: tuple["Condition", ...] = ()
@@ -214,16 +201,14 @@ def stopped_within(window: Window) -> AllOf:
     return AllOf((begun, TimeCompares(TimeField.STOP, Comparison.LT, window.stop)))
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """The order of an answer. Descending, open records come first (as in PostgreSQL)."""
 
     field: SortField = SortField.STOP
     descending: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RecordQuery:
+class RecordQuery(msgspec.Struct, frozen=True):
     """A selection of records, their order, and a limit (0 gives none).
 
     Args:
@@ -233,7 +218,7 @@ class RecordQuery:
         archived: also select released records, which only the lake has.
     """
 
-    where: Condition = field(default_factory=AllOf)
-    order: Order = field(default_factory=Order)
+    where: Condition = msgspec.field(default_factory=AllOf)
+    order: Order = msgspec.field(default_factory=Order)
     limit: int | None = None
     archived: bool = False

@@ -1,9 +1,11 @@
 """Permissions of API callers, and roles, which grant them for all records or for some."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from auditord_hookspecs.records import Record
 
@@ -38,8 +40,7 @@ OF_RECORDS: Final = frozenset({Permission.READ, Permission.WRITE, Permission.UPD
 """The permissions that a role can limit to some records; the others concern the whole daemon."""
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(msgspec.Struct, frozen=True):
     """The rights of a caller. Limits apply to the permissions of this role alone.
 
     Args:
@@ -115,8 +116,7 @@ def _sites(record: Record) -> set[str | None]:
     return {*named} or {None}
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True):
     """An authenticated caller. An action is allowed if at least one of the roles allows it.
 
     Args:

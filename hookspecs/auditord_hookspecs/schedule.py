@@ -6,9 +6,9 @@ the week (either one for cron, both at once for others) is refused.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Annotated
 
+import msgspec
 from pydantic import AfterValidator
 
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -17,8 +17,7 @@ _LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _PART = re.compile(r"(\*|[a-z]+|\d+)(?:-([a-z]+|\d+))?(?:/(\d+))?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(msgspec.Struct, frozen=True):
     """One field of a cron line: its name, its range, and the names that stand for numbers from ``least`` on."""
 
     name: str

@@ -12,11 +12,14 @@ escapes, in JSON's notation. Commands print only with these functions:
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from io import TextIOBase
-from typing import Any, Final, TextIO, cast
+from typing import Any, Final, TextIO, TypeVar, cast
 
 import click
+from typing_extensions import override
+
+T = TypeVar("T")
 
 output_option: Final = click.option(
     "--output",
@@ -36,6 +39,27 @@ json_option: Final = click.option(
     help="JSON is all there is.",
 )
 """The option of commands that print nothing but JSON, so that programs can give it to every command."""
+
+
+class ReadBy(click.ParamType[T]):
+    """The type of a parameter that a function reads; the text of its ValueError is shown.
+
+    Args:
+        name: what help shows in the place of the value, such as ``YYYY-MM``.
+        read: returns the value of a text. A default may be a value already.
+    """
+
+    def __init__(self, name: str, read: Callable[[str], T]) -> None:
+        self.name = name
+        self._read = read
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # Any: click's own
+        try:
+            return self._read(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
 
 _DUMB: Final = ("dumb", "unknown")
 """Terminals (``TERM``) without bold letters."""

@@ -1,8 +1,9 @@
 """Kinds that change every record before it is stored, for example pseudonyms for users."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
 
 from auditord_hookspecs.config import InstanceConfig
 from auditord_hookspecs.proposals import Detect
@@ -17,8 +18,7 @@ correction by hand, the host takes only the changes to the stored record from th
 :class:`InvalidRecord`, and must be fast."""
 
 
-@dataclass(frozen=True)  # no slots: TransformKind[Config](…) would raise TypeError
-class TransformKind(Generic[T]):
+class TransformKind(msgspec.Struct, Generic[T], frozen=True):
     """A kind that changes every record before it is stored, from any origin.
 
     Args:

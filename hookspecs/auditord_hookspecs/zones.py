@@ -6,11 +6,12 @@ store uses the same days. They cover 1970 to 2100; earlier and later days are th
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
 
 UTC_NAME: Final = "UTC"
 
@@ -22,8 +23,7 @@ _SECOND: Final = timedelta(seconds=1)
 _NOTHING: Final = timedelta(0)
 
 
-@dataclass(frozen=True, slots=True)
-class ClockChange:
+class ClockChange(msgspec.Struct, frozen=True):
     """A change of a zone's clocks.
 
     Args:

@@ -51,7 +51,7 @@ class Site:
             key=host.key,
             ca_path=str(ams.authority.file),
             auth_url=broker.token_url,
-            ams_url=broker.publish_url,
+            ams_url=broker.publish_url(),
             retry=0,
         )
         document = {"state_dir": str(self.folder / "state"), "plugins": {"apel": {"kind": "apel", **section}}}

@@ -52,7 +52,7 @@ def unchecked(url: str) -> tuple[MutableMapping[str, Any], Mapping[str, str]]:
     """The statements of a database, and those that take the place of what looks for released ids."""
     if url.startswith("sqlite:"):
         found: Any = sqlite.QUERIES
-        return found, {"has_released": "SELECT 0 WHERE ?1 IS NOT NULL"}
+        return found, {"has_released": "SELECT 0 WHERE :ids IS NOT NULL"}
     found = postgres.QUERIES
     added, condition, _ = found["add_records"].rpartition("WHERE (")
     assert condition

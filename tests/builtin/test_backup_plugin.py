@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 from pydantic import ValidationError
 
-from auditord.backup.folders import found_backup
-from auditord.backup.last_backups import last_backups
+from auditord.backup.manifest import found_backup
+from auditord.backup.notes import last_backups
 from auditord.cli import auditord
 from auditord.testing import FakePluginContext
 from auditord.testing.daemon import running_daemon

@@ -12,11 +12,10 @@ import pytest
 
 from auditord.web.page.panels import DrawnPart, drawn
 from auditord_builtin import kubernetes
-from auditord_builtin.apel.showing import show_months
-from auditord_builtin.apel.state import MonthState, ReportedState, SiteState
+from auditord_builtin.apel.state import MonthState, ReportedState, SiteState, show_months
 from auditord_builtin.kubernetes.following import Checkpoint as Positions
 from auditord_builtin.kubernetes.following import Position
-from auditord_builtin.priority.history import PriorityState, show_priorities
+from auditord_builtin.priority.running import PriorityState, show_priorities
 from auditord_builtin.slurm.collecting import Checkpoint, show_state
 from auditord_builtin.utilisation.state import show_reports
 from auditord_builtin.waldur.state import show_resources

@@ -22,7 +22,7 @@ from auditord_builtin.htcondor.evaluation import literals
 from auditord_builtin.htcondor.query import wanted_columns
 from auditord_builtin.slurm.config import SlurmConfig
 from auditord_builtin.slurm.conversion import Converter
-from auditord_builtin.slurm.epilog.notes import JobNote, read_folder
+from auditord_builtin.slurm.epilog.collecting import JobNote, read_folder
 from auditord_builtin.slurm.epilog.rows import COLUMNS, parse_job
 from auditord_builtin.slurm.query import TableReader
 from auditord_builtin.slurm.runs import Table, find_runs

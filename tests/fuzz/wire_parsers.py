@@ -132,7 +132,7 @@ class _Issuer:
         self._file.write_text(json.dumps({"keys": [self.described]}))
         self._folder = folder
         self._loop = asyncio.new_event_loop()
-        self._opened = open_jwt(self._config, HostAuthenticatorContext("idp", "jwt", _now, folder))
+        self._opened = open_jwt(self._config, HostAuthenticatorContext("idp", "jwt", _now, state_dir=folder))
         self._authenticate: Authenticate = self._loop.run_until_complete(self._opened.__aenter__())
 
     @property

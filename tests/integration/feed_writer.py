@@ -4,17 +4,16 @@ python feed_writer.py STORE SEED
 """
 
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Final
 
 import anyio
 import anyio.lowlevel
+from msgspec.structs import replace
 
-from auditord.store import Action, Amendment, Duplicates, Provenance
+from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.opening import open_store
-from auditord.store.store import SqlRecordStore
 from auditord_hookspecs import Component, Record
 
 START: Final = datetime(2024, 1, 15, tzinfo=UTC)
@@ -32,7 +31,7 @@ def job(name: str, random: Random) -> Record:
     return Record(name, start, (Component("Cores", random.randrange(1, 9), ()),), start + timedelta(hours=1), meta)
 
 
-async def fold(store: SqlRecordStore) -> None:
+async def fold(store: RecordStore) -> None:
     store.rollups.limits = replace(store.rollups.limits, smallest=7, largest=50)
     while True:
         await store.rollups.fold()
@@ -42,7 +41,6 @@ async def fold(store: SqlRecordStore) -> None:
 async def run(url: str, seed: str) -> None:
     random = Random(seed)  # noqa: S311 no secret
     async with open_store(url, counted_keys=KEYS) as store, anyio.create_task_group() as working:
-        assert isinstance(store, SqlRecordStore)
         working.start_soon(fold, store)
         number = 0
         while True:

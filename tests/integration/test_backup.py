@@ -13,8 +13,15 @@ from click.testing import CliRunner, Result
 
 from auditord.backup import creation
 from auditord.backup.creation import BackupFailed
-from auditord.backup.folders import NoBackup, found_backup, new_folder
-from auditord.backup.manifest import FILE, BackupDamaged, read_manifest, verify_files
+from auditord.backup.manifest import (
+    FILE,
+    BackupDamaged,
+    NoBackup,
+    found_backup,
+    new_folder,
+    read_manifest,
+    verify_files,
+)
 from auditord.backup.sources import StoreSource, opened_source
 from auditord.backup.sqlite import Pace
 from auditord.cli import auditord

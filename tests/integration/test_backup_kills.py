@@ -16,9 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from auditord.backup.folders import NoBackup, backups, found_backup
-from auditord.backup.manifest import read_manifest, verify_files
-from auditord.backup.unfinished import refuse_unfinished
+from auditord.backup.manifest import NoBackup, backups, found_backup, read_manifest, verify_files
+from auditord.backup.notes import refuse_unfinished
 from auditord.config.store_url import is_postgresql
 from auditord.errors import SchemaMismatch, StoreMismatch
 from tests.backup_site import Site

@@ -10,8 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from auditord.contexts.command import INHERITED, CommandRunner, child_environment, command_line
-from auditord.contexts.instances import InstanceContext
+from auditord.contexts.instances import INHERITED, CommandRunner, InstanceContext, child_environment, command_line
 from auditord_hookspecs import CommandFailed
 from tests.event_loops import anyio_backend as anyio_backend  # noqa: PLC0414 a fixture
 

@@ -18,8 +18,8 @@ import pytest
 from click.testing import CliRunner
 
 from auditord.cli import auditord
+from auditord.cli.doctor import Examined, examine
 from auditord.config.loading import load
-from auditord.doctor import Examined, examine
 from auditord.hooks import HookEntry, HookModule, load_hooks
 from auditord.spool import Spool, own
 from auditord.store import Duplicates, Provenance
@@ -136,7 +136,7 @@ def test_files_of_another_user(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) 
     foreign = doctor.state / "spool.db-wal"
     foreign.touch()
     as_seen = os.stat_result((*foreign.stat()[:4], 4711, *foreign.stat()[5:]))
-    monkeypatch.setattr("auditord.doctor.host._looked_at", always(as_seen))
+    monkeypatch.setattr("auditord.storage._looked_at", always(as_seen))
     found = doctor.about("state_dir", "owners")
     assert (found["severity"], "spool.db-wal" in found["text"]) == ("failure", True)
     assert "chown -R" in found["remedy"]
@@ -377,8 +377,8 @@ def test_a_lake_that_is_away_has_nothing_of_this_daemon_or_falls_behind(
     well = doctor.about("lake", "table")
     assert (well["severity"], well["text"].partition(" at ")[0]) == ("ok", "1 record of 1 daemon")
     assert "0 min ago, 0 changes not synced yet" in doctor.about("lake", "backlog")["text"]
-    monkeypatch.setattr("auditord.doctor.lake._MANY", 0)
-    monkeypatch.setattr("auditord.doctor.lake._LATE", -DAY)
+    monkeypatch.setattr("auditord.lake.feature._MANY", 0)
+    monkeypatch.setattr("auditord.lake.feature._LATE", -DAY)
     assert doctor.about("lake", "backlog")["severity"] == "ok", "nothing waits"
     anyio.run(add_one, doctor, "job-2")
     late = doctor.about("lake", "backlog")

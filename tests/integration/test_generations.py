@@ -28,7 +28,7 @@ from auditord.store.amendments import Action, Amendment
 from auditord.store.opening import open_store
 from auditord.store.protocol import DaemonState
 from auditord.store.work import Work
-from auditord.tasks.heartbeat import Heartbeat
+from auditord.tasks.gauges import Heartbeat
 from auditord.testing import make_record
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_hookspecs import AuditordError, Batch, Record, RecordUpdate

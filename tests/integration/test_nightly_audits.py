@@ -42,9 +42,7 @@ class Auditor:
 
 def sampled(audits: NightlyAudits) -> dict[tuple[str, ...], float]:
     return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in audits.metrics.collect()
-        for sample in family.samples
+        (sample.name, *sample.labels.values()): sample.value for family in audits.collect() for sample in family.samples
     }
 
 
@@ -52,7 +50,7 @@ async def one_night(audits: NightlyAudits, auditor: Auditor) -> None:
     nights = len(auditor.asked)
     async with anyio.create_task_group() as group:
         group.start_soon(audits.run, lambda: NOW)
-        audits.turn.trigger()
+        assert audits.turn.tick()
         with anyio.fail_after(60):
             while len(auditor.asked) == nights or audits.turn.running:  # noqa: ASYNC110 see below
                 await anyio.sleep(0.01)  # the loop that is tested sets no event
@@ -69,11 +67,11 @@ async def test_a_night_is_counted_by_day_and_kept_over_a_restart(tmp_path: Path)
         ("auditord_audit_last_success_timestamp_seconds", "slurm"): NOW.timestamp(),
     }
     async with Spool.opened(tmp_path, lambda: NOW) as spool:
-        audits = NightlyAudits(AuditSection(), ["slurm"], auditor, spool)
+        audits = NightlyAudits(AuditSection(), lambda: ["slurm"], auditor, spool)
         assert sampled(audits) == {}
         await one_night(audits, auditor)
         assert sampled(audits) == expected
-        restarted = NightlyAudits(AuditSection(), ["slurm"], auditor, spool)
+        restarted = NightlyAudits(AuditSection(), lambda: ["slurm"], auditor, spool)
         await restarted.restore()
         assert sampled(restarted) == expected
     [asked] = auditor.asked
@@ -88,7 +86,7 @@ async def test_a_night_is_counted_by_day_and_kept_over_a_restart(tmp_path: Path)
 async def test_a_night_that_failed_leaves_what_was_known(tmp_path: Path) -> None:
     auditor: Any = Auditor(**{"2026-03-08": {"missing": 2}})
     async with Spool.opened(tmp_path, lambda: NOW) as spool:
-        audits = NightlyAudits(AuditSection(days=1), ["slurm"], auditor, spool)
+        audits = NightlyAudits(AuditSection(days=1), lambda: ["slurm"], auditor, spool)
         await one_night(audits, auditor)
         before = sampled(audits)
         auditor.error = "sacct was killed"

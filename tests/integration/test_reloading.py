@@ -12,10 +12,10 @@ import anyio
 import pytest
 
 from auditord import supervisor
-from auditord.actions import CONTROL_FILE
 from auditord.cli.daemon_client import DaemonClient
 from auditord.cli.daemons import connected
 from auditord.config.loading import load
+from auditord.config.merging import CONTROL_FILE
 from auditord.config.model import Configuration
 from auditord.errors import DaemonError
 from auditord.hooks import Hooks, load_hooks

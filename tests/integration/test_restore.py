@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,21 @@ from anyio import to_thread
 from click.testing import CliRunner, Result
 
 from auditord.backup.continuation import Behind
-from auditord.backup.folders import NoBackup
-from auditord.backup.manifest import BackupDamaged
+from auditord.backup.manifest import BackupDamaged, NoBackup
+from auditord.backup.notes import RESTORED, Unfinished, begin, collectors_behind, note_restore, unfinished
 from auditord.backup.restoring import RestoreRefused
-from auditord.backup.unfinished import Unfinished, begin, unfinished
 from auditord.cli import auditord
 from auditord.errors import StoreMismatch
+from auditord.spool import Spool
 from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
-from auditord_hookspecs import Batch, Quarantined
-from tests.backup_site import QUEUED, Site, ids
+from auditord_hookspecs import Batch, Quarantined, RunReport
+from tests.backup_site import NOW, QUEUED, Site, ids
 from tests.postgres_server import migrate_database
 
 pytestmark = pytest.mark.anyio
+
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -380,3 +383,56 @@ def test_it_is_no_business_while_a_daemon_runs(tmp_path: Path) -> None:
     with running_daemon(tmp_path, {}):
         done = CliRunner().invoke(auditord, ["--config", str(tmp_path / "auditord.json"), "restore", str(tmp_path)])
     assert "is in use by process" in str(done.exception)
+
+
+async def note_run(spool: Spool, task: str, ended: datetime, error: str | None = None) -> None:
+    await spool.record_run(RunReport(task, "slurm", ended, timedelta(0), error, 0, 0, {}))
+
+
+async def test_every_collector_must_have_a_good_run(files: Site) -> None:
+    async with files.opened() as (spool, _):
+        assert await collectors_behind(spool, ["a", "b"]) == ()
+        await note_run(spool, "a", NOW - HOUR)
+        note_restore(files.state, NOW)
+        assert await collectors_behind(spool, ["a", "b"]) == ["a", "b"]
+        await note_run(spool, "a", NOW + HOUR, "sacct is away")
+        await note_run(spool, "b", NOW + HOUR)
+        assert await collectors_behind(spool, ["a", "b"]) == ["a"]
+        await note_run(spool, "a", NOW + HOUR)
+        assert await collectors_behind(spool, ["a", "b"]) == []
+        assert not (files.state / RESTORED).exists()
+
+
+async def test_both_ways_of_restoring_are_noted(files: Site) -> None:
+    await files.collect(3)
+    await files.deliver()
+    await files.backup()
+    await files.collect(5)
+    await files.deliver()
+    files.lose_store()
+    await files.continued()
+    assert (files.state / RESTORED).exists()
+    (files.state / RESTORED).unlink()
+    await files.restored(force=True)
+    assert (files.state / RESTORED).exists()
+
+
+def sections(collector: dict[str, Any]) -> dict[str, Any]:
+    return {"collectors": {"jobs": collector}, "plugins": {"look": {"kind": "open_records", "interval": "1s"}}}
+
+
+def test_plugins_of_a_daemon_wait(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    (tmp_path / "state").mkdir()
+    note_restore(tmp_path / "state", datetime.now(UTC))
+    earliest = "2026-01-01T00:00:00Z"  # or its first run begins now, reads nothing, and is a good one
+    fails: dict[str, Any] = {"kind": "slurm", "sacct": "false", "meta": [], "earliest_datetime": earliest}
+    with running_daemon(tmp_path, sections(fails)) as daemon:
+        report = daemon.finish_run("look")
+        assert report.skipped == {"after the restore, jobs must have a good run first": 1}, report
+    jobs.mkdir()
+    with running_daemon(tmp_path, sections({"kind": "files", "folder": str(jobs)})) as daemon:
+        assert daemon.finish_run("jobs").error is None
+        while daemon.finish_run("look").skipped:
+            pass
+    assert not (tmp_path / "state" / RESTORED).exists()

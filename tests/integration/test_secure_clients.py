@@ -22,7 +22,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from auditord.client import AsyncClient, Client, ClientError, ConnectionFailed, Tls
-from auditord.contexts.instances import opened_records
+from auditord.contexts.plugins import opened_records
 from auditord.testing import make_record
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord_builtin.access.tokens import TokenFile, new_token

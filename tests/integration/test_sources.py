@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from auditord.client import ClientError, CutAnswer, UnsupportedQuery
-from auditord.contexts.instances import opened_records
+from auditord.contexts.plugins import opened_records
 from auditord.testing import EPOCH, make_record
 from auditord_hookspecs import (
     AggregateQuery,

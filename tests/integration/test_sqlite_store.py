@@ -499,7 +499,7 @@ async def test_few_records_of_a_user_are_found_by_another_index(
         await store.add(record(51, meta={"user": ("u1",)}, stop_time=None), PROVENANCE, SAME_RUN)
         await store.add(record(52, stop_time=START - timedelta(days=1)), PROVENANCE, SAME_RUN)
         for few in (10_000, -1):
-            monkeypatch.setattr("auditord.store.listing.FEW_TO_SORT", few)
+            monkeypatch.setattr("auditord.store.rollups.scope.FEW_TO_SORT", few)
             async with store.stream(RecordQuery(where, BY_START, limit)) as pages:
                 found.append([decode_record(each).record_id async for page in pages for each in page])
     assert found[0] == found[1]
@@ -507,7 +507,7 @@ async def test_few_records_of_a_user_are_found_by_another_index(
 
 
 async def test_whose_records_are_many_is_known_by_the_roll_ups(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auditord.store.listing._PASSED_FOR_ONE", 1)
+    monkeypatch.setattr("auditord.store.rollups.scope._PASSED_FOR_ONE", 1)
     async with open_store(f"sqlite://{path}", counted_keys=()) as store:
         assert isinstance(store, SqliteRecordStore)
         await store.add_all([record(number) for number in range(40)], PROVENANCE, SAME_RUN, atomic=True)

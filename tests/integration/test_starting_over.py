@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from auditord.backup.restoring import RestoreRefused
-from auditord.backup.source_reach import Looked
+from auditord.backup.without_backup import Looked
 from auditord.cli import auditord
 from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
@@ -35,6 +35,7 @@ class Site:
         self.url = url or f"sqlite://{self.state / 'records.db'}"
         sacct = [sys.executable, "-S", str(SACCT), str(JOBS), f"{FIRST.timestamp():.0f}", "3000"]
         self.collector: dict[str, Any] = {"kind": "slurm", "sacct": sacct, "meta": [], "interval": "1h", "lag": "0s"}
+        self.collector["earliest_datetime"] = FIRST.isoformat()
 
     def run(self) -> list[str]:
         """The ids in the store after a daemon has run the collector."""
@@ -71,9 +72,7 @@ class Site:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    site = Site(tmp_path, None if request.param == "sqlite" else request.getfixturevalue("postgres_url"))
-    site.collector["earliest_datetime"] = FIRST.isoformat()
-    return site
+    return Site(tmp_path, None if request.param == "sqlite" else request.getfixturevalue("postgres_url"))
 
 
 ALL: Final = sorted(f"slurm-{number}" for number in range(1, JOBS + 1))
@@ -93,7 +92,6 @@ def test_what_the_source_knows_comes_back_once(site: Site, lose: Callable[[Site]
 
 def test_a_collector_that_would_begin_later_is_named_with_its_beginning(tmp_path: Path) -> None:
     site = Site(tmp_path, None)
-    site.collector["earliest_datetime"] = FIRST.isoformat()
     assert sorted(site.run()) == ALL
     del site.collector["earliest_datetime"]
     site.lose_store()
@@ -108,7 +106,6 @@ def test_a_collector_that_would_begin_later_is_named_with_its_beginning(tmp_path
 
 def test_without_the_spool_the_last_record_says_how_far_it_had_come(tmp_path: Path) -> None:
     site = Site(tmp_path, None)
-    site.collector["earliest_datetime"] = FIRST.isoformat()
     site.run()
     del site.collector["earliest_datetime"]
     site.lose_spool()
@@ -119,7 +116,6 @@ def test_without_the_spool_the_last_record_says_how_far_it_had_come(tmp_path: Pa
 
 def test_a_pair_is_left_alone_and_so_is_nothing_at_all(tmp_path: Path) -> None:
     site = Site(tmp_path, None)
-    site.collector["earliest_datetime"] = FIRST.isoformat()
     site.state.mkdir()
     assert "record store and spool.db are both missing" in str(site.start_over(code=1).exception)
     site.run()

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from auditord.contexts.command import CommandRunner
+from auditord.contexts.instances import CommandRunner
 from auditord_hookspecs import CommandFailed
 from tests.event_loops import anyio_backend as anyio_backend  # noqa: PLC0414 a fixture
 from tests.integration.test_command import alive, pid_in, wait_until

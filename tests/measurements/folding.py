@@ -14,12 +14,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import anyio
 
 from auditord.store.opening import open_store, open_store_for_reading
-from auditord.store.store import SqlRecordStore
 from tests.benchmark.test_costly_requests import daemon, fill
 from tests.measurements.throughput import LOAD, asked, seconds
 
@@ -44,7 +43,7 @@ async def unfold(url: str, records: int) -> None:
     if missing > 0:
         await fill(url, missing)
     async with open_store(url, counted_keys=()) as store:
-        await cast("SqlRecordStore", store).rollups.start_over()
+        await store.rollups.start_over()
 
 
 def measured(port: int) -> Answers:

@@ -14,16 +14,15 @@ from contextlib import AbstractAsyncContextManager, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
 from auditord.duplicates import Duplicates
 from auditord.spool import Spool
 from auditord.store import Action, Amendment, Provenance, RecordStore
-from auditord.store.known_daemons import DaemonState
 from auditord.store.opening import open_store
-from auditord.store.store import SqlRecordStore
+from auditord.store.protocol import DaemonState
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
@@ -85,7 +84,7 @@ async def fill(store: RecordStore) -> None:
     await store.begin_lake()
     await store.fill_lake("a lake")
     await settled(store)
-    await cast("SqlRecordStore", store).rollups.fold()
+    await store.rollups.fold()
     await store.forget_outbox((await store.outbox(2)).position)
     # What follows is in the feed, and neither in counts nor in cells.
     await store.stop(RecordUpdate("slurm-82", (), START + HOUR), CLIENT)

@@ -79,7 +79,7 @@ async def test_a_database_that_lacks_a_later_migration_is_refused(postgres_url: 
 async def test_nothing_is_migrated_while_a_daemon_is_connected(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("auditord.database.postgres.sessions._PATIENCE", 0.2)
+    monkeypatch.setattr("auditord.database.postgres.migrations._PATIENCE", 0.2)
     with psycopg.connect(postgres_url, application_name="auditord") as daemon:
         daemon.execute("SELECT 1")
         with pytest.raises(DaemonsConnected, match="stop those daemons first"):

@@ -200,7 +200,7 @@ def test_that_version_would_refuse_what_this_one_leaves(release: str, tmp_path: 
 KILLED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
-from auditord.database import long_steps
+from auditord.database import migrations
 from auditord.database.migrations import Migrations, load_migrations, migrate
 path, known = Path(sys.argv[1]), load_migrations("auditord.spool")
 slow = "UPDATE queue SET record_id = record_id || ' ';\\n"
@@ -210,7 +210,7 @@ def look(watch):
     if next(looks) == 4:
         os.kill(os.getpid(), signal.SIGKILL)
     return False
-long_steps.Watch.__call__ = look
+migrations.Watch.__call__ = look
 connection = sqlite3.connect(path, isolation_level=None)
 migrate(connection, Migrations(known.application_id, [*known.scripts, slow + "SELECT count(*) FROM n;"]), path)
 """

@@ -29,28 +29,20 @@ async def fails() -> None:
 
 
 def make_health(**next_runs: datetime) -> Health:
-    health = Health([works], works, next_runs.get)
+    health = Health(works, next_runs.get)
     health.expect(TaskHealth("slurm", "slurm", "collectors"))
     return health
 
 
 @pytest.mark.anyio
-async def test_one_place_that_can_keep_a_post_suffices() -> None:
-    assert await Health([fails, works], works, lambda _: None).durable()
-    assert not await Health([fails, fails], works, lambda _: None).durable()
-
-
-@pytest.mark.anyio
 async def test_a_part_that_does_not_answer_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health_module, "ANSWER_WITHIN", 0.01)
-    health = Health([anyio.sleep_forever], anyio.sleep_forever, lambda _: None)
-    assert not await health.durable()
-    assert not await health.alive()
+    assert not await Health(anyio.sleep_forever, lambda _: None).alive()
 
 
 @pytest.mark.anyio
 async def test_a_full_disk_is_no_reason_for_a_restart() -> None:
-    assert await Health([fails], fails, lambda _: None).alive()
+    assert await Health(fails, lambda _: None).alive()
 
 
 def test_the_life_of_a_task() -> None:

@@ -13,8 +13,7 @@ import anyio
 import pytest
 from anyio import from_thread, to_thread
 
-from auditord.database.long_steps import SAID_EVERY, Watch, watched
-from auditord.database.migrations import Migrations, migrate
+from auditord.database.migrations import SAID_EVERY, Migrations, Watch, migrate, watched
 from auditord.errors import MigrationInterrupted
 
 FIRST = "PRAGMA application_id = 7;\nCREATE TABLE a (n INTEGER);\n"

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from auditord.hooks.metrics import exposed
+from auditord.hooks.source_references import exposed
 
 FOLDER: Final = Path(__file__).parents[2] / "etc/prometheus"
 RULES: Final = FOLDER / "auditord.rules.yml"

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 import auditord_hookspecs
 from auditord.cli import auditord
-from auditord.hooks.rules import specified_hooks
+from auditord.hooks.loading import specified_hooks
 from auditord.manual import text_of
 from auditord.web.api.document import HANDLERS, described
 from auditord.web.api.operation import operations_of

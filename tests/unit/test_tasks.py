@@ -152,24 +152,6 @@ async def test_runs_never_overlap_and_a_tick_in_a_run_is_left_out() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_manual_trigger_waits_for_its_turn_and_joins_others() -> None:
-    runs, turn = Runs(), Turn()
-    async with anyio.create_task_group() as group:
-        group.start_soon(run_by_the_clock, runnable(runs.execute), turn, runs.listener(), now)
-        turn.tick()
-        await settle()
-        turn.trigger()
-        turn.trigger()
-        await settle()
-        assert runs.started == 1
-        for _ in range(3):
-            runs.let_end.set()
-            await settle()
-        assert len(runs.reports) == 2
-        group.cancel_scope.cancel()
-
-
-@pytest.mark.anyio
 async def test_a_continuous_collector_that_ends_has_failed_and_comes_back() -> None:
     reports = list[RunReport]()
     again = anyio.Event()

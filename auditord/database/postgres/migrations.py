@@ -1,17 +1,24 @@
-"""Migrations of a database: its schema version, and bringing it up to date."""
+"""Migrations of a database: its schema version, bringing it up to date, and what stands in the way.
 
+Sessions of other auditord processes must not go on beside a change of the tables. Servers that speak PostgreSQL's
+protocol and cannot keep the records are refused in one sentence: on a distributed engine a sum is no longer of one
+moment, and reads no longer stream; behind a pooler in transaction mode the locks of a session are anybody's, so that
+two daemons may run one plugin at the same time.
+"""
+
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, LiteralString
 
+import anyio
+import msgspec
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from auditord.database.postgres.engines import refuse_unsupported
-from auditord.database.postgres.sessions import end_others, refuse_others
+from auditord.database.postgres.address import APPLICATION, Address
 from auditord.database.sql_files import Script
-from auditord.errors import NoTables, SchemaMismatch
+from auditord.errors import DaemonsConnected, NoTables, SchemaMismatch
 
 _LOCK: Final = 0x61756472  # "audr"; one migration at a time
 
@@ -23,8 +30,7 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = 'auditord' AN
 _APPLIED: Final = "SELECT version, name, applied_at FROM auditord.migrations ORDER BY version"
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """A migration that a database has had."""
 
     version: int
@@ -146,3 +152,126 @@ def refuse_newer(version: int, scripts: Sequence[Script], where: str) -> None:
             f"The database {where} has schema {version}, this version of auditord knows up to {len(scripts)}: "
             "install the newer version again, or restore the backup from before it."
         )
+
+
+_PATIENCE: Final = 5.0
+"""Seconds for sessions to end whose daemons have been stopped a moment ago."""
+
+_BETWEEN_LOOKS: Final = 0.1
+
+# Without those that wait for this session: they have just connected, and look at the tables' version at its end.
+_OTHERS: Final = """
+SELECT coalesce(host(client_addr), 'this host'), count(*)
+FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()
+    AND NOT pg_backend_pid() = ANY (pg_blocking_pids(pid))
+GROUP BY 1 ORDER BY 1
+"""
+_END: Final = """
+SELECT count(pg_terminate_backend(pid, 5000))
+FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()
+"""
+
+
+async def refuse_others(connection: AsyncConnection[TupleRow], where: str) -> None:
+    """Return once no other auditord is connected to the database.
+
+    Raises:
+        DaemonsConnected: one is, and stays.
+    """
+    deadline = anyio.current_time() + _PATIENCE
+    while others := await _others(connection):
+        if anyio.current_time() > deadline:
+            hosts = ", ".join(f"{host} ({count})" for host, count in others)
+            raise DaemonsConnected(
+                f"The database {where} is in use by auditord from {hosts}: stop those daemons first. An older one "
+                "would keep writing in the old form, and new tables and columns would lack its rows"
+            )
+        await anyio.sleep(_BETWEEN_LOOKS)
+
+
+async def end_others(connection: AsyncConnection[TupleRow]) -> None:
+    """End the sessions of all other auditord processes; what they had not committed is undone.
+
+    Raises:
+        StoreUnavailable: the user may not end them.
+    """
+    await connection.execute(_END, (APPLICATION,))
+
+
+async def _others(connection: AsyncConnection[TupleRow]) -> Sequence[tuple[Any, ...]]:  # Any: columns of all types
+    await connection.execute("SELECT pg_stat_clear_snapshot()")  # a transaction would see what it saw first
+    return await (await connection.execute(_OTHERS, (APPLICATION,))).fetchall()
+
+
+_OLDEST_SERVER: Final = 140_000
+
+_FOREIGN: Final = re.compile(r"CockroachDB|-YB-|YugabyteDB|Greenplum|Redshift|Materialize|CrateDB|QuestDB")
+"""Other engines, as their ``version()`` names them."""
+
+_NAMES: Final = {"-YB-": "YugabyteDB"}
+
+_LOOK: Final = """
+SELECT
+    version(),
+    to_regclass('pg_dist_partition') IS NOT NULL,
+    to_regclass('timescaledb_information.hypertables') IS NOT NULL
+"""
+
+# https://docs.citusdata.com/en/stable/develop/api_metadata.html
+_DISTRIBUTED: Final = """
+SELECT count(*)
+FROM pg_dist_partition
+JOIN pg_class ON pg_class.oid = pg_dist_partition.logicalrelid
+WHERE pg_class.relnamespace = to_regnamespace('auditord')
+"""
+
+# https://docs.timescale.com/api/latest/informational-views/hypertables/
+_HYPERTABLES: Final = "SELECT count(*) FROM timescaledb_information.hypertables WHERE hypertable_schema = 'auditord'"
+
+_ADVICE: Final = "keep the records in a plain PostgreSQL 14 or later (another database of the same server will do)"
+
+
+async def refuse_unsupported(connection: AsyncConnection[TupleRow], where: str) -> None:
+    """Return if the server is a PostgreSQL that is new enough, and the tables are its own.
+
+    Raises:
+        SchemaMismatch: it is not.
+    """
+    version, has_citus, has_timescale = await _row(connection, _LOOK)
+    if foreign := _FOREIGN.search(version):
+        name = _NAMES.get(foreign[0], foreign[0])
+        raise SchemaMismatch(f"The server of {where} is {name}, which is not supported: {_ADVICE}.")
+    if connection.info.server_version < _OLDEST_SERVER:
+        major = connection.info.server_version // 10_000
+        raise SchemaMismatch(f"The server of {where} is PostgreSQL {major}: auditord needs 14 or later.")
+    if has_citus and (await _row(connection, _DISTRIBUTED))[0]:
+        raise SchemaMismatch(f"Citus distributes tables of auditord in {where}, where sums would be torn: {_ADVICE}.")
+    if has_timescale and (await _row(connection, _HYPERTABLES))[0]:
+        raise SchemaMismatch(f"Tables of auditord in {where} are TimescaleDB's hypertables, not its own: {_ADVICE}.")
+
+
+async def refuse_shared_sessions(connection: AsyncConnection[TupleRow], address: Address) -> None:
+    """Return unless a pooler gives this session's server process to others between two transactions.
+
+    A pooler makes up the process id of the handshake, so only behind one a second connection is made. It begins while
+    the first one rests: if it meets the same process, that one belongs to no session.
+
+    Raises:
+        SchemaMismatch: it does.
+    """
+    (pid,) = await _row(connection, "SELECT pg_backend_pid()")
+    if pid == connection.info.backend_pid:
+        return
+    async with await AsyncConnection.connect(autocommit=True, **address.parameters()) as other:
+        pids = {pid, *[(await _row(each, "SELECT pg_backend_pid()"))[0] for each in [connection, other] * 3]}
+    if len(pids) != 2:  # noqa: PLR2004 a process for each of the two
+        raise SchemaMismatch(
+            f"A pooler in transaction mode in front of {address.where} breaks the locks and settings of "
+            "sessions: give this database pool_mode=session there, or point store.url to the server itself."
+        )
+
+
+async def _row(connection: AsyncConnection[TupleRow], query: LiteralString) -> Any:  # Any: as the query's columns
+    return await (await connection.execute(query)).fetchone()

@@ -1,23 +1,31 @@
-"""One database on a PostgreSQL server: connections that come back after faults, and answers that stream."""
+"""One database on a PostgreSQL server: connections that come back after faults, and answers that stream.
+
+A server may take writes and not answer: a full disk, a lock, a network that swallows packets (:class:`Silence`).
+"""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from typing import Any, Final, NamedTuple, TypeAlias
+import os
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager, suppress
+from typing import Any, Final, LiteralString, NamedTuple, TypeAlias
 
 import anyio
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncClientCursor, AsyncConnection
+from psycopg.abc import PQGen
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
 from psycopg.rows import TupleRow
+from psycopg.waiting import Wait
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from auditord.database.postgres.address import Address
-from auditord.database.postgres.engines import refuse_shared_sessions
 from auditord.database.postgres.faults import as_unavailable, translated
-from auditord.database.postgres.migrations import require_current
-from auditord.database.postgres.silence import WRITE_WITHIN, Silence
-from auditord.database.postgres.sockets import limited, require_open
+from auditord.database.postgres.migrations import refuse_shared_sessions, require_current
+from auditord.database.readers import PAGE_BYTES, Page, following
 from auditord.database.sql_files import Script
 from auditord.errors import SchemaMismatch, StoreMismatch, StoreUnavailable, plain_errors
 
@@ -298,3 +306,195 @@ async def _give_back(pool: _Pool, connection: Connection) -> None:
     # One that is not given back is missing for ever, so this is done even for those who are cancelled.
     with anyio.CancelScope(shield=True):
         await pool.putconn(connection)
+
+
+_COPY: Final = "COPY ({}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
+"""JSON has no raw control characters: with these as quote and delimiter, nothing is ever quoted or escaped."""
+
+
+class _Left(Exception):
+    """The reader wants no more."""
+
+
+@asynccontextmanager
+async def copied(
+    connection: Connection, sql: LiteralString, parameters: Sequence[object]
+) -> AsyncGenerator[AsyncIterator[list[bytes]], None]:
+    """The answer to a query of one column of JSON, page by page, as of the moment when the context is entered.
+
+    Rows are read from the connection on demand, so memory is bounded and a slow reader slows the server.
+    Leaving early cancels the query.
+    """
+
+    def read() -> Awaitable[Page[bytes]]:
+        return connection.wait(_page(connection.pgconn))
+
+    cursor = AsyncClientCursor(connection)  # COPY takes no parameters, so they are put into its text, quoted
+    try:
+        async with cursor.copy(_COPY.format(sql), parameters):
+            async with aclosing(following(await read(), read)) as pages:
+                yield pages
+            # Leaving in any other way than by an exception would leave rows in the connection, which makes it unusable.
+            raise _Left  # noqa: TRY301 the copy between here and there must see it
+    except _Left:
+        pass
+
+
+def _page(connection: PGconn) -> PQGen[Page[bytes]]:
+    """Rows as libpq has them, waiting only where it has none; the driver's own reading costs twice as much per row.
+
+    Raises:
+        psycopg.Error: the server gave up before the end.
+    """
+    rows: list[memoryview] = []
+    size = 0
+    while size < PAGE_BYTES:
+        length, row = connection.get_copy_data(1)
+        if length > 0:
+            rows.append(row)
+            size += length
+        elif length == 0:
+            yield from _readable(connection)
+        else:
+            yield from _ended(connection)
+            return Page(_without_line_feeds(rows), is_last=True)
+    return Page(_without_line_feeds(rows), is_last=False)
+
+
+def _without_line_feeds(rows: list[memoryview]) -> list[bytes]:
+    return [bytes(row[:-1]) for row in rows]
+
+
+def _readable(connection: PGconn) -> PQGen[None]:
+    while not (yield Wait.R):
+        pass
+    connection.consume_input()
+
+
+def _ended(connection: PGconn) -> PQGen[None]:
+    """Read what the server says at the end of its answer, all of it: else the connection could not be used again."""
+    failures: list[PGresult] = []
+    while True:
+        while connection.is_busy():
+            yield from _readable(connection)
+        result = connection.get_result()
+        if result is None:
+            break
+        if result.status != ExecStatus.COMMAND_OK:
+            failures.append(result)
+    if failures:
+        raise error_from_result(failures[0])
+
+
+WRITE_WITHIN: Final = 5.0
+"""Seconds for the writes of a client that waits; AUDITOR's clients give up after 30."""
+
+_BETWEEN_PROBES: Final = 1.0
+
+
+class Silence:
+    """The time from a write that took too long until a probe succeeds; meanwhile no caller waits for the server.
+
+    Args:
+        where: the database, for messages.
+        probe: writes something; raises StoreUnavailable if that takes too long.
+    """
+
+    def __init__(self, where: str, probe: Callable[[], Awaitable[object]]) -> None:
+        self._where = where
+        self._probe = probe
+        self._probing: asyncio.Task[None] | None = None
+
+    def notice(self, seconds: float) -> None:
+        """Begin the silence; ``seconds`` is the time that the slow write took."""
+        if self._probing is None:
+            _log.warning("the database %s does not answer a write within %.0f s: probing it", self._where, seconds)
+            self._probing = asyncio.get_running_loop().create_task(self._until_it_answers())
+
+    def refuse(self) -> None:
+        """Return unless the server is silent.
+
+        Raises:
+            StoreUnavailable: it is.
+        """
+        if self._probing is not None:
+            raise StoreUnavailable(
+                f"The database {self._where} does not answer writes: look at the server's disk, its locks "
+                "(pg_stat_activity), and the network; it is probed every second."
+            )
+
+    async def close(self) -> None:
+        """Probe no more."""
+        if self._probing is not None:
+            self._probing.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._probing
+
+    async def _until_it_answers(self) -> None:
+        answers = False
+        while not answers:
+            await asyncio.sleep(_BETWEEN_PROBES)
+            with suppress(StoreUnavailable):
+                await self._probe()
+                answers = True
+        self._probing = None
+        _log.warning("the database %s answers again", self._where)
+
+
+@contextmanager
+def limited(
+    connection: AsyncConnection[TupleRow], seconds: float | None, noticed: Callable[[float], None] | None = None
+) -> Generator[None, None, None]:
+    """Cut the connection if the block takes longer: callers that wait for the server then see it as lost.
+
+    A statement's own time limit does not help when the server or the network no longer answers.
+
+    Args:
+        connection: is used inside.
+        seconds: the limit; None for none.
+        noticed: called with it before the connection is cut.
+    """
+    if seconds is None:
+        yield
+        return
+    alarm = asyncio.get_running_loop().call_later(seconds, _hang_up, connection, seconds, noticed)
+    try:
+        yield
+    finally:
+        alarm.cancel()
+
+
+async def require_open(connection: AsyncConnection[TupleRow]) -> None:
+    """Find out that the server has closed an idle connection; it is asked only if there is a sign of it.
+
+    Raises:
+        psycopg.OperationalError: it has.
+    """
+    if _is_silent(connection):
+        return
+    await connection.execute("")  # a farewell, or a mere notice: this reads it
+
+
+def _is_silent(connection: AsyncConnection[TupleRow]) -> bool:
+    with _socket(connection) as probe:
+        probe.setblocking(False)  # noqa: FBT003 the standard library's
+        try:
+            probe.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True  # as nearly always
+        except OSError:
+            return False
+    return False
+
+
+def _hang_up(connection: AsyncConnection[TupleRow], seconds: float, noticed: Callable[[float], None] | None) -> None:
+    if noticed is not None:
+        noticed(seconds)
+    if not connection.closed:
+        # Closing it under the driver would leave the event loop with a number that means another file tomorrow.
+        with _socket(connection) as other_end:
+            other_end.shutdown(socket.SHUT_RDWR)
+
+
+def _socket(connection: AsyncConnection[TupleRow]) -> socket.socket:
+    return socket.socket(fileno=os.dup(connection.fileno()))

@@ -4,23 +4,25 @@ Both ends are passed in the order of ids, a page of each at a time. Differences 
 once more, and only if every record is equal the target may be used.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import blake2b
+
+import msgspec
 
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.postgres.address import address_of
-from auditord.store.copying.contents import ContentDigest
 from auditord.store.copying.endpoints import AT_ONCE, CopiedRecord, CopyRefused, End, Progress
 from auditord.store.copying.postgres import postgres_source, postgres_target
 from auditord.store.copying.sqlite import sqlite_source, sqlite_target
+from auditord.store.lake import LakePart
 from auditord_hookspecs.wording import counted
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(msgspec.Struct, frozen=True):
     """The result of a copy.
 
     Args:
@@ -174,3 +176,40 @@ async def _all(read: _Page) -> AsyncGenerator[CopiedRecord, None]:
         for kept in page:
             yield kept
         after = page[-1].record_id
+
+
+class ContentDigest:
+    """The digest of records in the order of their ids, of all that a store knows of each."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._hash = blake2b(digest_size=16)
+
+    def add(self, record: CopiedRecord) -> None:
+        """Take in the next record."""
+        self.records += 1
+        self._hash.update(msgspec.msgpack.encode(record))
+
+    def text(self) -> str:
+        """The digest of all rows so far, in hexadecimal."""
+        return self._hash.hexdigest()
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """The contents of a store: how many records, their digest, the rows of other tables, what it has released."""
+
+    records: int
+    digest: str
+    tables: Mapping[str, int]
+    lake: LakePart | None
+
+
+async def contents(end: End, progress: Progress) -> Contents:
+    """Read through all records of a store."""
+    digest, total, after = ContentDigest(), await end.count(), ""
+    while page := await end.page(after):
+        for kept in page:
+            digest.add(kept)
+        after = page[-1].record_id
+        progress.progressed("checking", digest.records, total)
+    return Contents(digest.records, digest.text(), await end.row_counts(), await end.lake())

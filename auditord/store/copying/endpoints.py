@@ -1,26 +1,26 @@
 """The two ends of a copy: the part that all databases share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from datetime import datetime
+from itertools import count, repeat
 from typing import Any, ClassVar, Final, LiteralString, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from auditord.duplicates import Duplicates
+from auditord.database.instants import EPOCH, from_micros
 from auditord.store.counting import ALL_RECORDS, PREFIX, read_counts
 from auditord.store.dialects import StoreDialect
-from auditord.store.feed import SENDERS, Removed, add_consumer, list_consumers, note_removals, read_outbox
+from auditord.store.feed import SENDERS, add_consumer, list_consumers, note_removals, read_outbox
 from auditord.store.lake import LakePart
-from auditord.store.planning import Operation
-from auditord.store.protocol import Provenance, RecordCounts
+from auditord.store.planning import Operation, Removed
+from auditord.store.protocol import RecordCounts
 from auditord.store.rollups.upkeep import start_over_beside_released
-from auditord.store.rows import PendingRecord, amounts_of, make_pending
+from auditord.store.rows import PendingRecord
 from auditord.store.sources import Sources
 from auditord.store.work import Work, as_json, for_each
-from auditord_hookspecs import AuditordError, Close, Entry, Insert, Replace
+from auditord_hookspecs import AuditordError, Close, Entry, Insert, Provenance, Replace
 from auditord_hookspecs.wire import decode_record
 
 T = TypeVar("T")
@@ -35,36 +35,55 @@ Forwarded: TypeAlias = tuple[Operation, Provenance]
 """The operation that senders forward of a record, and who changed it."""
 
 Row: TypeAlias = Sequence[Any]  # Any: columns of all types
-"""A row, with the same columns in both databases."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table that is copied as a whole.
-
-    Args:
-        name: of the table.
-        times: the places of instants in a row.
-        numbered: the columns that number its rows, in SQLite and in PostgreSQL.
-    """
+class Table(msgspec.Struct, frozen=True):
+    """A table that is copied as a whole: its name, its columns, and the one that numbers its rows."""
 
     name: LiteralString
-    times: Collection[int] = ()
-    numbered: str | None = None
+    columns: Sequence[LiteralString]
+    numbered: LiteralString | None = None
 
 
 TABLES: Final[Sequence[Table]] = (
-    Table("differences", (3,), "arrival"),
-    Table("versions", (4, 7, 8), "number"),
-    Table("plugin_state", (2,)),
-    Table("spools"),
-    Table("released", (1, 2)),
-    Table("recalled", (2,)),
-    Table("lake", (8, 9)),
+    Table("differences", ("arrival", "record_id", "content", "seen_at", "source_id", "offered"), "arrival"),
+    Table(
+        "versions",
+        (
+            *("number", "record_id", "action", "reason", "changed_at", "changed_by"),
+            *("received_at", "updated_at", "source_id", "document"),
+        ),
+        "number",
+    ),
+    Table("plugin_state", ("task", "value", "saved_at")),
+    Table("spools", ("spool_id", "generation")),
+    Table("released", ("record_id", "start_time", "stop_time", "content", "release", "position")),
+    Table("recalled", ("record_id", "release", "stop_time")),
+    Table(
+        "lake",
+        (
+            *("store_id", "lake_id", "given", "released_in", "location", "snapshot_id", "sequence", "release"),
+            *("records", "beside_rollups", "first_stop", "last_stop"),
+        ),
+    ),
 )
 
 FIRST_RELEASE: Final = {"differences", "versions", "plugin_state"}
 """The tables that a store of version 0.1.0 has."""
+
+_OUTBOX_OF_FIRST_RELEASE: Final = Table(
+    "outbox", ("number", "operation", "document", "received_at", "source_id"), "number"
+)
+
+_COUNTS: Final = Table("record_counts", ("meta_key", "meta_value", "records"))
+
+_TIMES: Final = {
+    *("seen_at", "changed_at", "received_at", "updated_at", "saved_at"),
+    *("start_time", "stop_time", "first_stop", "last_stop"),
+}
+_SOURCES: Final = {"source_id", "changed_by"}
+
+_OPERATIONS: Final[Mapping[type[Entry], Operation]] = {Insert: "insert", Close: "close", Replace: "replace"}
 
 
 class CopyRefused(AuditordError):
@@ -88,18 +107,6 @@ class CopiedRecord(msgspec.Struct, frozen=True, gc=False):
     agent: str | None
 
 
-async def numbered(sources: Sources, records: Sequence[CopiedRecord]) -> Sequence[PendingRecord]:
-    """Records as rows, their columns worked out from the wire text, which itself stays the same, byte for byte."""
-    return [await _numbered(sources, kept) for kept in records]
-
-
-async def _numbered(sources: Sources, kept: CopiedRecord) -> PendingRecord:
-    record, provenance = decode_record(kept.document.encode()), Provenance(kept.received_at, kept.principal, kept.agent)
-    source, (score_set,) = await sources.numbers(provenance, [amounts_of(record.components).scores])
-    pending = make_pending(record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
-    return msgspec.structs.replace(pending, row=msgspec.structs.replace(pending.row, document=kept.document))
-
-
 class Touched(msgspec.Struct, frozen=True, gc=False):
     """A record that gets a new position in the feed."""
 
@@ -108,16 +115,6 @@ class Touched(msgspec.Struct, frozen=True, gc=False):
 
 def _id_of(entry: Entry) -> str:
     return entry.record_id if isinstance(entry, Close) else entry.record.record_id
-
-
-def _operation_of(entry: Entry) -> Operation:
-    match entry:
-        case Insert():
-            return "insert"
-        case Close():
-            return "close"
-        case Replace():
-            return "replace"
 
 
 def _provenance_of(entry: Entry) -> Provenance:
@@ -137,31 +134,33 @@ class Progress(Protocol):
 class End(ABC):
     """A store as an end of a copy: one to be read, as of the moment when it was opened, or one to be filled."""
 
-    schema: ClassVar[LiteralString]
-    """The schema of its tables, with a full stop."""
+    words: ClassVar[Mapping[str, LiteralString]]
+    """See :mod:`auditord.store.statements`."""
     dialect: ClassVar[StoreDialect]
 
     def __init__(self, where: str, queries: Mapping[str, LiteralString], *, is_first_release: bool = False) -> None:
         self.where = where
+        self._schema: LiteralString = self.words["schema"]
         self._queries = queries
         self._is_first_release = is_first_release
         """True of a source that version 0.1.0 has made."""
+        self._sources = Sources(self._look_up)
 
     @abstractmethod
     async def _rows(self, query: LiteralString, parameters: Mapping[str, object]) -> Sequence[Row]:
         """The rows of a statement, if it has any."""
 
     @abstractmethod
-    def _stream(self, query: LiteralString, times: Collection[int]) -> AsyncIterator[Sequence[Row]]:
+    def _stream(self, query: LiteralString) -> AsyncIterator[Sequence[Row]]:
         """The rows of a query, in parts."""
 
     @abstractmethod
     async def _write_rows(self, query: LiteralString, rows: Sequence[Row]) -> None:
-        """Run a statement for each row."""
+        """Run a statement with ``%s`` for each row."""
 
     @abstractmethod
-    async def _write_records(self, added: Sequence[CopiedRecord]) -> None:
-        """Add records."""
+    async def _write_records(self, added: Sequence[PendingRecord], updated: Sequence[datetime | None]) -> None:
+        """Add records, with the instants of their last changes."""
 
     @abstractmethod
     async def run(self, work: Work[T]) -> T:
@@ -177,29 +176,53 @@ class End(ABC):
 
     async def row_counts(self) -> Mapping[str, int]:
         """The number of rows of each table beside the records."""
-        count = f"SELECT count(*) FROM {self.schema}"  # noqa: S608 a literal
+        count = f"SELECT count(*) FROM {self._schema}"  # noqa: S608 a literal
         return {table.name: int((await self._rows(count + table.name, {}))[0][0]) for table in TABLES}
 
     async def lake(self) -> LakePart | None:
         """The records that this store has released to the lake; None if there are none."""
         columns = "location, snapshot_id, release, records"
-        rows = await self._rows(f"SELECT {columns} FROM {self.schema}lake WHERE records > 0", {})  # noqa: S608 literals
+        rows = await self._rows(f"SELECT {columns} FROM {self._schema}lake WHERE records > 0", {})  # noqa: S608 literals
         for place, snapshot, release, records in rows:
             return LakePart(str(place), int(str(snapshot)), int(str(release)), int(str(records)))
         return None
 
     async def page(self, after: str) -> Sequence[CopiedRecord]:
         """The records behind an id, in the order of ids; none at the end."""
-        return [CopiedRecord(*row) for row in await self._ask("read_records", after=after, limit=AT_ONCE)]
+        return [
+            CopiedRecord(record_id, document, content, from_micros(received_at), _moment(updated_at), principal, agent)
+            for record_id, document, content, received_at, updated_at, principal, agent in (
+                await self._ask("read_records", after=after, limit=AT_ONCE)
+            )
+        ]
 
     @property
     def tables(self) -> Sequence[Table]:
         """The tables beside the records that are copied from here."""
         return [each for each in TABLES if not self._is_first_release or each.name in FIRST_RELEASE]
 
-    def rows(self, table: Table) -> AsyncIterator[Sequence[Row]]:
-        """The rows of a small table, in parts."""
-        return self._stream(self._queries[f"read_{table.name}"], table.times)
+    async def rows(self, table: Table) -> AsyncIterator[Sequence[Row]]:
+        """Yield the rows of a table in parts, with provenances in the place of the numbers of sources."""
+        sources = {number: Provenance(EPOCH, *names) for number, *names in await self._ask("read_sources")}
+        taken: Mapping[str, Callable[[Any], object]] = {  # Any: see Row
+            **dict.fromkeys(_TIMES, _moment),
+            **dict.fromkeys(_SOURCES, sources.__getitem__),
+        }
+        columns: LiteralString = ", ".join([self._read(each) for each in table.columns])
+        order: LiteralString = " ORDER BY 1" if table.numbered else ""
+        async for rows in self._stream(f"SELECT {columns} FROM {self._schema}{table.name}{order}"):  # noqa: S608 literals
+            yield [
+                [taken[name](value) if name in taken else value for name, value in zip(table.columns, row, strict=True)]
+                for row in rows
+            ]
+
+    def _read(self, column: LiteralString) -> LiteralString:
+        if column in _TIMES:
+            return self.words["micros"].format(column)
+        return "CAST(value AS text)" if column == "value" else self._name(column)
+
+    def _name(self, column: LiteralString) -> LiteralString:
+        return self.words["arrival"] if column == "arrival" else column
 
     async def counts(self) -> RecordCounts | None:
         """The counts of records; None where only the copy can count them."""
@@ -212,17 +235,19 @@ class End(ABC):
         if SENDERS not in {each.name for each in await self.run(list_consumers())}:
             return None
         outbox = await self.run(read_outbox(ALL))
-        return {_id_of(each.entry): (_operation_of(each.entry), _provenance_of(each.entry)) for each in outbox.entries}
+        return {
+            _id_of(each.entry): (_OPERATIONS[type(each.entry)], _provenance_of(each.entry)) for each in outbox.entries
+        }
 
     async def _forwards_of_first_release(self) -> Mapping[str, Forwarded]:
         found: dict[str, Forwarded] = {}
-        async for rows in self._stream(self._queries["read_outbox_of_first_release"], (3,)):
-            for _, operation, document, received_at, principal, agent in rows:
+        async for rows in self.rows(_OUTBOX_OF_FIRST_RELEASE):
+            for _, operation, document, received_at, source in rows:
                 record_id = decode_record(document.encode()).record_id
                 said: Operation = operation
                 if record_id in found and found[record_id][0] != said:
                     said = "insert" if found[record_id][0] == "insert" else "replace"
-                found[record_id] = (said, Provenance(received_at, principal, agent))
+                found[record_id] = (said, Provenance(received_at, source.principal, source.agent))
         return found
 
     async def last_number(self, table: Table) -> object:
@@ -240,7 +265,7 @@ class End(ABC):
 
     async def unfinished(self) -> str | None:
         """The store that is being copied here."""
-        rows = await self._ask("unfinished")
+        rows = await self._ask("unfinished_copy")
         return str(rows[0][0]) if rows else None
 
     async def is_empty(self) -> bool:
@@ -254,8 +279,16 @@ class End(ABC):
     async def write(self, added: Sequence[CopiedRecord], removed: Sequence[str]) -> None:
         """Remove records, then add others, in one transaction."""
         async with self._transaction():
-            await self._ask("remove_records", ids=as_json(removed))
-            await self._write_records(added)
+            await self._ask("delete_records", ids=as_json(removed))
+            pending = [
+                await self._sources.pending(
+                    decode_record(kept.document.encode()),
+                    kept.document,
+                    Provenance(kept.received_at, kept.principal, kept.agent),
+                )
+                for kept in added
+            ]
+            await self._write_records(pending, [kept.updated_at for kept in added])
 
     async def refill(self, source: "End") -> None:
         """Make everything beside the records equal to the source, in one transaction.
@@ -264,21 +297,54 @@ class End(ABC):
         """
         counts, forwards = await source.counts(), await source.forwards()
         async with self._transaction():
-            await self._write_all(Table("sources"), source)
             for table in source.tables:
-                await self._rows(f"DELETE FROM {self.schema}{table.name}", {})  # noqa: S608 literals
-                await self._write_all(table, source)
+                await self._rows(f"DELETE FROM {self._schema}{table.name}", {})  # noqa: S608 literals
+            position = await self._last_position()
+            # No consumer has read anything here yet. In PostgreSQL, records of one transaction share their position.
+            positions = count(position + 1) if self.dialect.has_numbers else repeat(1)
             for table in source.tables:
-                if table.numbered is not None:
-                    number = await source.last_number(table)
-                    await self._ask("forget_last_number", table=table.name, column=table.numbered)
-                    await self._ask("set_last_number", table=table.name, column=table.numbered, number=number)
-            for continued in ("continue_positions", "continue_behind_released", "forget_consumers"):
-                await self._ask(continued)
+                await self._copy(table, source, positions)
+            if self.dialect.has_numbers:  # those of released records are given to nothing else
+                await self._ask("set_last_number", table="records", number=await self._last_position())
+            await self._ask("forget_consumers")
             await self.run(start_over_beside_released())
             await self._write_counts(counts)
             if forwards is not None:
                 await self._forward(forwards)
+
+    async def _last_position(self) -> int:
+        return int(str(await self._one("last_position")))
+
+    async def _copy(self, table: Table, source: "End", positions: Iterator[int]) -> None:
+        async for rows in source.rows(table):
+            await self._insert(
+                table,
+                [[await self._kept(*each, positions) for each in zip(table.columns, row, strict=True)] for row in rows],
+            )
+        if table.numbered is not None:
+            number = await source.last_number(table)
+            await self._ask("set_last_number", table=table.name, column=table.numbered, number=number)
+
+    async def _kept(self, column: LiteralString, value: Any, positions: Iterator[int]) -> object:  # Any: see Row
+        """The value of a column here. The lake gets all records again, since they have other positions here."""
+        if column in _SOURCES:
+            return await self._sources.number(value)
+        match column:
+            case "position":
+                return next(positions)
+            case "lake_id":
+                return ""
+            case "given":
+                return 0
+            case _:
+                return value
+
+    async def _insert(self, table: Table, rows: Sequence[Row]) -> None:
+        names: LiteralString = ", ".join([self._name(each) for each in table.columns])
+        values: LiteralString = ", ".join(
+            [f"CAST(%s AS {self.words['json']})" if each == "value" else "%s" for each in table.columns]
+        )
+        await self._write_rows(f"INSERT INTO {self._schema}{table.name} ({names}) VALUES ({values})", rows)  # noqa: S608 literals
 
     async def _write_counts(self, counts: RecordCounts | None) -> None:
         """Go on with the counts of the source, which are of released records as well."""
@@ -286,17 +352,17 @@ class End(ABC):
         if counts is None:
             await self.run(add_consumer(PREFIX + ALL_RECORDS, 0))
             return
-        position = int(str(await self._one("last_position")))
+        position = await self._last_position()
         for key, values in {ALL_RECORDS: {"": counts.total}, **counts.per_value}.items():
             await self.run(add_consumer(PREFIX + key, position))
-            await self._write_rows(self._queries["write_record_counts"], [(key, *each) for each in values.items()])
+            await self._insert(_COUNTS, [(key, *each) for each in values.items()])
 
     async def _forward(self, forwards: Mapping[str, Forwarded]) -> None:
         """Let senders follow the feed from here on, and change records that they have yet to forward."""
-        await self.run(add_consumer(SENDERS, int(str(await self._one("last_position")))))
-        sources, removals = Sources(self._look_up), list[Removed]()
+        await self.run(add_consumer(SENDERS, await self._last_position()))
+        removals = list[Removed]()
         for record_id, (operation, provenance) in sorted(forwards.items()):
-            number = await sources.number(provenance)
+            number = await self._sources.number(provenance)
             removals.append(Removed(record_id, operation, provenance.received_at, number))
         await self.run(note_removals(removals))
         await self.run(for_each("touch_records", [Touched(each.record_id) for each in removals]))
@@ -308,13 +374,13 @@ class End(ABC):
         """End the copy: it is complete."""
         await self._ask("finish_copy")
 
-    async def _write_all(self, table: Table, source: "End") -> None:
-        async for rows in source.rows(table):
-            await self._write_rows(self._queries[f"write_{table.name}"], rows)
-
     async def _ask(self, query: str, **parameters: object) -> Sequence[Row]:
         return await self._rows(self._queries[query], parameters)
 
     async def _one(self, query: str, **parameters: object) -> object:
         ((value,),) = await self._ask(query, **parameters)
         return value
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)

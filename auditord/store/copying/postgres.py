@@ -1,6 +1,6 @@
 """A record store in PostgreSQL as an end of a copy."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from itertools import chain
@@ -13,19 +13,17 @@ from auditord.database.postgres import Connection
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
 from auditord.database.postgres.migrations import is_of_first_release, migrate, require_current
-from auditord.database.sql_files import load_queries, load_scripts
-from auditord.store.columns import POSTGRES_LISTS
-from auditord.store.copying.endpoints import AT_ONCE, CopiedRecord, End, Row, numbered
+from auditord.database.sql_files import load_scripts
+from auditord.store.copying.endpoints import AT_ONCE, End, Row
 from auditord.store.postgres.copied_rows import BEGIN, END, CopiedRows, timestamptz
 from auditord.store.postgres.dialect import PostgresDialect
-from auditord.store.postgres.driver import run
+from auditord.store.postgres.driver import QUERIES, run
 from auditord.store.postgres.store import MIGRATIONS
-from auditord.store.sources import Sources
+from auditord.store.rows import PendingRecord
+from auditord.store.statements import POSTGRES_WORDS
 from auditord.store.work import Work
 
 T = TypeVar("T")
-
-QUERIES: Final = load_queries("auditord.store.postgres", "copying.sql", lists=POSTGRES_LISTS)
 
 _SETTINGS: Final = """
 SELECT
@@ -78,13 +76,12 @@ async def _connected(address: Address) -> AsyncGenerator[Connection, None]:
 class PostgresEnd(End):
     """A database, through a connection that is of a source inside a transaction, of a target outside."""
 
-    schema = "auditord."
+    words = POSTGRES_WORDS
     dialect = PostgresDialect()
 
     def __init__(self, connection: Connection, where: str, *, is_first_release: bool = False) -> None:
         super().__init__(where, QUERIES, is_first_release=is_first_release)
         self._connection = connection
-        self._sources = Sources(self._look_up)
 
     async def run(self, work: Work[T]) -> T:
         """Do work on the store."""
@@ -99,8 +96,7 @@ class PostgresEnd(End):
         cursor = await self._connection.execute(query, parameters)
         return await cursor.fetchall() if cursor.description else ()
 
-    async def _stream(self, query: LiteralString, times: Collection[int]) -> AsyncIterator[Sequence[Row]]:
-        del times  # the driver knows them
+    async def _stream(self, query: LiteralString) -> AsyncIterator[Sequence[Row]]:
         async with AsyncServerCursor(self._connection, "rows") as cursor:
             await cursor.execute(query)
             while rows := await cursor.fetchmany(AT_ONCE):
@@ -110,15 +106,11 @@ class PostgresEnd(End):
         async with self._connection.cursor() as cursor:
             await cursor.executemany(query, rows)
 
-    async def _write_records(self, added: Sequence[CopiedRecord]) -> None:
-        pending = await numbered(self._sources, added)
-        rows, updated = CopiedRows(further=1).rows(pending), map(_updated, added)
+    async def _write_records(self, added: Sequence[PendingRecord], updated: Sequence[datetime | None]) -> None:
+        rows = CopiedRows(further=1).rows(added)
+        behind = [timestamptz(None if moment is None else to_micros(moment)) for moment in updated]
         async with self._connection.cursor() as cursor, cursor.copy(QUERIES["write_records"]) as copy:
-            await copy.write(b"".join((BEGIN, *chain.from_iterable(zip(rows, updated, strict=True)), END)))
+            await copy.write(b"".join((BEGIN, *chain.from_iterable(zip(rows, behind, strict=True)), END)))
 
     def _transaction(self) -> AbstractAsyncContextManager[object]:
         return self._connection.transaction()
-
-
-def _updated(kept: CopiedRecord) -> bytes:
-    return timestamptz(None if kept.updated_at is None else to_micros(kept.updated_at))

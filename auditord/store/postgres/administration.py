@@ -2,34 +2,38 @@
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from auditord.database.postgres.address import Address
-from auditord.database.postgres.engines import refuse_shared_sessions
 from auditord.database.postgres.faults import translated
-from auditord.database.postgres.migrations import Applied, applied, as_script, migrate, refuse_newer
-from auditord.database.postgres.sessions import refuse_others
+from auditord.database.postgres.migrations import (
+    Applied,
+    applied,
+    as_script,
+    migrate,
+    refuse_newer,
+    refuse_others,
+    refuse_shared_sessions,
+)
 from auditord.database.sql_files import Script, load_queries, load_scripts
 from auditord.store.postgres.store import MIGRATIONS
 
 _QUERIES: Final = load_queries("auditord.store.postgres", "administration.sql")
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(msgspec.Struct, frozen=True):
     """A table or an index, and the bytes that it has on the disk."""
 
     name: str
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseStatus:
+class DatabaseStatus(msgspec.Struct, frozen=True):
     """The status of a database.
 
     Args:

@@ -1,15 +1,15 @@
-"""Concurrent changes, gathered for a few connections (:class:`auditord.database.writer.Batcher`)."""
+"""Concurrent changes, gathered for a few connections (:class:`auditord.database.database.Batcher`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, TypeAlias
 
+from auditord.database.database import Batcher, Waiting, failed
 from auditord.database.postgres import Connection
-from auditord.database.writer import Batcher, Waiting, failed
 from auditord.errors import StoreUnavailable
-from auditord.store.bulks import Bulk
 from auditord.store.planning import Change, Outcome, ids_of
+from auditord.store.rows import Bulk
 
 Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
 Together: TypeAlias = Sequence[Change] | Bulk
@@ -26,8 +26,9 @@ unlikely to break meanwhile as in the middle of changes."""
 class Batches:
     """Makes changes through a few connections at a time.
 
-    While one transaction is being committed, further changes gather for the next. Changes of one record are made one
-    after the other, in the order in which they came.
+    While a transaction of changes is being committed, further changes gather for the next: two at a time would be
+    smaller ones, and each costs the disk as much. A bulk is a transaction of its own, beside others. Changes of one
+    record are made one after the other, in the order in which they came.
 
     Args:
         connect: gives a connection.
@@ -42,6 +43,8 @@ class Batches:
         self._batcher: Batcher[Change | Bulk] = Batcher(ids_of, lambda change: isinstance(change, Bulk))
         self._workers: set[asyncio.Task[None]] = set()
         self._lingering: list[asyncio.Future[bool]] = []
+        self._has_gathered = False
+        """True while a transaction makes changes that have gathered."""
         self._closed = False
 
     def submit(self, change: Change | Bulk) -> "asyncio.Future[Any]":  # Any: of a bulk, its outcomes
@@ -49,7 +52,8 @@ class Batches:
         if self._closed:
             return failed(StoreUnavailable("The record store is closed."))
         outcome = self._batcher.put(change)
-        self._employ()
+        if isinstance(change, Bulk) or not self._has_gathered:
+            self._employ()
         return outcome
 
     async def close(self) -> None:
@@ -68,7 +72,7 @@ class Batches:
 
     def _dismiss(self, worker: "asyncio.Task[None]") -> None:
         self._workers.discard(worker)
-        if self._batcher:
+        if self._batcher and not self._has_gathered:
             self._employ()
 
     async def _work(self) -> None:
@@ -76,7 +80,7 @@ class Batches:
         try:
             async with self._connect() as connection:
                 connected = True
-                while (batch := self._batcher.take()) or await self._linger():
+                while (batch := self._take()) or await self._linger():
                     if batch and not await self._change(connection, batch):
                         break
         except BaseException as error:
@@ -84,6 +88,12 @@ class Batches:
                 self._fail(self._batcher.take(), error)
             if not isinstance(error, StoreUnavailable):  # callers have it; other errors are our own
                 raise
+
+    def _take(self) -> _Batch:
+        batch = self._batcher.take(only_alone=self._has_gathered)
+        if batch and isinstance(batch[0].job, Bulk) and self._batcher and not self._has_gathered:
+            self._employ()  # changes that gathered need not wait for the bulk
+        return batch
 
     async def _linger(self) -> bool:
         """Wait whether there will be more to do soon."""
@@ -102,6 +112,8 @@ class Batches:
 
     async def _change(self, connection: Connection, batch: _Batch) -> bool:
         """Make changes and settle them; False if the connection should not be used any more."""
+        has_gathered = not isinstance(batch[0].job, Bulk)
+        self._has_gathered |= has_gathered
         try:
             outcomes = await self._make_together(connection, batch)
         except asyncio.CancelledError:
@@ -110,6 +122,8 @@ class Batches:
         except BaseException as error:  # noqa: BLE001 not swallowed: it is handed to those who wait
             self._fail(batch, error)
             return False
+        finally:
+            self._has_gathered &= not has_gathered
         for waiting, outcome in zip(batch, outcomes, strict=True):
             waiting.outcome = outcome
         self._batcher.settle(batch)

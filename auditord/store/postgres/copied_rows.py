@@ -13,8 +13,8 @@ import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.store.columns import COLUMNS, Part, compiled
-from auditord.store.protocol import Provenance
 from auditord.store.rows import Amounts, Labels, PendingRecord
+from auditord_hookspecs import Provenance
 from auditord_hookspecs.wire import KEPT_PARTS
 
 BEGIN: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)

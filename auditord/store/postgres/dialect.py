@@ -1,27 +1,35 @@
 """The SQL of PostgreSQL.
 
 Sums of whole numbers are exact here; only the product of an amount and a runtime may not fit 64 bits. PostgreSQL then
-refuses, and the query is asked again with products of any size (:attr:`Products.LARGE`). Bytes times microseconds would
+refuses, and the query is asked again with products of any size. Bytes times microseconds would
 not fit: such amounts are multiplied in two pieces from the beginning, which takes less time than numbers of any size.
+
+Records in the order of stop times, where very many have the same one: the index of stop times finds the newest ones at
+once, but knows no order among those that stopped at one moment, and all of them would be read to find the few with the
+last ids. Where these few are soon found among the last ids of all, the answer is put together of parts
+(:func:`tied_stop`, :func:`in_parts`), each in the order of one index.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import Enum
 from functools import partial
 from typing import Final, LiteralString
 
 import msgspec
+from msgspec.structs import replace
 
 from auditord.store.aggregates import WHOLE, Limbs
+from auditord.store.conditions import compile_condition, compile_query
 from auditord.store.dialects import CellSum, Key, State, StoreDialect
-from auditord.store.rollups.cells import CORES_KEY
-from auditord.store.rollups.zone_keys import is_of_zone
+from auditord.store.rollups.cells import CORES_KEY, is_of_zone
 from auditord.store.rows import SMALL_AMOUNTS
 from auditord.store.sql import Columns, Sql, all_of, encoded, join, literal, repeated
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
 from auditord_hookspecs.query import (
+    AllOf,
+    Comparison,
+    Condition,
     IdEquals,
     IsOpen,
     Leaf,
@@ -33,16 +41,6 @@ from auditord_hookspecs.query import (
     TimeField,
     fold,
 )
-
-
-class Products(Enum):
-    """Products of amounts and runtimes."""
-
-    LIKELY = "likely"
-    """In 64 bits, or in two pieces of as much: fast, and enough unless amounts are out of the ordinary."""
-    LARGE = "large"
-    """In numbers of any size."""
-
 
 _TIME_ORDERS: Final = {TimeField.START: SortField.START, TimeField.STOP: SortField.STOP}
 
@@ -83,15 +81,9 @@ def _label(part: str) -> Sql:
 class PostgresDialect(StoreDialect):
     """The words of PostgreSQL.
 
-    Args:
-        products: of amounts and runtimes.
-        windowed: whether runtimes are microseconds of a window.
-        of_cells: whether conditions are on cells of roll-ups, whose labels no index has.
+    Likely products are of 64 bits, or in two pieces of as much: fast, and enough unless amounts are out of the
+    ordinary. Exact ones are numbers of any size.
     """
-
-    products: Products = Products.LIKELY
-    windowed: bool = False
-    of_cells: bool = False
 
     has_one_writer = False
     upserts_repeat = False
@@ -135,11 +127,6 @@ class PostgresDialect(StoreDialect):
     later = "greatest({0}, {1})"
     name_or_none = "{0}"
     no_name = "NULL::text"
-    rolled_columns = (
-        "records, runtime, first_stop, last_stop, first_gone, last_gone, cores, cores_runtime, memory, memory_runtime,"
-        " gpu, gpu_runtime, total_cpu, total_cpu_runtime"
-    )
-    rolled_components = "component, records, amount, amount_runtime"
     by_no_position = "{}"
     rolled_cells = (
         "SELECT to_timestamp((period + %s)::double precision * 86400) AS stop_time, site, user_group, user_name,"
@@ -232,10 +219,6 @@ class PostgresDialect(StoreDialect):
         is_column = self.of_cells or has_few_values or len(document.parameters) > _FOUND_BY_INDEX
         return column if is_column else all_of([column, document])
 
-    def for_cells(self) -> "PostgresDialect":
-        """The words for conditions on cells."""
-        return replace(self, of_cells=True)
-
     def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
         """The column only where all records have it."""
         return column if columns is Columns.COMPLETE else document
@@ -269,7 +252,7 @@ class PostgresDialect(StoreDialect):
 
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Sums of amounts and of products."""
-        if self.products is Products.LARGE:
+        if self.is_exact:
             return [f"sum({amount})", f"sum({amount}::numeric * ran)"], WHOLE, WHOLE
         if self.windowed and component not in SMALL_AMOUNTS:
             pieces: list[LiteralString] = [f"sum(({amount} >> 20) * ran)", f"sum(({amount} & 1048575) * ran)"]
@@ -312,3 +295,49 @@ def _state(query: AggregateQuery, stop: Sql, seconds: Sql, conditions: Sequence[
     )
     runtime = Sql(f"({overlap})::bigint", (*stop.parameters, end, begin))
     return State(stop, runtime, join(" AND ", [overlaps, *conditions]), costly=False)
+
+
+_MANY: Final = 50
+"""For each record that is wanted, records of the same stop time that are rather not read all."""
+
+_LOOKED_AT: Final = 10
+"""For each record that is wanted, records at that end of the order of ids among which it must be."""
+
+_MOST: Final = 10_000
+"""Records that are wanted, up to which this is looked into."""
+
+_FIND: Final[LiteralString] = """(
+    SELECT stop_time
+    FROM (SELECT stop_time FROM auditord.records ORDER BY stop_time {order} OFFSET %s LIMIT 1) AS place
+    WHERE
+        EXISTS (SELECT FROM auditord.records WHERE records.stop_time = place.stop_time OFFSET %s)
+        AND %s <= (
+            SELECT count(*)
+            FROM (SELECT * FROM auditord.records ORDER BY record_id {direction} LIMIT %s) AS records
+            WHERE records.stop_time = place.stop_time AND {where}
+        )
+)"""
+
+
+def tied_stop(query: RecordQuery) -> Sql:
+    """An expression for the stop time of very many records among which an answer ends; NULL where parts are no use."""
+    wanted = query.limit or 0
+    if query.order.field is not SortField.STOP or not 0 < wanted <= _MOST:
+        return Sql("NULL::timestamptz")
+    where = compile_condition(query.where, PostgresDialect(), Columns.EITHER)
+    order, direction = ("DESC NULLS FIRST", "DESC") if query.order.descending else ("ASC NULLS LAST", "ASC")
+    numbers = (wanted - 1, _MANY * wanted, wanted, _LOOKED_AT * wanted)
+    return Sql(_FIND.format(order=order, direction=direction, where=where.sql), (*numbers, *where.parameters))
+
+
+def in_parts(query: RecordQuery, stop: datetime) -> Sql:
+    """The statement of a query in parts: before, at and after a stop time. Right for any, quick for the tied one."""
+    times = [TimeCompares(TimeField.STOP, each, stop) for each in (Comparison.LT, Comparison.EQUALS, Comparison.GT)]
+    conditions: Sequence[Condition] = (*times, IsOpen())
+    parts = [
+        compile_query(replace(query, where=AllOf((query.where, condition))), PostgresDialect())
+        for condition in (reversed(conditions) if query.order.descending else conditions)
+    ]
+    # One after the other, and none once there are enough: no plan in parallel is allowed.
+    sql: LiteralString = " UNION ALL ".join([f"({part.sql})" for part in parts])
+    return Sql(f"{sql} LIMIT %s", (*[each for part in parts for each in part.parameters], query.limit))

@@ -13,15 +13,14 @@ from psycopg import errors
 
 from auditord.database.postgres import Connection
 from auditord.database.postgres.faults import is_passing, is_permanent
-from auditord.database.sql_files import load_queries
 from auditord.errors import StoreUnavailable
-from auditord.store.bulks import Bulk
 from auditord.store.changes import add_bulk, change_each
-from auditord.store.columns import POSTGRES_LISTS, POSTGRES_VALUES, compiled
-from auditord.store.planning import Addition, Change, Outcome
+from auditord.store.columns import POSTGRES_VALUES, compiled
+from auditord.store.planning import Change, Outcome
 from auditord.store.postgres.copied_rows import BEGIN, END, CopiedRows
 from auditord.store.protocol import Verdict
-from auditord.store.rows import PendingRecord
+from auditord.store.rows import Bulk, PendingRecord
+from auditord.store.statements import postgres_statements
 from auditord.store.work import (
     Atomic,
     Compiled,
@@ -45,7 +44,7 @@ _FEW: Final = 200
 """Records up to which one statement with a JSON parameter beats COPY and the transaction around it."""
 
 
-QUERIES: Final = load_queries("auditord.store.postgres", "queries.sql", "feed.sql", "lake.sql", lists=POSTGRES_LISTS)
+QUERIES: Final = postgres_statements()
 """All statements of the store."""
 
 _make_row: Final = compiled(
@@ -113,7 +112,7 @@ async def make_changes(connection: Connection, changes: Sequence[Change] | Bulk)
         if changes.are_distinct and await _succeeds(_add_bulk(connection, changes)):
             return [Verdict.ADDED] * len(changes)
         return await run(connection, add_bulk(changes))
-    new = {change.pending.row.record_id: change.pending for change in changes if isinstance(change, Addition)}
+    new = {each.row.record_id: each for each in changes if isinstance(each, PendingRecord)}
     if len(new) == len(changes) and await _succeeds(_add(connection, list(new.values()))):
         return [Verdict.ADDED] * len(new)
     return await run(connection, change_each(changes))

@@ -1,5 +1,5 @@
--- The statements of the record store in PostgreSQL. Many rows travel as one parameter, a JSON array. Names in braces are lists of columns, see
--- auditord/store/columns.py.
+-- The statements that are PostgreSQL's own. Many rows travel as one parameter, a JSON array. Names in braces:
+-- auditord/store/statements.py.
 
 -- name: add_records
 -- Add records whose ids are all free; fails as a whole otherwise. No record is released after its id was looked for: hold_records waits for all who write records, and they for it, before they see anything.
@@ -48,43 +48,6 @@ FROM jsonb_to_recordset(%s::jsonb) AS moved (
 )
 WHERE records.record_id = moved.record_id
 
--- name: find_records
--- Records by id, as far as plans need them; the wire text only where the record may be changed. Released
--- ones have their releases, and no wire text.
-SELECT
-    records.record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint,
-    (extract(EPOCH FROM stop_time) * 1000000)::bigint, content,
-    CASE WHEN whole OR stop_time IS NULL THEN document END, NULL::bigint
-FROM jsonb_to_recordset(%(wanted)s::jsonb) AS wanted (record_id text, whole boolean)
-INNER JOIN auditord.records ON records.record_id = wanted.record_id
-UNION ALL
-SELECT
-    released.record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint,
-    (extract(EPOCH FROM stop_time) * 1000000)::bigint, content, NULL, release
-FROM jsonb_to_recordset(%(wanted)s::jsonb) AS wanted (record_id text, whole boolean)
-INNER JOIN auditord.released ON released.record_id = wanted.record_id
-
--- name: lock_records
--- The same, kept from being changed by others until the transaction ends; always in one order, so that nobody waits in a
--- circle.
-SELECT
-    record_id, (extract(EPOCH FROM start_time) * 1000000)::bigint, (extract(EPOCH FROM stop_time) * 1000000)::bigint,
-    content, document
-FROM auditord.records
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
-ORDER BY record_id
-FOR UPDATE
-
--- name: get_documents
--- The wire texts of records; of released ones, their releases.
-SELECT record_id, document, NULL::bigint
-FROM auditord.records
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
-UNION ALL
-SELECT record_id, NULL, release
-FROM auditord.released
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
-
 -- name: insert_source
 -- Give a principal and its client a number, unless they have one.
 INSERT INTO auditord.sources (principal, agent)
@@ -108,32 +71,6 @@ ON CONFLICT (record_id, content) DO UPDATE
 SET
     arrival = EXCLUDED.arrival, seen_at = EXCLUDED.seen_at, source_id = EXCLUDED.source_id,
     offered = EXCLUDED.offered
-
--- name: settle_differences
--- Forget the differences of records that have been overwritten.
-DELETE FROM auditord.differences
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
-
--- name: list_differences
--- All differences, the newest first, with what is stored now (nothing if it is released).
-SELECT
-    differences.record_id, (extract(EPOCH FROM differences.seen_at) * 1000000)::bigint, nullif(sources.principal, ''),
-    records.document, differences.offered
-FROM auditord.differences
-LEFT JOIN auditord.records ON records.record_id = differences.record_id
-INNER JOIN auditord.sources ON sources.source_id = differences.source_id
-ORDER BY differences.arrival DESC
-
--- name: list_differences_of
--- The same of one record.
-SELECT
-    differences.record_id, (extract(EPOCH FROM differences.seen_at) * 1000000)::bigint, nullif(sources.principal, ''),
-    records.document, differences.offered
-FROM auditord.differences
-LEFT JOIN auditord.records ON records.record_id = differences.record_id
-INNER JOIN auditord.sources ON sources.source_id = differences.source_id
-WHERE differences.record_id = %(record_id)s
-ORDER BY differences.arrival DESC
 
 -- name: insert_score_set
 -- Give a text of scores a number, unless it has one.
@@ -167,70 +104,6 @@ SET position = DEFAULT, {redacted}
 FROM jsonb_to_recordset(%s::jsonb) AS changed ({record_types})
 WHERE records.record_id = changed.record_id
 
--- name: versions_of_records
--- The wire texts of what records were.
-SELECT number, document
-FROM auditord.versions
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
-FOR UPDATE
-
--- name: versions_with_text
--- The wire texts of former versions that hold a text.
-SELECT number, document
-FROM auditord.versions
-WHERE strpos(document, %(text)s) > 0
-FOR UPDATE
-
--- name: redact_version
--- Change the wire text of a former version.
-UPDATE auditord.versions
-SET document = %(document)s
-WHERE number = %(number)s
-
--- name: differences_with_text
--- The wire texts of differences that hold a text.
-SELECT record_id, content, offered
-FROM auditord.differences
-WHERE strpos(offered, %(text)s) > 0
-FOR UPDATE
-
--- name: forget_difference
--- Forget a difference.
-DELETE FROM auditord.differences
-WHERE record_id = %(record_id)s AND content = %(content)s
-
--- name: find_deleted
--- Which records were deleted on purpose, and are not there again.
-SELECT DISTINCT versions.record_id
-FROM auditord.versions
-WHERE
-    versions.action = 'delete'
-    AND versions.record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
-    AND NOT EXISTS (SELECT 1 FROM auditord.records WHERE records.record_id = versions.record_id)
-    AND NOT EXISTS (SELECT 1 FROM auditord.released WHERE released.record_id = versions.record_id)
-
--- name: delete_records
--- Delete records.
-DELETE FROM auditord.records
-WHERE record_id = ANY (ARRAY(SELECT jsonb_array_elements_text(%(ids)s::jsonb)))
-
--- name: list_versions
--- What a record was before each change, the oldest first.
-SELECT
-    versions.number, versions.action, versions.reason, (extract(EPOCH FROM versions.changed_at) * 1000000)::bigint,
-    nullif(changers.principal, ''), versions.document, (extract(EPOCH FROM versions.received_at) * 1000000)::bigint,
-    (extract(EPOCH FROM versions.updated_at) * 1000000)::bigint, nullif(sources.principal, '')
-FROM auditord.versions
-INNER JOIN auditord.sources AS changers ON changers.source_id = versions.changed_by
-INNER JOIN auditord.sources ON sources.source_id = versions.source_id
-WHERE versions.record_id = %(record_id)s
-ORDER BY versions.number
-
--- name: unfinished_copy
--- Which store is being copied here.
-SELECT source
-FROM auditord.unfinished_copy
-
 -- name: prepare_sums
 -- Let groups be found by hashing: without room for as many as there might be, all records would be sorted on disk.
 SELECT
@@ -239,47 +112,6 @@ SELECT
     set_config(
         'work_mem', greatest(pg_size_bytes(current_setting('work_mem')), pg_size_bytes('64MB')) / 1024 || 'kB', false
     )
-
--- name: find_generation
--- How far a spool has come.
-SELECT generation
-FROM auditord.spools
-WHERE spool_id = %(spool_id)s
-FOR UPDATE
-
--- name: set_generation
--- Note how far a spool has come.
-INSERT INTO auditord.spools (spool_id, generation)
-VALUES (%(spool_id)s, %(generation)s)
-ON CONFLICT (spool_id) DO UPDATE SET generation = excluded.generation
-
--- name: note_daemon
--- Note how a daemon fares.
-INSERT INTO auditord.daemons (
-    spool_id, host, process, version, state_dir, started_at, seen_at, ended, queued, oldest, quarantined
-)
-VALUES (
-    %(spool_id)s, %(host)s, %(process)s, %(version)s, %(state_dir)s, %(started_at)s, clock_timestamp(), %(ended)s,
-    %(queued)s, %(oldest)s, %(quarantined)s
-)
-ON CONFLICT (spool_id) DO UPDATE SET
-    host = excluded.host, process = excluded.process, version = excluded.version, state_dir = excluded.state_dir,
-    started_at = excluded.started_at, seen_at = excluded.seen_at, ended = excluded.ended, queued = excluded.queued,
-    oldest = excluded.oldest, quarantined = excluded.quarantined
-
--- name: forget_daemons
--- Forget daemons of which nothing was heard for a month.
-DELETE FROM auditord.daemons
-WHERE seen_at < clock_timestamp() - interval '30 days'
-
--- name: list_daemons
--- The daemons, and the microseconds since each was heard of.
-SELECT
-    spool_id, host, process, version, state_dir, (extract(EPOCH FROM started_at) * 1000000)::bigint, ended, queued,
-    (extract(EPOCH FROM oldest) * 1000000)::bigint, quarantined,
-    greatest((extract(EPOCH FROM clock_timestamp() - seen_at) * 1000000)::bigint, 0)
-FROM auditord.daemons
-ORDER BY host, spool_id
 
 -- name: position
 -- The place in the write-ahead log that answers include, and the identifier that replicas share.
@@ -297,3 +129,149 @@ SELECT
 -- Write something, as every addition does.
 UPDATE auditord.probe
 SET written_at = now()
+
+-- name: follow_cluster
+-- Go on with higher positions in the cluster of a restored dump.
+SELECT auditord.follow_cluster()
+WHERE (SELECT cluster FROM auditord.feed) <> (SELECT system_identifier FROM pg_control_system())
+
+-- name: end_of_feed
+-- The position up to which no running transaction can add anything.
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + "offset"
+FROM auditord.feed
+
+-- name: end_of_slice
+-- The end of a slice of about so many records; those of one transaction have one position.
+SELECT
+    coalesce(
+        (
+            SELECT position
+            FROM auditord.records
+            WHERE position > %(after)s AND position <= %(end)s
+            ORDER BY position
+            OFFSET greatest(%(limit)s - 1, 0)
+            LIMIT 1
+        ),
+        %(end)s
+    )
+
+-- name: note_removals
+-- Keep stored versions.
+INSERT INTO auditord.removals (former, operation, changed_at, changed_by, {removed_columns})
+SELECT position, removed.operation, removed.changed_at, removed.changed_by, {removed_columns}
+FROM auditord.records
+INNER JOIN jsonb_to_recordset(%s::jsonb) AS removed (
+    record_id text, operation text, changed_at timestamptz, changed_by integer
+) USING (record_id)
+
+-- name: continue_positions
+-- They are those of transactions.
+SELECT
+
+-- name: touch_records
+-- Give a record the position of the removal of its former version.
+UPDATE auditord.records
+SET position = DEFAULT
+FROM jsonb_to_recordset(%s::jsonb) AS touched (record_id text)
+WHERE records.record_id = touched.record_id
+
+-- name: note_forwards
+-- Let senders forward records that were just added, whoever brought them: versions that were never there are removed.
+INSERT INTO auditord.removals (
+    position, former, record_id, start_time, stop_time, source_id, operation, changed_at, changed_by
+)
+SELECT
+    position, position, records.record_id, start_time, stop_time, source_id, removed.operation, removed.changed_at,
+    removed.changed_by
+FROM jsonb_to_recordset(%s::jsonb) AS removed (
+    record_id text, operation text, changed_at timestamptz, changed_by integer
+)
+INNER JOIN auditord.records ON records.record_id = removed.record_id
+
+-- name: scrub_removals
+-- Keep no names of what all counts and sums have passed.
+UPDATE auditord.removals
+SET document = NULL, meta = NULL, user_name = NULL
+WHERE position <= %(position)s AND document IS NOT NULL
+
+-- name: drop_empty_cells
+-- Delete cells that no record is in any more.
+DELETE FROM auditord.rollups
+WHERE records = 0
+
+-- name: rolled_records_of_users
+-- How many records of users are in cells of months; nothing while many records are not in the cells.
+SELECT coalesce(sum(records), 0)::bigint
+FROM auditord.rollups
+WHERE
+    level = 2
+    AND user_name = ANY (ARRAY(SELECT jsonb_array_elements_text(%(users)s::jsonb)))
+    AND period = ANY (ARRAY(SELECT month::integer FROM jsonb_array_elements_text(%(months)s::jsonb) AS month))
+HAVING
+    (SELECT filled_from = -719162 FROM auditord.rolled_keys WHERE number = 0)
+    AND (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM auditord.records
+            WHERE position > (SELECT consumers.position FROM auditord.consumers WHERE name = 'rollup:0')
+            LIMIT greatest(%(most)s, 0)
+        ) AS waiting
+    ) < %(most)s
+
+-- name: see_one_moment
+-- All that the transaction reads is of the moment of its next statement; another that changed the same begins anew.
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ
+
+-- name: hold_records
+-- Wait for transactions that write records, and let no other begin to until this one ends: so nobody looks for released ids
+-- while records are added, see add_records. Those who bring records back lock the lake's row before, as this one does.
+LOCK TABLE auditord.records IN SHARE ROW EXCLUSIVE MODE
+
+-- name: put_released
+-- Note that records are released.
+INSERT INTO auditord.released (record_id, start_time, stop_time, content, release, position)
+SELECT record_id, start_time, stop_time, content, release, position
+FROM jsonb_to_recordset(%s::jsonb) AS gone (
+    record_id text, start_time timestamptz, stop_time timestamptz, content bigint, release bigint, position bigint
+)
+
+-- name: put_recalled
+-- Rows of a release do not count.
+INSERT INTO auditord.recalled (record_id, release, stop_time)
+SELECT record_id, release, 'epoch'::timestamptz + stop_time * INTERVAL '1 microsecond'
+FROM jsonb_to_recordset(%s::jsonb) AS kept (record_id text, release bigint, stop_time bigint)
+ON CONFLICT DO NOTHING
+
+-- name: forget_recalled
+-- Rows are in the lake no more.
+DELETE FROM auditord.recalled
+USING jsonb_to_recordset(%s::jsonb) AS gone (record_id text, release bigint)
+WHERE recalled.record_id = gone.record_id AND recalled.release = gone.release
+
+-- name: restore_records
+-- Give records that have come back their former positions, and when they had been changed.
+UPDATE auditord.records
+SET position = restored.position, updated_at = restored.updated_at
+FROM jsonb_to_recordset(%s::jsonb) AS restored (record_id text, position bigint, updated_at timestamptz)
+WHERE records.record_id = restored.record_id
+
+-- name: write_records
+-- Add records as they were elsewhere.
+COPY auditord.records ({record_columns}, updated_at)
+FROM STDIN (FORMAT binary)
+
+-- name: last_number
+-- The highest number that a column of a table has given.
+SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('auditord.' || %(table)s, %(column)s)::regclass), 0)
+
+-- name: set_last_number
+-- Let a table go on behind a number.
+SELECT setval(
+    pg_get_serial_sequence('auditord.' || %(table)s, %(column)s), greatest(%(number)s::bigint, 1), %(number)s::bigint > 0
+)
+
+-- name: last_position
+-- The highest position of a record.
+SELECT coalesce(max(position), 0)
+FROM auditord.records

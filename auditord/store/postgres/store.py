@@ -4,44 +4,46 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from datetime import datetime
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from psycopg import AsyncServerCursor, capabilities
 from psycopg.errors import NumericValueOutOfRange
 from psycopg.rows import TupleRow
 from typing_extensions import override
 
+from auditord.database.memory import HeldTurn, Occasion
 from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
-from auditord.database.postgres.server import ANSWER_WITHIN, PREPARE_WITHIN, READER_PATIENCE
-from auditord.database.postgres.silence import WRITE_WITHIN
-from auditord.database.postgres.sockets import limited
-from auditord.database.postgres.streaming import copied
+from auditord.database.postgres.server import (
+    ANSWER_WITHIN,
+    PREPARE_WITHIN,
+    READER_PATIENCE,
+    WRITE_WITHIN,
+    copied,
+    limited,
+)
 from auditord.database.sql_files import load_scripts
 from auditord.errors import SchemaMismatch, StoreMismatch
-from auditord.store.aggregates import Folding, Row
+from auditord.store.aggregates import Folding, Overflow, Row
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.bulks import Bulk
 from auditord.store.conditions import compile_query
 from auditord.store.counting import read_counts, set_counted_keys
+from auditord.store.dialects import StoreDialect
 from auditord.store.feed import begin_outbox
 from auditord.store.lake import Released
-from auditord.store.listing import have_few, users_wanted
 from auditord.store.planning import Change, Outcome
 from auditord.store.postgres import turns
 from auditord.store.postgres.batches import Batches
-from auditord.store.postgres.dialect import PostgresDialect, Products, follows_an_index
+from auditord.store.postgres.dialect import PostgresDialect, follows_an_index, in_parts, tied_stop
 from auditord.store.postgres.driver import QUERIES, make_changes, run
-from auditord.store.postgres.memory import PostgresMemory, memory
-from auditord.store.postgres.ties import in_parts, tied_stop
-from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.postgres.turns import PostgresMemory, memory
+from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_released
-from auditord.store.replica import LogPosition
-from auditord.store.rollups.scope import rolled_part
-from auditord.store.rollups.upkeep import FoldingLimits
+from auditord.store.rollups.scope import have_few, rolled_part, users_wanted
+from auditord.store.rows import Bulk
 from auditord.store.sql import Sql
-from auditord.store.store import Recognise, SqlRecordStore, Sums, difference, refuse_unfinished_copy
+from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
 from auditord.store.work import Work, ask, atomic
 from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.query import RuntimeCompares, fold
@@ -51,7 +53,7 @@ T = TypeVar("T")
 MIGRATIONS: Final = "auditord.store.postgres.migrations"
 
 _AT_ONCE: Final = 2
-"""Transactions of gathered changes at a time: while one waits for the disk, another is being put together."""
+"""Transactions at a time: one of changes that have gathered, and a bulk; or two bulks."""
 
 _PREPARE_ORDER: Final = (
     "SELECT set_config('enable_sort', %s, false), set_config('enable_parallel_append', 'off', false)"
@@ -71,8 +73,22 @@ _WRITTEN_WITHIN: Final = 1_000
 """Records that a server writes within the time for one write, however busy it is."""
 
 
-class PostgresRecordStore(SqlRecordStore):
-    """Implements :class:`auditord.store.protocol.RecordStore` on a database that several daemons may share.
+class LogPosition(NamedTuple):
+    """The place of a PostgreSQL server in its write-ahead log.
+
+    Args:
+        is_replica: whether it follows another server.
+        reached: the bytes of the log that its answers include.
+        cluster: the identifier that a server shares with its replicas; None if the user may not read it.
+    """
+
+    is_replica: bool
+    reached: int
+    cluster: int | None
+
+
+class PostgresRecordStore(RecordStore):
+    """Implements :class:`auditord.store.store.RecordStore` on a database that several daemons may share.
 
     Args:
         address: the database.
@@ -98,7 +114,6 @@ class PostgresRecordStore(SqlRecordStore):
         self._batches = Batches(lambda: self._server.connection(None), self._make, _AT_ONCE)
         keeps_rollups = not read_only and counted_keys is not None
         super().__init__(self._batches.submit, PostgresDialect(), keeps_rollups=keeps_rollups)
-        self.rollups.limits = FoldingLimits(slice_seconds=0.2, smallest=5_000)
         self._shown = counted_keys
         self._has_outbox = outbox
         scripts = load_scripts(MIGRATIONS)
@@ -188,28 +203,23 @@ class PostgresRecordStore(SqlRecordStore):
         await self._batches.close()
         await self._server.close()
 
-    @override
-    async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
+    async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         try:
-            return await self._summed(query, Products.LIKELY, from_cells=from_cells)
-        except NumericValueOutOfRange:
-            return await self._summed(query, Products.LARGE, from_cells=from_cells)
-
-    async def _summed(self, query: AggregateQuery, products: Products, *, from_cells: bool) -> Sums:
-        dialect = PostgresDialect(products, windowed=query.window is not None)
-        async with self._server.reader() as connection, _one_moment(connection):
-            await connection.execute(QUERIES["prepare_sums"])
-            rolled = await run(connection, rolled_part(query)) if from_cells else None
-            released = await run(connection, read_released())
-            compiled = compile_aggregate(query, dialect, rolled)
-            folding = Folding(query, compiled.parts)
-            async with aclosing(_pages(connection, compiled.statement)) as pages:
-                async for page in pages:
-                    await asyncio.to_thread(folding.add, page)
+            async with self._server.reader() as connection, _one_moment(connection):
+                await connection.execute(QUERIES["prepare_sums"])
+                rolled = await run(connection, rolled_part(query)) if from_cells else None
+                released = await run(connection, read_released())
+                compiled = compile_aggregate(query, dialect, rolled)
+                folding = Folding(query, compiled.parts)
+                async with aclosing(_pages(connection, compiled.statement)) as pages:
+                    async for page in pages:
+                        await asyncio.to_thread(folding.add, page)
+        except NumericValueOutOfRange as error:
+            raise Overflow from error
         answer = await asyncio.to_thread(folding.result)
         return Sums(answer, released, None if rolled is None else rolled.scope)
 
-    def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: see SqlRecordStore
+    def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: see RecordStore
         return self._batches.submit(bulk)
 
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
@@ -283,7 +293,7 @@ async def _leaves_few(connection: Connection, query: RecordQuery, compiled: Sql)
 
 
 async def _prepare_order(connection: Connection, query: RecordQuery, *, in_order: bool) -> datetime | None:
-    """Let the planner sort or not; returns a stop time by which the query is asked in parts (:mod:`.ties`), if any."""
+    """Let the planner sort or not; returns a stop time by which a query is asked :func:`in_parts`, if any."""
     tied = tied_stop(query) if in_order else Sql("NULL")
     parameters = ("off" if in_order else "on", *tied.parameters)
     row = await (await connection.execute(f"{_PREPARE_ORDER}, {tied.sql}", parameters)).fetchone()

@@ -7,22 +7,22 @@ number, so that a session which outlives its host blocks no other one. Late writ
 Taking a turn is one statement, so that a host which vanishes in the middle leaves no row locked.
 """
 
+import json
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
 
 import anyio
 import psycopg
 
-from auditord.database.memory import POLL_SECONDS, HeldTurn, Occasion
-from auditord.database.postgres import Connection
+from auditord.database.memory import POLL_SECONDS, HeldTurn, Occasion, as_json
+from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.faults import translated
-from auditord.database.postgres.server import ANSWER_WITHIN
-from auditord.database.postgres.sockets import limited
-from auditord.errors import RanElsewhere, StoreUnavailable, TurnLost
+from auditord.database.postgres.server import ANSWER_WITHIN, limited
+from auditord.errors import RanElsewhere, StoreUnavailable, TurnLost, plain_errors
 from auditord_hookspecs.wire import format_time
 
 LEASE: Final = 20.0
@@ -150,7 +150,7 @@ class Turn:
 async def taken(
     connection: Connection, task: str, where: str, waiting: Callable[[], None], occasion: Occasion | None
 ) -> AsyncGenerator[Turn, None]:
-    """Hold the turn of a plugin, as :meth:`auditord.store.protocol.RecordStore.memory` says."""
+    """Hold the turn of a plugin, as :meth:`auditord.store.store.RecordStore.memory` says."""
     began, fencing = await _take(connection, task, waiting, occasion)
     turn = Turn(connection, task, fencing, where)
     try:
@@ -205,3 +205,65 @@ async def _values(connection: Connection, task: str, occasion: Occasion | None) 
 async def _first(connection: Connection, statement: str, values: Mapping[str, object]) -> Any:  # Any: of any column
     row = await (await connection.execute(statement.encode(), values)).fetchone()
     return None if row is None else row[0]
+
+
+_LOAD: Final = "SELECT value FROM auditord.plugin_state WHERE task = %s"
+_VALUES: Final = "%(task)s, %(value)s, %(now)s"
+_REPLACE: Final = "ON CONFLICT (task) DO UPDATE SET value = excluded.value, saved_at = excluded.saved_at"
+_SAVE: Final = f"INSERT INTO auditord.plugin_state (task, value, saved_at) VALUES ({_VALUES}) {_REPLACE}"  # noqa: S608 no input
+# The lock makes the one who takes over wait for this transaction, and load what it has saved.
+_SAVE_IN_TURN: Final = f"""
+WITH held AS (SELECT 1 FROM auditord.turns WHERE task = %(task)s AND fencing = %(fencing)s FOR SHARE)
+INSERT INTO auditord.plugin_state (task, value, saved_at) SELECT {_VALUES} FROM held {_REPLACE}
+"""  # noqa: S608 no input
+
+
+class PostgresMemory:
+    """Implements :class:`auditord.database.memory.PluginMemory` on one connection.
+
+    Args:
+        connection: in autocommit mode.
+        task: the plugin.
+        where: the database, for messages.
+        turn: in which it is saved.
+    """
+
+    def __init__(self, connection: Connection, task: str, where: str, turn: Turn | None) -> None:
+        self._connection = connection
+        self._task = task
+        self._where = where
+        self._turn = turn
+
+    async def load(self) -> Any:  # Any: the JSON that the plugin stored
+        """The state that was saved last, or None."""
+        with translated(self._where), limited(self._connection, ANSWER_WITHIN):
+            row = await (await self._connection.execute(_LOAD, (self._task,))).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    async def save(self, state: Any, now: datetime) -> None:  # Any: the JSON that the plugin stores
+        """Keep the state."""
+        values = {"value": as_json(state).decode(), "now": now}
+        with translated(self._where), limited(self._connection, ANSWER_WITHIN):
+            if self._turn is None:
+                await self._connection.execute(_SAVE, {**values, "task": self._task})
+            else:
+                await self._turn.write(_SAVE_IN_TURN, values)
+
+    async def note_run(self, occasion: Occasion) -> None:
+        """Keep that a run went well."""
+        if self._turn is not None:
+            await self._turn.note_run(occasion)
+
+
+@asynccontextmanager
+async def memory(
+    server: Server, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None
+) -> AsyncGenerator[PostgresMemory, None]:
+    """The memory of a plugin, with its turn unless ``waiting`` is None; see :meth:`RecordStore.memory`."""
+    async with server.own_connection() as connection:
+        if waiting is None:
+            yield PostgresMemory(connection, task, server.where, None)
+            return
+        with plain_errors():
+            async with taken(connection, task, server.where, waiting, occasion) as turn:
+                yield PostgresMemory(connection, task, server.where, turn)

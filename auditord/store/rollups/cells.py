@@ -1,20 +1,26 @@
 """The cells of roll-ups: sums by day and month, in sets that tell different things apart.
 
 The first set tells sites, groups, users and numbers of cores apart. Each further set tells the values of one key
-apart, of all users together: a meta key, or the days of a time zone with a meta key or the number of cores
-(:mod:`auditord.store.rollups.zone_keys`). So the cells of several keys add up instead of multiplying.
+apart, of all users together: a meta key, or the days of a time zone with a meta key or the number of cores. So the
+cells of several keys add up instead of multiplying.
+
+The value of a record under the key of a time zone is by how many days the date that the zone's clocks showed when it
+stopped is ahead of that in UTC: 1, -1, or none where both are the same. So a day of UTC has two cells, with and without
+a value; months and years are those of the dates. A key names the clocks beside the zone: hosts that disagree about
+these do not read each other's cells. With another key behind it, it has cells that tell both apart.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from enum import IntEnum
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Final
+
+import msgspec
 
 from auditord.database.instants import MICROSECOND, from_micros, to_micros
 from auditord.store.columns import CELL_META_COLUMNS, OLDER_KEYS
-from auditord.store.rollups.zone_keys import is_of_zone, parts_of
 from auditord_hookspecs import CalendarPeriod
 from auditord_hookspecs.zones import CHANGES_END, clock_changes, day_of
 
@@ -53,13 +59,12 @@ LEVELS: Final = len(Level)
 """Added to a level as often as the number of a set says."""
 
 
-@dataclass(frozen=True, slots=True)
-class CellSet:
+class CellSet(msgspec.Struct, frozen=True):
     """A set of cells, and how far it has read the feed.
 
     Args:
         number: of the set; of its levels and its consumer.
-        key: a meta key, or a key of :mod:`auditord.store.rollups.zone_keys`; None for the first set.
+        key: a meta key, or a key of :mod:`auditord.store.rollups.cells`; None for the first set.
         filled_from: the first day of stop times whose records are in the cells.
         position: of its consumer.
     """
@@ -89,8 +94,7 @@ class CellSet:
         return level + LEVELS * self.number
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """Cells of one size: periods from ``begin`` on, before ``end``.
 
     If they are given, only with dates of the key's zone from ``first_date`` on, or before ``end_date``.
@@ -179,3 +183,46 @@ def _is_split(day: int, period: CalendarPeriod) -> bool:
 def first_moment(day: int) -> datetime:
     """The begin of a day since 1970, in UTC."""
     return from_micros(day * MICROS_PER_DAY)
+
+
+_BEGIN: Final = "dates of "
+_BY: Final = " by "
+
+
+@lru_cache(64)
+def key_of_zone(zone: str) -> str | None:
+    """The key of a zone; None for one whose days are those of UTC."""
+    if not (changes := clock_changes(zone)):
+        return None
+    clocks = ";".join(f"{to_micros(each.moment)} {each.ahead}" for each in changes)
+    return f"{_BEGIN}{zone} {blake2b(clocks.encode(), digest_size=4).hexdigest()}"
+
+
+@lru_cache(64)
+def zone_of_key(key: str) -> str | None:
+    """The zone of a key; None for a meta key, and where the clocks of this host are others."""
+    of_zone = parts_of(key)[0]
+    zone = of_zone.removeprefix(_BEGIN).rpartition(" ")[0]
+    try:
+        return zone if is_of_zone(key) and key_of_zone(zone) == of_zone else None
+    except ValueError:
+        return None
+
+
+def beside(of_zone: str, key: str) -> str:
+    """The key of a zone with another one behind it."""
+    return f"{of_zone}{_BY}{key}"
+
+
+@lru_cache(1_000)
+def parts_of(key: str) -> tuple[str, ...]:
+    """The keys that a key consists of, that of the zone first."""
+    if not is_of_zone(key):
+        return (key,)
+    of_zone, has_more, other = key.partition(_BY)
+    return (of_zone, other) if has_more else (of_zone,)
+
+
+def is_of_zone(key: str) -> bool:
+    """Tell if a key is about days of some zone. A meta key that reads like one gets no cells."""
+    return key.startswith(_BEGIN)

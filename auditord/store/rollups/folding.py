@@ -9,14 +9,15 @@ removed versions, unless the same slice adds a version at that end or beyond it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, LiteralString
 
+import msgspec
+
 from auditord.store.columns import AMOUNT_COLUMNS
+from auditord.store.conditions import shown_by_clocks
 from auditord.store.counting import PREFIX, count_slice
 from auditord.store.dialects import StoreDialect
-from auditord.store.dimensions import shown_by_clocks
 from auditord.store.feed import (
     Slice,
     add_consumer,
@@ -29,8 +30,7 @@ from auditord.store.feed import (
     of_slice,
     versions_between,
 )
-from auditord.store.rollups.cells import LEVELS, CellSet, Level
-from auditord.store.rollups.zone_keys import is_of_zone, zone_of_key
+from auditord.store.rollups.cells import LEVELS, CellSet, Level, is_of_zone, zone_of_key
 from auditord.store.sql import Sql, join, literal
 from auditord.store.work import Work, ask, execute
 from auditord_hookspecs.zones import clock_changes
@@ -51,8 +51,7 @@ _PRESENT: Final[Mapping[LiteralString, int]] = {"cores": 1, "memory": 2, "gpu": 
 """The number that each component adds to the column ``present`` of cells."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Size:
+class _Size(msgspec.Struct, frozen=True):
     """Cells of one size: their level, the day that they begin with, and whether users are told apart."""
 
     level: int

@@ -5,7 +5,7 @@ site, group, user, scores and periods of the stop time, with conditions on sites
 Instead of users, it may be one of the keys with cells of their own. Of a range of stop times that does not begin and
 end with days, as a month of another time zone, the days within are read from roll-ups, and both edges from the records;
 so are the days that belong to two periods of such a zone, unless there are cells by its days
-(:mod:`auditord.store.rollups.zone_keys`).
+(:mod:`auditord.store.rollups.cells`).
 
 A sum as of now is what the cells have, plus the versions behind the position of their consumer, less those of their
 versions that were removed behind it: all read in one state of the database.
@@ -14,14 +14,22 @@ Released records, which only the lake has, stay in the cells. So with a :class:`
 the rest: the queries of :meth:`Scope.edges`, and records with ``more``. If there is no scope, or
 :class:`auditord.store.aggregates.NotRolledUp` is raised while the rows are put together, the whole query is answered
 from the records and from the lake.
+
+Roll-ups also tell who has few records: lists of theirs are sorted, instead of read off an index of the order. A pass
+over such an index fetches every record to see whose it is. It ends with the limit, which those who have many records
+reach soon.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from datetime import date
 from functools import partial
 from typing import Final
 
+import msgspec
+from msgspec.structs import replace
+
 from auditord.database.instants import from_micros, to_micros
+from auditord.store.conditions import can_be_there
 from auditord.store.feed import end_of_feed
 from auditord.store.rollups.cells import (
     CORES,
@@ -34,13 +42,15 @@ from auditord.store.rollups.cells import (
     CellSet,
     Level,
     Segment,
+    is_of_zone,
+    key_of_zone,
+    number_of,
     segments,
     segments_of_dates,
     split_days,
 )
 from auditord.store.rollups.folding import days_with_cells, list_sets
-from auditord.store.rollups.zone_keys import is_of_zone, key_of_zone
-from auditord.store.work import Work, ask
+from auditord.store.work import Work, as_json, ask
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
@@ -50,6 +60,7 @@ from auditord_hookspecs import (
     Dimension,
     ExceedsRuntime,
     MetaValue,
+    RecordQuery,
     ScoreValue,
 )
 from auditord_hookspecs.query import (
@@ -82,8 +93,7 @@ MOST_SPLIT_DAYS: Final = 400
 """Split days of a scope: more of them would make its statement long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """The part of a query that roll-ups answer.
 
     Args:
@@ -221,8 +231,7 @@ def scope_within(query: AggregateQuery, begin: int, end: int, key: str | None) -
     return None if scope is None else replace(scope, begin=begin, end=end)
 
 
-@dataclass(frozen=True, slots=True)
-class Rolled:
+class Rolled(msgspec.Struct, frozen=True):
     """The part of a query that roll-ups answer, and what of the feed is to be read beside their cells.
 
     Args:
@@ -337,3 +346,39 @@ def _between(begin: int | None, end: int | None) -> Condition:
     return AllOf(
         tuple(TimeCompares(TimeField.STOP, each, from_micros(micros)) for each, micros in bounds if micros is not None)
     )
+
+
+FEW_TO_SORT: Final = 10_000
+"""Records that are found by another index and sorted in less time than a pass over the index of their order takes."""
+
+_PASSED_FOR_ONE: Final = 10
+"""Records of a user, for each that is wanted, from which on the pass is likely to end early."""
+
+_MONTHS: Final = as_json([number_of(date(year, month, 1)) for year in range(1970, 2100) for month in range(1, 13)])
+"""The cells of months that are looked up; more or fewer would only choose another way to the same answer."""
+
+
+def users_wanted(query: RecordQuery) -> Sequence[str]:
+    """The users of whom each record of an answer has one; none where a query is about everybody's."""
+    return [user for user in fold(query.where, _users, _first, lambda _: ()) if can_be_there(user)]
+
+
+def have_few(users: Sequence[str], limit: int | None) -> Work[bool]:
+    """Return whether users have few records compared to the limit of an answer; False where that is unknown."""
+    most = FEW_TO_SORT if limit is None else min(FEW_TO_SORT, _PASSED_FOR_ONE * limit)
+    rows = yield from ask("rolled_records_of_users", users=as_json(users), months=_MONTHS, most=FEW_TO_SORT)
+    return bool(rows) and rows[0][0] <= most
+
+
+def _users(leaf: Leaf) -> Sequence[str]:
+    match leaf:
+        case MetaContains("user_id", value):
+            return (value,)
+        case MetaContainsAny("user_id", values):
+            return values
+        case _:
+            return ()
+
+
+def _first(parts: Sequence[Sequence[str]]) -> Sequence[str]:
+    return next(filter(None, parts), ())

@@ -4,17 +4,27 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
+
+import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.errors import StoreUnavailable
 from auditord.store.dialects import StoreDialect
 from auditord.store.releasing import read_lake
-from auditord.store.rollups.cells import CORES_KEY, FIRST_DAY, GROUPED_KEYS, MICROS_PER_DAY, CellSet
+from auditord.store.rollups.cells import (
+    CORES_KEY,
+    FIRST_DAY,
+    GROUPED_KEYS,
+    MICROS_PER_DAY,
+    CellSet,
+    beside,
+    is_of_zone,
+    key_of_zone,
+    parts_of,
+)
 from auditord.store.rollups.folding import fold_slices, list_sets, set_keys, start_over
-from auditord.store.rollups.zone_keys import beside, is_of_zone, key_of_zone, parts_of
 from auditord.store.work import Work, atomic
 from auditord_hookspecs.zones import UTC_NAME
 
@@ -39,8 +49,7 @@ class Read(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FoldingLimits:
+class FoldingLimits(msgspec.Struct, frozen=True):
     """Limits of how long changes wait to be folded, and of how many are folded in one transaction.
 
     Args:

@@ -1,29 +1,33 @@
 """The SQL of SQLite: times are microseconds since 1970, meta and components are looked up in the document.
 
 No sum is ever wrong by overflow. A query is asked first with sums that are likely to fit 64 bits. If one does not,
-SQLite raises, or gives a floating point number, which :func:`take_rows` notices; the query is asked again with every
-number split (:mod:`auditord.store.sqlite.sums`).
+``sum()`` raises; a product that does not fit silently becomes a floating point number, and so does every sum that it is
+part of, which :func:`take_rows` notices. The query is asked again with every number split.
 """
 
 import re
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final, LiteralString
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, LiteralString, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from auditord.database.instants import to_micros
 from auditord.database.readers import Page, Query, take_page
-from auditord.store.aggregates import Limbs, Row
+from auditord.store.aggregates import WHOLE, Limbs, Overflow, Row
 from auditord.store.dialects import CellSum, Key, State, StoreDialect
-from auditord.store.rollups.cells import CORES_KEY
-from auditord.store.rollups.zone_keys import is_of_zone
+from auditord.store.rollups.cells import CORES_KEY, is_of_zone
 from auditord.store.rows import SMALL_AMOUNTS
 from auditord.store.sql import OPERATORS, Sql, encoded, join, repeated
-from auditord.store.sqlite.sums import Arithmetic, Overflow, pieces, product_sum, split_product_sum, sum_of, whole
 from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
 from auditord_hookspecs.query import Leaf, SortField, TimeCompares, TimeField, fold
+
+Pieces: TypeAlias = Sequence[tuple[LiteralString, int]]
+"""The factors of a product: columns, and for each by how many bits it is shifted."""
+
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_.:/ -]*")
 """Keys that read the same in a path as in a document; others are compared, since paths know no escapes."""
@@ -92,15 +96,10 @@ def _label(part: str) -> Sql:
 class SqliteDialect(StoreDialect):
     """The words of SQLite.
 
-    Args:
-        arithmetic: of sums.
-        windowed: whether runtimes are microseconds of a window.
-        of_cells: whether conditions are on cells of roll-ups.
+    Likely sums are of plain integers, but bytes and microseconds are multiplied in pieces of 20 bits and the rest: fast
+    and enough for ordinary amounts. Exact sums are those of limbs of at most 32 bits: enough for two billion numbers of
+    any size.
     """
-
-    arithmetic: Arithmetic = Arithmetic.LIKELY
-    windowed: bool = False
-    of_cells: bool = False
 
     has_one_writer = True
     upserts_repeat = True
@@ -148,11 +147,6 @@ class SqliteDialect(StoreDialect):
     later = "coalesce(max({0}, {1}), {0}, {1})"
     name_or_none = "ifnull({0}, '') AS {0}"
     no_name = "''"
-    rolled_columns = (
-        "records, runtime, left_out, first_stop, last_stop, first_gone, last_gone, cores, cores_high, cores_low,"
-        " memory, memory_high, memory_low, gpu, gpu_high, gpu_low, total_cpu, total_cpu_high, total_cpu_low"
-    )
-    rolled_components = "component, records, amount, amount_high, amount_low"
     by_no_position = "+{}"
     rolled_cells = (
         "SELECT (period + %s) * 86400000000 AS stop_time, nullif(site, '') AS site,"
@@ -167,10 +161,6 @@ class SqliteDialect(StoreDialect):
     runtime_in_index = "(stop_time - start_time) / 1000000"  # of a generated column, no index covers it
     has_numbers = True
     meta_is_long = True
-
-    def for_cells(self) -> "SqliteDialect":
-        """The words for conditions on cells."""
-        return replace(self, of_cells=True)
 
     def mentions(self, text: str) -> Sql:
         """The condition that the document has a text."""
@@ -245,7 +235,7 @@ class SqliteDialect(StoreDialect):
 
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         """Number of records, first and last stop time, sum of runtimes."""
-        columns, limbs = sum_of("ran", self.arithmetic)
+        columns, limbs = sum_of("ran", is_exact=self.is_exact)
         return ["count(*)", "min(stopped)", "max(stopped)", *columns], limbs
 
     def entries(self, key: str) -> tuple[Sql, Sql]:
@@ -264,25 +254,25 @@ class SqliteDialect(StoreDialect):
 
     def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
         """Number of records, stop times, number of left-out records, sum of runtimes."""
-        runtimes, limbs = sum_of("runtime", self.arithmetic)
+        runtimes, limbs = sum_of("runtime", is_exact=self.is_exact)
         stops: Sequence[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(first_gone)", "max(last_gone)"]
         return ["sum(records)", *stops, "sum(left_out)", *runtimes], limbs
 
     def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Sums of amounts and of products."""
-        amounts, limbs = sum_of(column, self.arithmetic)
-        highs, high_limbs = sum_of(f"{column}_high", self.arithmetic)
-        lows, low_limbs = sum_of(f"{column}_low", self.arithmetic)
+        amounts, limbs = sum_of(column, is_exact=self.is_exact)
+        highs, high_limbs = sum_of(f"{column}_high", is_exact=self.is_exact)
+        lows, low_limbs = sum_of(f"{column}_low", is_exact=self.is_exact)
         return [*amounts, *highs, *lows], limbs, (*[40 + limb for limb in high_limbs], *low_limbs)
 
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
         """Sums of amounts and of products."""
-        amounts, amount_limbs = sum_of(amount, self.arithmetic)
+        amounts, amount_limbs = sum_of(amount, is_exact=self.is_exact)
         products, product_limbs = self._products(amount, component)
         return [*amounts, *products], amount_limbs, product_limbs
 
     def _products(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs]:
-        if self.arithmetic is Arithmetic.SPLIT:
+        if self.is_exact:
             return split_product_sum(amount, "ran")
         runtime = pieces("ran") if self.windowed else whole("ran")  # seconds, or microseconds of a window
         return product_sum(whole(amount) if component in SMALL_AMOUNTS else pieces(amount), runtime)
@@ -350,3 +340,59 @@ def _state(query: AggregateQuery, stop: Sql, conditions: Sequence[Sql]) -> State
         (*stop.parameters, begin, end, *stop.parameters, begin, begin),
     )
     return State(stop, runtime, join(" AND ", [overlaps, *conditions]), costly=True)
+
+
+@contextmanager
+def noticing_overflow() -> Generator[None, None, None]:
+    """Inside, SQLite's word for a sum that does not fit becomes :class:`Overflow`."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if str(error) != "integer overflow":
+            raise
+        raise Overflow from error
+
+
+def sum_of(number: LiteralString, *, is_exact: bool) -> tuple[Sequence[LiteralString], Limbs]:
+    """Columns that sum up a column of whole numbers that are not negative, and what they stand for."""
+    return (_split(number), (31, 0)) if is_exact else ([f"sum({number})"], WHOLE)
+
+
+def whole(number: LiteralString) -> Pieces:
+    """Return a column as one piece."""
+    return ((number, 0),)
+
+
+def pieces(number: LiteralString) -> Pieces:
+    """A column that is multiplied in pieces: the last 20 bits, and all above them.
+
+    Where an amount of up to 4 TB and a runtime of up to 50 days in microseconds both are, 500,000 products fit a sum.
+    """
+    return ((f"({number} >> 20)", 20), (f"({number} & 1048575)", 0))
+
+
+def product_sum(amount: Pieces, runtime: Pieces) -> tuple[Sequence[LiteralString], Limbs]:
+    """Columns that sum up the product of both, and what they stand for."""
+    products = [(left, right) for left in amount for right in runtime]
+    columns: list[LiteralString] = [f"sum({left} * {right})" for (left, _), (right, _) in products]
+    return columns, tuple([shift + other for (_, shift), (_, other) in products])
+
+
+def split_product_sum(amount: LiteralString, runtime: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
+    """Columns that sum up the product of an amount of up to 63 bits and any runtime.
+
+    Runtimes have 59 bits at most (microseconds between the years 1 and 9999), products of halves 62 bits; those are
+    split once more, so that each summand has 32 bits at most.
+    """
+    halves: tuple[tuple[LiteralString, int], ...] = (
+        (f"({amount} >> 31) * ({runtime} >> 30)", 61),
+        (f"({amount} >> 31) * ({runtime} & 1073741823)", 31),
+        (f"({amount} & 2147483647) * ({runtime} >> 30)", 30),
+        (f"({amount} & 2147483647) * ({runtime} & 1073741823)", 0),
+    )
+    columns: list[LiteralString] = [column for product, _ in halves for column in _split(product)]
+    return columns, tuple([limb for _, shift in halves for limb in (shift + 31, shift)])
+
+
+def _split(number: LiteralString) -> list[LiteralString]:
+    return [f"sum(({number}) >> 31)", f"sum(({number}) & 2147483647)"]

@@ -11,19 +11,18 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from auditord.database.instants import to_micros
-from auditord.database.sql_files import load_queries
-from auditord.store.bulks import Bulk
 from auditord.store.changes import add_bulk, change_each
-from auditord.store.columns import SQLITE_LISTS, SQLITE_VALUES, compiled
-from auditord.store.planning import Addition, Change, Outcome
+from auditord.store.columns import SQLITE_VALUES, compiled
+from auditord.store.planning import Change, Outcome
 from auditord.store.protocol import Verdict
-from auditord.store.rows import PendingRecord
+from auditord.store.rows import Bulk, PendingRecord
 from auditord.store.sqlite.dialect import marked
+from auditord.store.statements import sqlite_statements
 from auditord.store.work import Atomic, Compiled, ForEach, Overtaken, Records, Refused, Statement, Step, Work
 
 T = TypeVar("T")
 
-QUERIES: Final = load_queries("auditord.store.sqlite", "queries.sql", "feed.sql", "lake.sql", lists=SQLITE_LISTS)
+QUERIES: Final = sqlite_statements()
 """All statements of the store, but for :func:`insertion_of`."""
 
 Values: TypeAlias = tuple[object, ...]
@@ -92,7 +91,7 @@ def make_changes(connection: sqlite3.Connection, changes: Sequence[Change]) -> S
 
     Nearly all records are new: they are added at once, and a plan is made only where that does not do.
     """
-    new = {each.pending.row.record_id: each.pending for each in changes if isinstance(each, Addition)}
+    new = {each.row.record_id: each for each in changes if isinstance(each, PendingRecord)}
     if len(new) < len(changes) or not has_added(connection, list(new), record_values(new.values())):
         return run(connection, change_each(changes))
     return [Verdict.ADDED] * len(new)
@@ -108,7 +107,7 @@ def change_in_bulk(connection: sqlite3.Connection, bulk: Bulk, values: Sequence[
 def has_added(connection: sqlite3.Connection, record_ids: Sequence[str], values: Sequence[Values]) -> bool:
     """Add records that are all new; False, and nothing is done, if one of them is known or refused."""
     ids = msgspec.json.encode(record_ids).decode()
-    if connection.execute(QUERIES["has_released"], (ids,)).fetchone() == (1,):
+    if connection.execute(QUERIES["has_released"], {"ids": ids}).fetchone() == (1,):
         return False
     try:
         with _savepoint(connection):

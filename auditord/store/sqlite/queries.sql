@@ -1,9 +1,9 @@
--- The statements of the record store in SQLite. Names in braces are lists of columns, see auditord/store/columns.py.
+-- The statements that are SQLite's own. Names in braces: auditord/store/statements.py.
 
 -- name: has_released
 -- Whether one of the ids is of a released record: looked at once for all that are added together, since a trigger, or a
 -- condition of the insertion, would double what a record costs.
-SELECT EXISTS (SELECT 1 FROM released WHERE record_id IN (SELECT value FROM json_each(?1)))
+SELECT EXISTS (SELECT 1 FROM released WHERE record_id {any ids})
 
 -- name: overwrite_records
 -- Put a record in the place of the stored one; when the run was first heard of stays.
@@ -20,32 +20,6 @@ SET
     position = (SELECT max(position) FROM removals WHERE record_id = ?1),
     start_time = ?2, stop_time = ?3, document = ?5, updated_at = ?6
 WHERE record_id = ?1
-
--- name: find_records
--- Records by id, as far as plans need them; released ones with their releases, and without a document.
-SELECT records.record_id, start_time, stop_time, content, document, NULL
-FROM json_each(:wanted) AS wanted
-INNER JOIN records ON records.record_id = json_extract(wanted.value, '$.record_id')
-UNION ALL
-SELECT released.record_id, start_time, stop_time, content, NULL, release
-FROM json_each(:wanted) AS wanted
-INNER JOIN released ON released.record_id = json_extract(wanted.value, '$.record_id')
-
--- name: lock_records
--- The same; nobody else writes.
-SELECT records.record_id, start_time, stop_time, content, document
-FROM json_each(:ids) AS wanted
-INNER JOIN records ON records.record_id = wanted.value
-
--- name: get_documents
--- The wire texts of records; of released ones, their releases.
-SELECT record_id, document, NULL
-FROM records
-WHERE record_id IN (SELECT value FROM json_each(:ids))
-UNION ALL
-SELECT record_id, NULL, release
-FROM released
-WHERE record_id IN (SELECT value FROM json_each(:ids))
 
 -- name: find_source
 -- The number of a principal and its client.
@@ -74,30 +48,6 @@ VALUES (:scores)
 INSERT OR REPLACE INTO differences (record_id, content, offered, seen_at, source_id)
 VALUES (:record_id, :content, :document, :received_at, :source_id)
 
--- name: settle_differences
--- Forget the differences of records that have been overwritten.
-DELETE FROM differences
-WHERE record_id IN (SELECT value FROM json_each(:ids))
-
--- name: list_differences
--- All differences, the newest first, with what is stored now (nothing if it is released).
-SELECT
-    differences.record_id, differences.seen_at, sources.principal, records.document, differences.offered
-FROM differences
-LEFT JOIN records ON records.record_id = differences.record_id
-INNER JOIN sources ON sources.source_id = differences.source_id
-ORDER BY differences.seq DESC
-
--- name: list_differences_of
--- The same of one record.
-SELECT
-    differences.record_id, differences.seen_at, sources.principal, records.document, differences.offered
-FROM differences
-LEFT JOIN records ON records.record_id = differences.record_id
-INNER JOIN sources ON sources.source_id = differences.source_id
-WHERE differences.record_id = :record_id
-ORDER BY differences.seq DESC
-
 -- name: keep_versions
 -- Keep a record as it is before it is changed on purpose.
 INSERT INTO versions (
@@ -115,61 +65,6 @@ SET
     {redacted}
 WHERE record_id = :record_id
 
--- name: versions_of_records
--- The wire texts of what records were.
-SELECT number, document
-FROM versions
-WHERE record_id IN (SELECT value FROM json_each(:ids))
-
--- name: versions_with_text
--- The wire texts of former versions that hold a text.
-SELECT number, document
-FROM versions
-WHERE instr(document, :text) > 0
-
--- name: redact_version
--- Change the wire text of a former version.
-UPDATE versions
-SET document = :document
-WHERE number = :number
-
--- name: differences_with_text
--- The wire texts of differences that hold a text.
-SELECT record_id, content, offered
-FROM differences
-WHERE instr(offered, :text) > 0
-
--- name: forget_difference
--- Forget a difference.
-DELETE FROM differences
-WHERE record_id = :record_id AND content = :content
-
--- name: find_deleted
--- Which records were deleted on purpose, and are not there again.
-SELECT DISTINCT record_id
-FROM versions
-WHERE
-    action = 'delete'
-    AND record_id IN (SELECT value FROM json_each(:ids))
-    AND NOT EXISTS (SELECT 1 FROM records WHERE records.record_id = versions.record_id)
-    AND NOT EXISTS (SELECT 1 FROM released WHERE released.record_id = versions.record_id)
-
--- name: delete_records
--- Delete records.
-DELETE FROM records
-WHERE record_id IN (SELECT value FROM json_each(:ids))
-
--- name: list_versions
--- What a record was before each change, the oldest first.
-SELECT
-    versions.number, versions.action, versions.reason, versions.changed_at, changers.principal,
-    versions.document, versions.received_at, versions.updated_at, sources.principal
-FROM versions
-INNER JOIN sources AS changers ON changers.source_id = versions.changed_by
-INNER JOIN sources ON sources.source_id = versions.source_id
-WHERE versions.record_id = :record_id
-ORDER BY versions.number
-
 -- name: fill_probe
 -- Take room for a large record.
 INSERT INTO probe (filling)
@@ -179,40 +74,137 @@ VALUES (zeroblob(32768))
 -- Give the room back.
 DELETE FROM probe
 
--- name: unfinished_copy
--- Which store is being copied here.
-SELECT source
-FROM unfinished_copy
+-- name: end_of_feed
+-- The last position that was given.
+SELECT coalesce(max(seq), 0)
+FROM sqlite_sequence
+WHERE name = 'records'
 
--- name: find_generation
--- How far a spool has come.
-SELECT generation
-FROM spools
-WHERE spool_id = :spool_id
+-- name: end_of_slice
+-- The end of a slice of so many records.
+SELECT min(:end, :after + :limit)
 
--- name: set_generation
--- Note how far a spool has come.
-INSERT INTO spools (spool_id, generation)
-VALUES (:spool_id, :generation)
-ON CONFLICT (spool_id) DO UPDATE SET generation = excluded.generation
-
--- name: note_daemon
--- Note how a daemon fares.
-INSERT OR REPLACE INTO daemons (
-    spool_id, host, process, version, state_dir, started_at, seen_at, ended, queued, oldest, quarantined
-)
-VALUES (
-    :spool_id, :host, :process, :version, :state_dir, :started_at, :now, :ended, :queued, :oldest, :quarantined
-)
-
--- name: forget_daemons
--- Forget daemons of which nothing was heard for a month.
-DELETE FROM daemons
-WHERE seen_at < :now - 2592000000000
-
--- name: list_daemons
--- The daemons, and the microseconds since each was heard of.
+-- name: note_removals
+-- Keep a stored version under the next position.
+INSERT INTO removals (position, former, operation, changed_at, changed_by, {removed_columns})
 SELECT
-    spool_id, host, process, version, state_dir, started_at, ended, queued, oldest, quarantined, max(:now - seen_at, 0)
-FROM daemons
-ORDER BY host, spool_id
+    1 + max(
+        (SELECT seq FROM sqlite_sequence WHERE name = 'records'), coalesce((SELECT max(position) FROM removals), 0)
+    ),
+    position, ?2, ?3, ?4, {removed_columns}
+FROM records
+WHERE record_id = ?1
+
+-- name: continue_positions
+-- Give the positions of removals to nothing else.
+UPDATE sqlite_sequence
+SET seq = max(seq, (SELECT max(position) FROM removals))
+WHERE name = 'records'
+
+-- name: touch_records
+-- Give a record the position of the removal of its former version.
+UPDATE records
+SET position = (SELECT max(position) FROM removals WHERE record_id = ?1)
+WHERE record_id = ?1
+
+-- name: note_forwards
+-- Let senders forward a record that was just added, whoever brought it: a version that was never there is removed.
+INSERT INTO removals (
+    position, former, record_id, start_time, stop_time, source_id, operation, changed_at, changed_by
+)
+SELECT position, position, record_id, start_time, stop_time, source_id, ?2, ?3, ?4
+FROM records
+WHERE record_id = ?1
+
+-- name: scrub_removals
+-- Keep no names of what all counts and sums have passed.
+UPDATE removals
+SET document = NULL, user_name = NULL
+WHERE position <= :position AND document IS NOT NULL
+
+-- name: drop_empty_cells
+-- Delete cells that no record is in any more.
+DELETE FROM rollups
+WHERE records = 0 AND left_out = 0
+
+-- name: rolled_records_of_users
+-- How many records of users are in cells of months; nothing while many records are not in the cells.
+SELECT coalesce(sum(records), 0)
+FROM rollups
+WHERE
+    level = 2
+    AND period IN (
+        SELECT value
+        FROM json_each(:months)
+        WHERE
+            value >= (SELECT min(period) FROM rollups WHERE level = 2)
+            AND value <= (SELECT max(period) FROM rollups WHERE level = 2)
+    )
+    AND user_name IN (SELECT value FROM json_each(:users))
+HAVING
+    (SELECT filled_from = -719162 FROM rolled_keys WHERE number = 0)
+    AND (
+        SELECT seq - (SELECT position FROM consumers WHERE name = 'rollup:0') < :most
+        FROM sqlite_sequence
+        WHERE name = 'records'
+    )
+
+-- name: has_count
+-- One row if records with one of the values under a key have been counted.
+SELECT 1
+FROM record_counts
+WHERE meta_key = :key AND meta_value IN (SELECT value FROM json_each(:values)) AND records <> 0
+LIMIT 1
+
+-- name: see_one_moment
+-- Nobody else writes.
+SELECT 1
+
+-- name: hold_records
+-- Nobody else writes.
+SELECT 1
+
+-- name: put_released
+-- Note that a record is released.
+INSERT INTO released (record_id, start_time, stop_time, content, release, position)
+VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: put_recalled
+-- A row of a release does not count.
+INSERT OR IGNORE INTO recalled (record_id, release, stop_time)
+VALUES (?, ?, ?)
+
+-- name: forget_recalled
+-- A row is in the lake no more.
+DELETE FROM recalled
+WHERE record_id = ?1 AND release = ?2 AND stop_time = ?3
+
+-- name: restore_records
+-- Give a record that has come back its former position, and when it had been changed.
+UPDATE records
+SET position = ?2, updated_at = ?3
+WHERE record_id = ?1
+
+-- name: write_records
+-- Add a record as it was elsewhere.
+INSERT INTO records ({record_columns}, updated_at)
+VALUES ({new_values}, :updated_at)
+
+-- name: last_number
+-- The highest number that a table has given.
+SELECT coalesce(max(seq), 0)
+FROM sqlite_sequence
+WHERE name = :table
+
+-- name: set_last_number
+-- Let a table go on behind a number.
+INSERT OR REPLACE INTO sqlite_sequence (rowid, name, seq)
+VALUES ((SELECT rowid FROM sqlite_sequence WHERE name = :table), :table, :number)
+
+-- name: last_position
+-- The highest position that was given, or that a released record has.
+SELECT
+    max(
+        coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'records'), 0),
+        coalesce((SELECT max(position) FROM released), 0)
+    )

@@ -4,35 +4,41 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from auditord.database import Database
 from auditord.database.connections import open_for_reading
-from auditord.database.memory import SqliteMemory, sqlite_memory
+from auditord.database.memory import HeldTurn, Occasion, SqliteMemory, sqlite_memory
 from auditord.database.migrations import load_migrations, require_current
 from auditord.database.readers import PAGE_BYTES, Page, Query, take_page
-from auditord.store.aggregates import Folding, NotRolledUp, Row
+from auditord.store.aggregates import Folding, Row
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.bulks import Bulk
 from auditord.store.conditions import can_be_there, compile_query
 from auditord.store.counting import read_counts, set_counted_keys, unread_values
+from auditord.store.dialects import StoreDialect
 from auditord.store.feed import begin_outbox
 from auditord.store.lake import Released
-from auditord.store.listing import FEW_TO_SORT, have_few, users_wanted
 from auditord.store.planning import Outcome
-from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
+from auditord.store.protocol import Difference, RecordCounts
 from auditord.store.releasing import read_released
-from auditord.store.rollups.scope import Scope, rolled_part
+from auditord.store.rollups.scope import FEW_TO_SORT, Scope, have_few, rolled_part, users_wanted
+from auditord.store.rows import Bulk
 from auditord.store.sql import Sql
-from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, perhaps_of, take_rows
+from auditord.store.sqlite.dialect import (
+    SqliteDialect,
+    marked,
+    noticing_overflow,
+    other_times,
+    perhaps_of,
+    take_rows,
+)
 from auditord.store.sqlite.driver import QUERIES, change_in_bulk, make_changes, record_values, run
-from auditord.store.sqlite.sums import Arithmetic, Overflow, noticing_overflow
-from auditord.store.store import Recognise, SqlRecordStore, Sums, difference, refuse_unfinished_copy
+from auditord.store.store import Recognise, RecordStore, Sums, difference, refuse_unfinished_copy
 from auditord.store.work import Work, as_json, ask, atomic
 from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.query import AnyOf, Condition, Leaf, MetaContains, MetaContainsAny, SortField, fold
@@ -44,8 +50,8 @@ MIGRATIONS: Final = "auditord.store.sqlite.migrations"
 _ROWS_AT_ONCE: Final = 64
 
 
-class SqliteRecordStore(SqlRecordStore):
-    """Implements :class:`auditord.store.protocol.RecordStore` on one file. Make one with :meth:`open`."""
+class SqliteRecordStore(RecordStore):
+    """Implements :class:`auditord.store.store.RecordStore` on one file. Make one with :meth:`open`."""
 
     def __init__(self, database: Database, *, keeps_rollups: bool = False) -> None:
         """Use :meth:`open`."""
@@ -176,20 +182,7 @@ class SqliteRecordStore(SqlRecordStore):
     async def _read(self, work: Work[T]) -> T:
         return await self._database.read(lambda connection: run(connection, work))
 
-    @override
-    async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
-        try:
-            with noticing_overflow():
-                return await self._summed(query, Arithmetic.LIKELY, from_cells=from_cells)
-        except Overflow:
-            pass
-        try:
-            return await self._summed(query, Arithmetic.SPLIT, from_cells=from_cells)
-        except Overflow as overflow:  # a cell is full, which takes a million records of the largest amounts
-            raise NotRolledUp from overflow
-
-    async def _summed(self, query: AggregateQuery, arithmetic: Arithmetic, *, from_cells: bool) -> Sums:
-        dialect = SqliteDialect(arithmetic, windowed=query.window is not None)
+    async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         made: list[tuple[Folding, Released, Scope | None]] = []
 
         def fold(cursor: sqlite3.Cursor) -> Page[Row]:  # in a reader's thread: thousands of groups take their time
@@ -204,9 +197,10 @@ class SqliteRecordStore(SqlRecordStore):
             made.append((Folding(query, compiled.parts), run(connection, read_released()), scope))
             return marked(compiled.statement)
 
-        async with self._database.stream(make, fold) as pages:
-            async for _ in pages:
-                pass
+        with noticing_overflow():
+            async with self._database.stream(make, fold) as pages:
+                async for _ in pages:
+                    pass
         folding, released, scope = made[0]
         return Sums(await asyncio.to_thread(folding.result), released, scope)
 

@@ -3,12 +3,14 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext
@@ -37,8 +39,7 @@ _FORBIDDEN: Final = "Insufficient permissions"
 _CHALLENGE: Final = 'Bearer realm="auditord"'
 
 
-@dataclass(frozen=True, slots=True)
-class Authorisation:
+class Authorisation(msgspec.Struct, frozen=True):
     """Recognises callers and enforces their roles.
 
     Args:
@@ -142,17 +143,11 @@ async def _asked(name: str, authenticate: Authenticate, credentials: Credentials
         raise AccessRefused(f"authenticator {name} failed") from error
 
 
+@dataclass(eq=False, kw_only=True)
 class HostAuthenticatorContext(InstanceContext):
-    """The context of an authenticator."""
+    """The context of an authenticator; ``state_dir`` is the daemon's folder."""
 
-    def __init__(self, instance: str, kind: str, now: Callable[[], datetime], state_dir: Path) -> None:
-        super().__init__(instance, kind, now)
-        self._state_dir = state_dir
-
-    @property
-    def state_dir(self) -> Path:
-        """The daemon's folder."""
-        return self._state_dir
+    state_dir: Path
 
 
 @asynccontextmanager
@@ -168,7 +163,7 @@ async def open_authorisation(
     async with AsyncExitStack() as stack:
         opened: dict[str, Authenticate] = {}
         for name, config in enabled.items():
-            context = HostAuthenticatorContext(name, kind_of(config), now, configuration.state_dir)
+            context = HostAuthenticatorContext(name, kind_of(config), now, state_dir=configuration.state_dir)
             opened[name] = await _opened(stack, hooks, name, config, context)
         if not opened:
             yield None

@@ -8,7 +8,6 @@ after its length, and when its owner logs out. The daemon keeps no list of sessi
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -81,8 +80,7 @@ class _Kept(msgspec.Struct):
     ended: dict[str, datetime] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Sessions:
+class Sessions(msgspec.Struct, frozen=True):
     """The sessions of a daemon.
 
     Args:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -15,13 +15,13 @@ from auditord.errors import StoreUnavailable
 from auditord.ingest import QUEUED, Forbidden, Outcome
 from auditord.store import Verdict as StoreVerdict
 from auditord.web.answers import JSON, json_answer, sendable
-from auditord.web.api.operation import BODY_PROBLEMS, Operation, Parameter
+from auditord.web.api.operation import BODY_PROBLEMS, Choice, Operation, Parameter
 from auditord.web.api.records import NDJSON
 from auditord.web.bodies import BodyTooLarge, UnreadableBody, read_pieces
 from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray, TooLong
 from auditord.web.problem_shapes import Verdict, Verdicts
 from auditord.web.problems import Refused
-from auditord.web.record_query import InvalidQuery, about, by_name, parse_query_string, scalar
+from auditord.web.record_query import about, by_name, parse_query_string
 from auditord.web.requests import LARGEST_RECORD, decode_posted, is_json, read_target, sender_of
 from auditord.web.wire import RecordWriter, report_large
 from auditord_hookspecs import InvalidRecord, Permission, Record
@@ -35,34 +35,14 @@ LISTED: Final = 10_000
 LISTED_ON_DEMAND: Final = 100_000
 """Verdicts that are listed if all are asked for."""
 
+_WANTED: Final = Choice(("all", "failed"))
+
 VERDICTS: Final = Parameter(
     "verdicts",
     f"Which verdicts are listed: all (up to {LISTED_ON_DEMAND}) or failed (up to {LISTED}). By default all of up to "
     f"{LISTED} records, and of more those that failed. All are counted.",
-    {"type": "string", "enum": ["all", "failed"]},
+    _WANTED.schema,
 )
-
-
-Wanted: TypeAlias = Literal["all", "failed"] | None
-
-
-def read_wanted(query: str) -> Wanted:
-    """Read the parameter ``verdicts`` of a raw query string.
-
-    Raises:
-        InvalidQuery: it is neither ``all`` nor ``failed``.
-    """
-    given = by_name(parse_query_string(query)).get("verdicts", ())
-    with about("verdicts"):
-        match scalar("verdicts", given):
-            case None:
-                return None
-            case "all":
-                return "all"
-            case "failed":
-                return "failed"
-            case other:
-                raise InvalidQuery(f"'verdicts' is all or failed, not '{other[:60]}'")
 
 
 class VerdictList:
@@ -72,7 +52,7 @@ class VerdictList:
         wanted: ``all``, ``failed`` or, for None, all of up to :data:`LISTED` records and else those that failed.
     """
 
-    def __init__(self, wanted: Wanted = None) -> None:
+    def __init__(self, wanted: str | None = None) -> None:
         self._wanted = wanted
         self._most = LISTED_ON_DEMAND if wanted == "all" else LISTED
         self._counts = Counter[str]()
@@ -146,7 +126,9 @@ class AddHandler(RecordWriter):
     async def add(self, request: web.BaseRequest) -> web.StreamResponse:
         """Store an array or lines of records while they arrive; 200 if all are accepted, else 207."""
         elements = _elements(request.headers.get("Content-Type", ""))
-        verdicts = VerdictList(read_wanted(read_target(request.raw_path).query))
+        given = by_name(parse_query_string(read_target(request.raw_path).query))
+        with about("verdicts"):
+            verdicts = VerdictList(_WANTED.read("verdicts", given.get("verdicts", ())))
         try:
             async with aclosing(_batches(elements, read_pieces(request, self.max_body))) as batches:
                 async for batch in batches:

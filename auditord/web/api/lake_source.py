@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.store.protocol import Listed
@@ -59,8 +60,7 @@ def without_lake(operation: Operation) -> Operation:
     return replace(operation, parameters=tuple(of_store))
 
 
-@dataclass(frozen=True, slots=True)
-class LakeSource:
+class LakeSource(msgspec.Struct, frozen=True):
     """The lake as the handlers query it.
 
     Args:

@@ -6,11 +6,11 @@ input, which may contain personal data.
 
 from collections.abc import Awaitable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 from urllib.parse import urlencode
 
+import msgspec
 from aiohttp import web
 
 from auditord.actions import Actions, Closing, Note, Outcome, RecordActions, Retried
@@ -42,7 +42,7 @@ from auditord.web.api.shapes import (
     summary,
     with_input,
 )
-from auditord.web.control import peer_name
+from auditord.web.listeners import peer_name
 from auditord.web.problems import Refused
 from auditord.web.record_query import about
 from auditord.web.requests import principal_name, read_target
@@ -67,8 +67,7 @@ QUARANTINE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantineQuery:
+class QuarantineQuery(msgspec.Struct, frozen=True):
     """A query for a page of the quarantine.
 
     Args:
@@ -86,8 +85,7 @@ class QuarantineQuery:
         return urlencode({**task, "after": last, "limit": self.limit})
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantineHandlers:
+class QuarantineHandlers(msgspec.Struct, frozen=True):
     """Handles requests about the quarantine."""
 
     spool: Spool
@@ -182,8 +180,7 @@ def read_quarantine_query(raw: str) -> QuarantineQuery:
     return QuarantineQuery(task, after or 0, limit or DEFAULT_PAGE)
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeHandlers:
+class ChangeHandlers(msgspec.Struct, frozen=True):
     """Changes records, and shows their former versions."""
 
     records: RecordActions
@@ -299,8 +296,7 @@ class Reload(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigurationHandlers:
+class ConfigurationHandlers(msgspec.Struct, frozen=True):
     """Handles reloads of the configuration."""
 
     reload: Reload

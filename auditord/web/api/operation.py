@@ -7,7 +7,6 @@ schema and parse their text, so that the two agree. On ``/api/v1`` a given param
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.config.documents import is_list, is_section
 from auditord.errors import StoreUnavailable
@@ -57,8 +57,7 @@ MAX_REQUEST: Final = 1 << 20
 """The most bytes of a body, except for bodies of records."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """A parameter in the path or the query string.
 
     Args:
@@ -78,8 +77,7 @@ async def _unanswered(_request: web.BaseRequest) -> web.StreamResponse:
     raise AssertionError("operations_of gives each operation its handler")
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """A call of the API. It decorates the method that answers it.
 
     The method may raise Refused, InvalidQuery or StoreUnavailable.
@@ -104,7 +102,7 @@ class Operation:
     answers: Mapping[int, Mapping[str, Shape]]
     problems: tuple[int, ...] = ()
     parameters: tuple[Parameter, ...] = ()
-    body: Mapping[str, Shape] = field(default_factory=dict[str, Shape])
+    body: Mapping[str, Shape] = msgspec.field(default_factory=dict[str, Shape])
     guarded: bool = False
     handler: Handler = _unanswered
 
@@ -217,8 +215,7 @@ r"""Unicode's white space, for a character class. JSON schema validators disagre
 _YEAR: Final = "(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])"
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(msgspec.Struct, frozen=True):
     """A whole number."""
 
     least: int = 0
@@ -238,8 +235,7 @@ class Whole:
         return number
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """One of several words."""
 
     words: tuple[str, ...]
@@ -257,8 +253,7 @@ class Choice:
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(msgspec.Struct, frozen=True):
     """A valid name of records: 1 to 256 characters, not all blank, without NUL.
 
     Args:
@@ -282,8 +277,7 @@ class Name:
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(msgspec.Struct, frozen=True):
     """A time with zone."""
 
     @property
@@ -297,8 +291,7 @@ class Instant:
         return None if text is None else parse_time(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(msgspec.Struct, frozen=True):
     """A list of distinct texts of a form.
 
     Args:

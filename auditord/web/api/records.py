@@ -11,7 +11,6 @@ the id of the last record of a page, ``2026-01-31T12:00:00Z,slurm-17``, and may 
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
@@ -80,6 +79,8 @@ NDJSON: Final = "application/x-ndjson"
 LIMIT: Final = Whole(least=1)
 FORMAT: Final = Choice(("json", "ndjson"))
 INCLUDE: Final = Choice(("lake", "archive"))
+_TRUE: Final = Choice(("true",))
+_TRUE_OR_FALSE: Final = Choice(("true", "false"))
 
 # A time in the format of the responses, in the Gregorian calendar from year 1 on; then a name.
 _YEAR: Final = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
@@ -144,8 +145,7 @@ _EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 _ASCII: Final = "".join(map(chr, range(0x21, 0x7F)))
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """A query for a list of records.
 
     Args:
@@ -225,25 +225,13 @@ def _behind(given: Given, order: Order) -> Iterator[Condition]:
 
 
 def _open(name: str, given: Given) -> Iterator[Condition]:
-    match scalar(name, given):
-        case None:
-            return
-        case "true":
-            yield IsOpen()
-        case "false":
-            yield TimeCompares(TimeField.STOP, Comparison.GTE, _EVER)
-        case other:
-            raise InvalidQuery(f"'{name}' is true or false, not '{other[:60]}'")
+    if (word := _TRUE_OR_FALSE.read(name, given)) is not None:
+        yield IsOpen() if word == "true" else TimeCompares(TimeField.STOP, Comparison.GTE, _EVER)
 
 
 def _implausible(name: str, given: Given) -> Iterator[Condition]:
-    match scalar(name, given):
-        case None:
-            return
-        case "true":
-            yield ImplausibleCpuTime()
-        case other:
-            raise InvalidQuery(f"'{name}' takes true, or leave it out, not '{other[:60]}'")
+    if _TRUE.read(name, given) is not None:
+        yield ImplausibleCpuTime()
 
 
 def _metas(name: str, given: Given) -> Iterator[Condition]:
@@ -282,8 +270,7 @@ FILTERS: Final[Mapping[str, ConditionReader]] = {
 _LINES: Final = ", released ones among them; over a lake of several daemons, records come as NDJSON only"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordHandlers:
+class RecordHandlers(msgspec.Struct, frozen=True):
     """Handles reads of records."""
 
     records: RecordsFor

@@ -1,7 +1,6 @@
 """``POST /api/v1/instances/{instance}/runs`` and ``…/audits``: runs and audits, reported as lines of JSON."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import anyio
@@ -12,7 +11,7 @@ from anyio import Lock, sleep
 from auditord.actions import Actions, RunRequest, Section
 from auditord.audit.values import AuditReport, AuditRequest
 from auditord.errors import UnknownInstance, UnsuitableRequest
-from auditord.reporting.periods import checked_day
+from auditord.reporting.questions import checked_day
 from auditord.store.amendments import check_reason
 from auditord.web.answers import JSON, SERVER
 from auditord.web.api.operation import BODY_PROBLEMS, MAX_REQUEST, NAME, Operation, Parameter, decoded, read
@@ -177,8 +176,7 @@ class EventLines:
             await self.answer.write(msgspec.json.encode(event) + b"\n")
 
 
-@dataclass(frozen=True, slots=True)
-class RunHandler:
+class RunHandler(msgspec.Struct, frozen=True):
     """Runs instances."""
 
     actions: Actions

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from aiohttp import web
@@ -32,7 +31,7 @@ from auditord.web.api.shapes import (
     Queue,
     Run,
 )
-from auditord.web.metrics import HEALTH_SECONDS
+from auditord.web.metrics import fault_of
 from auditord.web.problem_shapes import doc
 from auditord.web.problems import Refused
 from auditord.web.record_query import about
@@ -43,11 +42,8 @@ from auditord_hookspecs.wire import format_time
 
 _Turns: TypeAlias = Mapping[str, memory.HeldTurn]
 
-_WORKS: Final = Part(works=True, error=None)
 
-
-@dataclass(frozen=True, slots=True)
-class StatusHandlers:
+class StatusHandlers(msgspec.Struct, frozen=True):
     """Reports the state of the daemon."""
 
     health: Health
@@ -93,7 +89,7 @@ class StatusHandlers:
 
     async def health_report(self) -> HealthReport:
         """Return the health of the daemon."""
-        store, spool = await asyncio.gather(_try(self.ingest.store.check), _try(self.spool.check))
+        store, spool = await asyncio.gather(_part(self.ingest.store.check), _part(self.spool.check))
         failing = [task.task for task in self.health.tasks() if task.last_error is not None]
         durable = store.works or (spool.works and bool(self.ingest.destinations))
         statistics = await self._statistics()
@@ -132,15 +128,9 @@ class StatusHandlers:
         return count
 
 
-async def _try(check: Callable[[], Awaitable[object]]) -> Part:
-    try:
-        async with asyncio.timeout(HEALTH_SECONDS):
-            await check()
-    except StoreUnavailable as error:
-        return Part(works=False, error=str(error))
-    except TimeoutError:
-        return Part(works=False, error=f"no answer within {HEALTH_SECONDS} s")
-    return _WORKS
+async def _part(check: Callable[[], Awaitable[object]]) -> Part:
+    fault = await fault_of(check)
+    return Part(works=fault is None, error=None if fault is None else str(fault))
 
 
 def _instance(task: TaskHealth, last: Sequence[LastRun], held: _Turns, *, enabled: bool) -> Instance:
@@ -209,8 +199,7 @@ class ReportedSites(msgspec.Struct, frozen=True):
     reporters: Annotated[list[ReportedSite], doc("by name.")]
 
 
-@dataclass(frozen=True, slots=True)
-class SiteReportHandlers:
+class SiteReportHandlers(msgspec.Struct, frozen=True):
     """Receives and lists reports of the daemons of sites."""
 
     reports: SiteReports

@@ -6,7 +6,6 @@ percent-encoded once more than the query string requires: ``a:b`` is written ``a
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
@@ -30,10 +29,9 @@ from auditord.web.api.shapes import (
     Sums,
     UsedComponent,
 )
-from auditord.web.reading import MANY_GROUPS
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
 from auditord.web.requests import RecordsFor, holder, read_target
-from auditord.web.streams import Pages, StreamedAnswers
+from auditord.web.streams import MANY_GROUPS, Pages, StreamedAnswers
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
@@ -112,8 +110,7 @@ SUMS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SumsQuery:
+class SumsQuery(msgspec.Struct, frozen=True):
     """A query for sums.
 
     Args:
@@ -225,8 +222,7 @@ def _window(moments: Mapping[str, datetime | None]) -> Window | None:
     return Window(begin, max(begin, end))
 
 
-@dataclass(frozen=True, slots=True)
-class SumsHandler:
+class SumsHandler(msgspec.Struct, frozen=True):
     """Handles queries for sums."""
 
     records: RecordsFor

@@ -9,11 +9,11 @@ of CPU, Vega-Lite (vl-convert) 0.37 s and 84 MB on the disk; this module takes 1
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date, timedelta
 from fractions import Fraction
 from typing import Final
 
+import msgspec
 from markupsafe import escape
 
 from auditord.web.page.numbers import compact
@@ -24,8 +24,7 @@ _TICKS: Final = 5
 _NICE: Final = (Fraction(1), Fraction(2), Fraction(5, 2), Fraction(5), Fraction(10))
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """One value.
 
     Args:
@@ -39,8 +38,7 @@ class Mark:
     link: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(msgspec.Struct, frozen=True):
     """A complete picture; ``str()`` of it is SVG.
 
     Args:
@@ -53,7 +51,7 @@ class Picture:
     title: str
     height: int
     content: str
-    data: Mapping[str, str] = field(default_factory=dict[str, str])
+    data: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     is_fluid: bool = False
 
     @property
@@ -126,8 +124,7 @@ _HATCH: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(msgspec.Struct, frozen=True):
     """Marks of one colour.
 
     Args:
@@ -141,8 +138,7 @@ class Series:
     marks: Sequence[Mark]
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(msgspec.Struct, frozen=True):
     """The axis of time.
 
     Args:
@@ -402,8 +398,7 @@ _LINE: Final = 20
 _SWATCH: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
+class Sheet(msgspec.Struct, frozen=True):
     """A downloadable white sheet around a chart: heading, legend, and style rules in the file.
 
     The rules have no CSS variables, which office programs do not understand, and no dark colours.

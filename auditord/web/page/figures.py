@@ -5,29 +5,27 @@ The API and the command line answer the same questions (:class:`auditord.reporti
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from fractions import Fraction
 from functools import partial
 from typing import Final
 
+import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, LabelKeys, Measure, Question, Report, Row
-from auditord.reporting.bins import part_of
-from auditord.reporting.grid import Gathering, Grid
-from auditord.reporting.periods import FIRST_DAY, LAST_DAY, as_far_as, before, year_before
-from auditord.reporting.pledges import Pledge, pledged
-from auditord.reporting.questions import SIZE
-from auditord.reporting.report import condensed, following, make_report
+from auditord.reporting.questions import FIRST_DAY, LAST_DAY, SIZE, Pledge, as_far_as, before, pledged, year_before
+from auditord.reporting.report import condensed, following, make_report, part_of
+from auditord.reporting.writing import Gathering, Grid
 from auditord.web.api.lake_source import LAKE, LakeSource
 from auditord.web.page import charts
 from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
 from auditord.web.page.numbers import begin_of_bin, shown, signed, with_unit
 from auditord.web.page.query_string import MOST_ROWS, View
-from auditord.web.reading import FEW_GROUPS, MANY_GROUPS, Aggregate, ReadingPlaces
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, holder
+from auditord.web.streams import FEW_GROUPS, MANY_GROUPS, Aggregate, ReadingPlaces
 from auditord_hookspecs import AggregateQuery, Aggregates, TooManyGroups
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window
@@ -45,8 +43,7 @@ MOST_CELLS: Final = 1_000_000
 _GAP: Final = Mark(None, "")
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(msgspec.Struct, frozen=True):
     """Runs questions for visitors and makes reports of the answers.
 
     Args:
@@ -157,9 +154,8 @@ class Figures:
         first = 0
         while first < len(bins):
             part = _part(asked, bins, first, first + count)
-            most = (
-                MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
-            )  # each row may have a group with and one without CPU time
+            # Each row may have a group with and one without CPU time.
+            most = MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
             try:
                 found = await aggregate(replace(part.query(), most_groups=most))
             except TooManyGroups as error:
@@ -185,9 +181,8 @@ class Figures:
         if rows.row_count <= most or (len(named) < len(labels) and rows.others is None):
             return rows, await self._whole(request, question)
         chosen = await self._whole(request, replace(question, labels=named))
-        totals = await self._whole(
-            request, replace(question, by=None)
-        )  # last, so that it includes every record that the other two include
+        # Last, so that it includes every record that the other two include.
+        totals = await self._whole(request, replace(question, by=None))
         return rows, condensed(rows, chosen, totals, most)
 
     async def former(self, request: web.BaseRequest, question: Question) -> Sequence[tuple[str, Report]]:
@@ -333,8 +328,7 @@ _JOBS: Final = "/jobs"
 _KEPT: Final = frozenset({"site", "group", "user", "timezone"})
 
 
-@dataclass(frozen=True, slots=True)
-class Charts:
+class Charts(msgspec.Struct, frozen=True):
     """Draws the charts of reports."""
 
     text: Callable[..., str]

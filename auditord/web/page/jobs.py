@@ -4,7 +4,6 @@ Administrators can correct, close or delete a record. Each change needs a confir
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from http import HTTPStatus
@@ -13,13 +12,13 @@ from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.actions import Closing, Note, Outcome, RecordActions
 from auditord.client.query_string import matches
 from auditord.reporting import Figure, LabelKeys
 from auditord.reporting.measures import CORES, CPU_TIME, ENERGY, MEMORY, PEAK
-from auditord.reporting.periods import PERIODS
-from auditord.reporting.questions import Question
+from auditord.reporting.questions import PERIODS, Question
 from auditord.store import RecordStore
 from auditord.web.api.operating import note_of
 from auditord.web.api.records import Listing, cursor
@@ -45,8 +44,7 @@ from auditord.web.page.query_string import (
     tidied,
     value_of,
 )
-from auditord.web.page.rendering import Renderer
-from auditord.web.page.visitors import Form, Forms, Visitors, may
+from auditord.web.page.rendering import Form, Renderer, Visitors, may
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor, holder, principal_of, read_target
@@ -76,8 +74,7 @@ _UNITS: Final = {CPU_TIME: "s", MEMORY: "MiB", PEAK: "B", ENERGY: "J"}
 """The units of the components that collectors make; see :mod:`auditord.reporting.measures`."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobsPages:
+class JobsPages(msgspec.Struct, frozen=True):
     """Shows the list of records and single records."""
 
     figures: Figures
@@ -254,26 +251,24 @@ _ACTS: Final = ("correct", "close", "delete")
 _GOOD: Final = frozenset({"done", "same"})
 
 
-@dataclass(frozen=True, slots=True)
-class ChangingPages:
+class ChangingPages(msgspec.Struct, frozen=True):
     """Lets administrators change a record."""
 
     changes: RecordActions
     records: RecordsFor
     renderer: Renderer
     visitors: Visitors
-    forms: Forms
 
     async def ask(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show the form for a change."""
         act, record = await self._chosen(request)
-        self.forms.require()
+        self.visitors.forms.require()
         text = msgspec.json.format(encode_record(record), indent=2).decode()
         return self._form(request, act, record, {"record": text, "seen": text})
 
     async def change(self, request: web.BaseRequest) -> web.StreamResponse:
         """Change the record. A correction is first shown again with its differences, to be confirmed."""
-        fields = await self.forms.read(request)
+        fields = await self.visitors.forms.read(request)
         act, record = await self._chosen(request)
         try:
             note = note_of(request, fields.get("reason", ""), None)

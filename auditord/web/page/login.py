@@ -6,7 +6,6 @@
 import logging
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Final
@@ -19,8 +18,7 @@ from auditord.web.access import audit
 from auditord.web.access.authorisation import Authorisation
 from auditord.web.access.credentials import LONGEST_TOKEN, credentials_of
 from auditord.web.access.sessions import Session, Sessions, TokenTooLong, new_session
-from auditord.web.page.rendering import Navigation, Renderer
-from auditord.web.page.visitors import PROOF, Forms, Visitors, read_fields
+from auditord.web.page.rendering import PROOF, Navigation, Renderer, Visitors, read_fields
 from auditord.web.problems import Refused
 from auditord.web.requests import read_target
 from auditord_hookspecs import AccessRefused, Credentials, Principal
@@ -33,8 +31,7 @@ _FORM_LENGTH: Final = timedelta(hours=12)
 _LONGEST_TARGET: Final = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class LoginPage:
+class LoginPage(msgspec.Struct, frozen=True):
     """The page on which people log in.
 
     Args:
@@ -44,7 +41,6 @@ class LoginPage:
     authorisation: Authorisation | None
     renderer: Renderer
     visitors: Visitors
-    forms: Forms
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show the form; without authenticators, say why there is none."""
@@ -85,7 +81,7 @@ class LoginPage:
         session = None if self._sessions is None else self._sessions.of(request)
         if self._sessions is None or self.authorisation is None or session is None:
             return self.renderer.redirect(PATH)
-        await self.forms.read(request)
+        await self.visitors.forms.read(request)
         login = self.authorisation.logins.get(session.authenticator or "")
         elsewhere = None if login is None else await login.logout(self.renderer.url(request, PATH))
         # The policy form-action forbids that a form redirects to another server, so a page sends the browser on.
@@ -181,8 +177,7 @@ class _Begun(msgspec.Struct, frozen=True):
     kept: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
+class _Chosen(msgspec.Struct, frozen=True):
     """The authenticator that a request is about."""
 
     name: str
@@ -191,8 +186,7 @@ class _Chosen:
     issuer: Login
 
 
-@dataclass(frozen=True, slots=True)
-class IssuerPages:
+class IssuerPages(msgspec.Struct, frozen=True):
     """Begins and finishes logins at issuers.
 
     Args:

@@ -1,19 +1,18 @@
 """The pages ``/manual`` and ``/manual/TOPIC``: the same manual as on the terminal."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from itertools import groupby
 from typing import Final
 
+import msgspec
 from aiohttp import web
 from anyio import CapacityLimiter, to_thread
 
 from auditord.manual import Topic, as_html, text_of, topics
 from auditord.manual.topics import INDEX
-from auditord.web.page.rendering import Renderer
-from auditord.web.page.visitors import Visitors
+from auditord.web.page.rendering import Renderer, Visitors
 from auditord.web.problems import Refused
 from auditord.web.requests import read_target
 from auditord_hookspecs import AuditordError
@@ -21,8 +20,7 @@ from auditord_hookspecs import AuditordError
 PATH: Final = "/manual"
 
 
-@dataclass(frozen=True, slots=True)
-class ManualPages:
+class ManualPages(msgspec.Struct, frozen=True):
     """Shows the manual; each topic is rendered from its Markdown once.
 
     Args:
@@ -32,8 +30,8 @@ class ManualPages:
 
     renderer: Renderer
     visitors: Visitors
-    made: dict[str, str] = field(default_factory=dict[str, str])
-    alone: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+    made: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    alone: CapacityLimiter = msgspec.field(default_factory=lambda: CapacityLimiter(1))
 
     async def contents(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show the chapters and their topics."""

@@ -12,20 +12,20 @@ from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, quote
 
+import msgspec
 from aiohttp import web
 
 from auditord.actions import Actions, RunRequest, Section
 from auditord.audit.site_reports import Reporter, SiteReports
 from auditord.errors import StoreUnavailable
-from auditord.reporting.periods import PERIODS
+from auditord.reporting.questions import PERIODS
 from auditord.spool import QuarantineReason, Spool
 from auditord.store import RecordStore
 from auditord.web.api.shapes import Instance
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.figures import Figures
 from auditord.web.page.jobs import job_link
-from auditord.web.page.rendering import Renderer
-from auditord.web.page.visitors import Forms, Visitors
+from auditord.web.page.rendering import Renderer, Visitors
 from auditord.web.problems import Refused
 from auditord.web.requests import holder, principal_name, principal_of, read_target
 from auditord_hookspecs import AuditordError, Batch, Produced, RunReport
@@ -51,8 +51,7 @@ _NEWEST: Final = 10
 _CLOCK_OFF: Final = timedelta(seconds=10)
 
 
-@dataclass(frozen=True, slots=True)
-class OperationsPage:
+class OperationsPage(msgspec.Struct, frozen=True):
     """The page ``/operations``.
 
     Args:
@@ -94,9 +93,7 @@ class OperationsPage:
         window = PERIODS[_LOOKED_BACK](self.figures.now())
         return AggregateQuery(AllOf((stopped_within(window), ImplausibleCpuTime())))
 
-    async def _sites(
-        self, request: web.BaseRequest, gaps: Mapping[str, str]
-    ) -> list[dict[str, Any]]:  # Any: read by the template
+    async def _sites(self, request: web.BaseRequest, gaps: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the rows of :func:`site_rows` for the last 30 days."""
         now = self.figures.now()
         recent = AllOf((TimeCompares(TimeField.STOP, Comparison.GTE, now - _RECENT),))
@@ -128,9 +125,7 @@ class OperationsPage:
             return ()
 
 
-def site_rows(
-    groups: Sequence[Group], gaps: Mapping[str, datetime], now: datetime
-) -> list[dict[str, Any]]:  # Any: read by the template
+def site_rows(groups: Sequence[Group], gaps: Mapping[str, datetime], now: datetime) -> list[dict[str, Any]]:
     """Return the sites with recent records (``groups``), then those that have been silent for longer.
 
     ``gaps`` are the sites that have been silent for longer than usual, with the end of their last record.
@@ -298,8 +293,7 @@ _AT_ONCE: Final = 1_000
 _REFRESH_SECONDS: Final = "2"
 
 
-@dataclass(frozen=True, slots=True)
-class OperatingPages:
+class OperatingPages(msgspec.Struct, frozen=True):
     """Lets operators run instances and handle the quarantine."""
 
     runs: BackgroundRuns
@@ -308,12 +302,11 @@ class OperatingPages:
     status: StatusHandlers
     renderer: Renderer
     visitors: Visitors
-    forms: Forms
 
     async def confirm_run(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show what a run would do, above its button."""
         name, act, section = await self._chosen(request)
-        self.forms.require()
+        self.visitors.forms.require()
         values = {
             "title": self.renderer.text(f"act.{act}", name=name),
             "text": self.renderer.text(f"act.{act}.{section}"),
@@ -325,7 +318,7 @@ class OperatingPages:
 
     async def run(self, request: web.BaseRequest) -> web.StreamResponse:
         """Start a run and redirect to its page."""
-        await self.forms.read(request)
+        await self.visitors.forms.read(request)
         name, act, section = await self._chosen(request)
         run = self.runs.start(
             RunRequest(name, dry_run=act == "dry-run", section=section), principal_name(request) or ""
@@ -356,14 +349,14 @@ class OperatingPages:
             "entries": shown,
             "task": task,
             "next": f"{QUARANTINE}?{query}after={shown[-1].quarantine_id}" if len(found) > _LISTED else None,
-            "may_act": self.forms.sessions is not None,
+            "may_act": self.visitors.forms.sessions is not None,
         }
         return self.renderer.answer("quarantine.html", values, self.visitors.navigation(request, PATH))
 
     async def confirm_chance(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show what a retry or a discard would do to how many entries, above its button."""
         act = self._chance(request)
-        self.forms.require()
+        self.visitors.forms.require()
         given = parse_qs(read_target(request.raw_path).query, max_num_fields=_AT_ONCE)
         if "task" in given:
             every = await self.spool.quarantine_summaries(given["task"][0], limit=_AT_ONCE)
@@ -384,7 +377,7 @@ class OperatingPages:
 
     async def give_chance(self, request: web.BaseRequest) -> web.StreamResponse:
         """Retry or discard entries, and show the outcome."""
-        fields, act = await self.forms.read(request), self._chance(request)
+        fields, act = await self.visitors.forms.read(request), self._chance(request)
         ids = _numbers(fields.get("ids", "").split(","))
         listed: list[str] = []
         if act == "retry":

@@ -5,17 +5,18 @@ shows how well the visitor's jobs used what they requested.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Figure, Question, Report
 from auditord.reporting.measures import CORES, CPU_TIME, MEMORY, MIB_PER_GIB, PEAK
-from auditord.reporting.periods import PERIODS, month_of
+from auditord.reporting.questions import PERIODS, month_of
 from auditord.reporting.report import Cell, has_implausible, zero
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.charts import Axis, Picture, bars
@@ -23,8 +24,7 @@ from auditord.web.page.figures import Charts, Figures, change, compared, partial
 from auditord.web.page.jobs import job_row
 from auditord.web.page.numbers import NOTHING, begin_of_bin, percent, shown, signed
 from auditord.web.page.query_string import View, read_view
-from auditord.web.page.rendering import Renderer
-from auditord.web.page.visitors import Visitors, may
+from auditord.web.page.rendering import Renderer, Visitors, may
 from auditord.web.requests import holder, principal_of, read_target
 from auditord_hookspecs import Permission, Record
 from auditord_hookspecs.aggregates import CalendarUnit, amount_of
@@ -37,8 +37,7 @@ _SUMMED: Final = ("core-hours", "jobs", "gpu-hours")
 _TOP: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class OverviewPage:
+class OverviewPage(msgspec.Struct, frozen=True):
     """The page ``/``."""
 
     figures: Figures
@@ -109,9 +108,7 @@ class OverviewPage:
         return bars(self.renderer.text("overview.chart"), axis_of_days, self.charts.series(report, View(), bins))
 
 
-def _cards(
-    report: Report, this: Window, last: Window, elapsed: timedelta
-) -> list[dict[str, Any]]:  # Any: read by the template
+def _cards(report: Report, this: Window, last: Window, elapsed: timedelta) -> list[dict[str, Any]]:
     present = _within(report, this.start.date(), this.stop.date())
     whole = _within(report, last.start.date(), last.stop.date())
     as_far = _within(report, last.start.date(), min(last.start.date() + elapsed + timedelta(days=1), last.stop.date()))
@@ -173,8 +170,7 @@ _WORST: Final = 10
 _HOUR: Final = 3_600
 
 
-@dataclass(frozen=True, slots=True)
-class MyPage:
+class MyPage(msgspec.Struct, frozen=True):
     """The page ``/my``."""
 
     figures: Figures
@@ -225,9 +221,7 @@ class MyPage:
         axis_of_time = Axis(labels, unit=unit_of_values, partial=partial_places(report, bins))
         return bars(self.renderer.text("my.chart"), axis_of_time, self.charts.series(report, view, bins))
 
-    def _cards(
-        self, report: Report, former: Sequence[tuple[str, Report]]
-    ) -> list[dict[str, Any]]:  # Any: read by the template
+    def _cards(self, report: Report, former: Sequence[tuple[str, Report]]) -> list[dict[str, Any]]:
         return [
             {
                 "measure": measure.name,

@@ -3,22 +3,21 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
-from auditord.contexts.panels import HostPanelContext, PanelInstance, Panels
+from auditord.contexts.plugins import HostPanelContext, PanelInstance, Panels
 from auditord.reporting.writing import text
 from auditord.web.page.charts import Axis, Mark, Picture, bars, lines
 from auditord.web.page.charts import Series as Drawn
 from auditord.web.page.figures import Figures
 from auditord.web.page.numbers import NOTHING, digits_of, instant
-from auditord.web.page.rendering import Renderer
-from auditord.web.page.visitors import Visitors, may
+from auditord.web.page.rendering import Renderer, Visitors, may
 from auditord.web.requests import holder, principal_of
 from auditord_hookspecs import (
     AggregateQuery,
@@ -43,8 +42,7 @@ _MOST_PARTS: Final = 20
 _LONGEST: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnPart:
+class DrawnPart(msgspec.Struct, frozen=True):
     """A part of a panel as the template shows it: a note, a table, or a chart.
 
     Args:
@@ -171,8 +169,7 @@ _SAID: Final = 300
 """The most characters of an error's text that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPanel:
+class ShownPanel(msgspec.Struct, frozen=True):
     """A panel as the template shows it.
 
     Args:
@@ -186,8 +183,7 @@ class ShownPanel:
     fault: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PanelsPage:
+class PanelsPage(msgspec.Struct, frozen=True):
     """The page of the panels.
 
     Args:

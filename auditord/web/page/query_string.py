@@ -7,14 +7,16 @@ filter by a label (``label_key``, ``label_is``, ``label_value``) or by a compone
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 from urllib.parse import parse_qs, quote, quote_plus, unquote_plus, urlencode
 
+import msgspec
+from msgspec.structs import replace
+
 from auditord.reporting import MEASURES, LabelKeys, Measure, Question
 from auditord.reporting.measures import DEFAULT_SCORE
-from auditord.reporting.periods import PERIODS, checked_day
+from auditord.reporting.questions import PERIODS, checked_day
 from auditord.web.api.lake_source import SOURCE, SOURCES
 from auditord.web.api.records import FILTERS as API_FILTERS
 from auditord.web.api.records import Listing, read_listing
@@ -60,8 +62,7 @@ MOST_ROWS: Final = 1_000
 """The most rows of a table."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """A view of usage: one report and how it is shown.
 
     Args:
@@ -69,7 +70,7 @@ class View:
         labels: pairs of a meta key and a value that records must have.
     """
 
-    given: Mapping[str, str] = field(default_factory=dict[str, str])
+    given: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     labels: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -262,8 +263,7 @@ _LATEST_FIRST: Final = f"sort_by[desc]={SortField.START.value}"
 _SHOWN_ELSEWHERE: Final = frozenset({"sort_by", "limit", "cursor", "include", "open"})
 
 
-@dataclass(frozen=True, slots=True)
-class Chip:
+class Chip(msgspec.Struct, frozen=True):
     """A filter above the list.
 
     Args:

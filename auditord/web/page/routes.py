@@ -2,26 +2,25 @@
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
+import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord import __version__
 from auditord.actions import Actions
 from auditord.audit.site_reports import SiteReports
-from auditord.config.sections import UiSection
-from auditord.contexts.panels import Panels
+from auditord.config.model import Configuration
+from auditord.contexts.plugins import Panels
 from auditord.errors import StoreUnavailable
 from auditord.reporting import LabelKeys
-from auditord.reporting.pledges import Pledge
 from auditord.reporting.questions import UnknownIntensity
 from auditord.reporting.writing import NoParquet
-from auditord.spool import Spool
 from auditord.store import RecordStore
 from auditord.web.access.authorisation import Authorisation
 from auditord.web.answers import plain_text
@@ -53,10 +52,9 @@ from auditord.web.page.overview import PATH as OVERVIEW
 from auditord.web.page.overview import MyPage, OverviewPage
 from auditord.web.page.panels import PATH as PANELS
 from auditord.web.page.panels import PanelsPage
-from auditord.web.page.rendering import FOLDER, Assets, Frame, Renderer, frame_first
+from auditord.web.page.rendering import FOLDER, Assets, Forms, Frame, Renderer, Visitors, frame_first
 from auditord.web.page.usage import FORMS, UsageFiles, UsagePage
 from auditord.web.page.usage import PATH as USAGE
-from auditord.web.page.visitors import Forms, Visitors
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
 from auditord.web.requests import RecordsFor
@@ -66,8 +64,7 @@ from auditord_hookspecs import Permission
 log: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True):
     """The parts of the daemon that the page shows.
 
     Args:
@@ -75,12 +72,9 @@ class Parts:
         site_reports: the reports of daemons that forward their records here.
     """
 
-    ui: UiSection
-    keys: LabelKeys
-    pledges: Sequence[Pledge]
+    configuration: Configuration
     status: StatusHandlers
     actions: Actions
-    spool: Spool
     start_soon: StartSoon
     panels: Panels
     site_reports: SiteReports
@@ -97,22 +91,25 @@ def page_routes(
     authorisation: Authorisation | None = None,
 ) -> Sequence[Route]:
     """Return every route of the page; ``authorisation`` is None if no authenticator is configured."""
-    assets = Assets(parts.ui.logo)
-    renderer = Renderer(parts.ui, assets, now)
+    ui, spool = parts.configuration.ui, parts.status.spool
+    keys = LabelKeys(*parts.configuration.metrics.database.label_keys)
+    pledges = [each.pledge() for each in parts.configuration.pledges]
+    assets = Assets(ui.logo)
+    renderer = Renderer(ui, assets, now)
     forms = Forms(None if authorisation is None else authorisation.sessions)
     visitors = Visitors(renderer.text, forms, lambda: bool(list(parts.panels.shown())))
-    intensity = None if parts.ui.co2_per_kwh is None else Fraction(parts.ui.co2_per_kwh)
-    figures = Figures(records, answers.places, parts.keys, parts.pledges, now, parts.ui.timezone, intensity, lake)
+    intensity = None if ui.co2_per_kwh is None else Fraction(ui.co2_per_kwh)
+    figures = Figures(records, answers.places, keys, pledges, now, ui.timezone, intensity, lake)
     guard = _Guard(renderer, visitors)
     charts = Charts(renderer.text, renderer.path)
     files = UsageFiles(figures, renderer, charts, answers)
-    usage = UsagePage(figures, renderer, visitors, files, parts.ui.labels)
+    usage = UsagePage(figures, renderer, visitors, files, ui.labels)
     jobs = JobsPages(figures, records, store, renderer, visitors)
     overview = OverviewPage(figures, renderer, visitors, parts.status, charts)
-    operations = OperationsPage(figures, renderer, visitors, parts.status, parts.spool, parts.site_reports, store)
+    operations = OperationsPage(figures, renderer, visitors, parts.status, spool, parts.site_reports, store)
     panels = PanelsPage(parts.panels, figures, renderer, visitors)
     manual = ManualPages(renderer, visitors)
-    login = LoginPage(authorisation, renderer, visitors, forms)
+    login = LoginPage(authorisation, renderer, visitors)
     issuers = IssuerPages(authorisation, login)
     pages = (
         Route("GET", OVERVIEW, for_browsers(guard.with_frame(overview.show, OVERVIEW)), Permission.READ),
@@ -126,16 +123,9 @@ def page_routes(
         Route("GET", MANUAL, guard.around(manual.contents), Permission.READ),
         Route("GET", f"{MANUAL}/{{topic}}", guard.around(manual.show), Permission.READ),
     )
-    operating = OperatingPages(
-        BackgroundRuns(parts.actions, parts.start_soon),
-        parts.actions,
-        parts.spool,
-        parts.status,
-        renderer,
-        visitors,
-        forms,
-    )
-    changing = ChangingPages(parts.actions.records, records, renderer, visitors, forms)
+    runs = BackgroundRuns(parts.actions, parts.start_soon)
+    operating = OperatingPages(runs, parts.actions, spool, parts.status, renderer, visitors)
+    changing = ChangingPages(parts.actions.records, records, renderer, visitors)
     acts = (*_operating_routes(operating, guard), *_changing_routes(changing, guard))
     return (
         *(replace(page, refuse_browser=login.refuse) for page in (*pages, *acts)),
@@ -181,8 +171,7 @@ def for_browsers(handler: Handler) -> Handler:
 Guarded: TypeAlias = Callable[[web.BaseRequest], Coroutine[Any, Any, web.StreamResponse]]  # Any: they receive nothing
 
 
-@dataclass(frozen=True, slots=True)
-class _Guard:
+class _Guard(msgspec.Struct, frozen=True):
     """Turns the refusals and errors of handlers into pages."""
 
     renderer: Renderer

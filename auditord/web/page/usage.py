@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from importlib.util import find_spec
@@ -10,25 +9,21 @@ from shlex import quote
 from tempfile import TemporaryFile
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from auditord.client.aggregates import target
 from auditord.reporting import Figure, Question, Report, Row
-from auditord.reporting.bins import part_of
-from auditord.reporting.grid import Grid
-from auditord.reporting.periods import PERIODS
-from auditord.reporting.pledges import pledged
-from auditord.reporting.questions import SIZE
-from auditord.reporting.report import has_implausible
-from auditord.reporting.workbook import write_xlsx
-from auditord.reporting.writing import csv_pieces, json_pieces, write_parquet
+from auditord.reporting.questions import PERIODS, SIZE, pledged
+from auditord.reporting.report import has_implausible, part_of
+from auditord.reporting.writing import Grid, csv_pieces, json_pieces, write_parquet, write_xlsx
 from auditord.web.api.lake_source import LAKE
 from auditord.web.page.charts import Picture
 from auditord.web.page.figures import MOST_COLOURS, Charts, Figures, bins_of, compared, moves, name_of_bin
 from auditord.web.page.numbers import percent, shown, with_unit
 from auditord.web.page.query_string import AUTOMATIC, CHARTS, DAYS, GROUPS, MOST_ROWS, NO_BIN, View, read_view
-from auditord.web.page.rendering import FRAME, Frame, Renderer
-from auditord.web.page.visitors import Visitors
+from auditord.web.page.rendering import FRAME, Frame, Renderer, Visitors
 from auditord.web.requests import read_target
 from auditord.web.streams import Pages, StreamedAnswers
 from auditord_hookspecs.aggregates import CalendarUnit, LakeSnapshot
@@ -54,8 +49,7 @@ _PIECE: Final = 1 << 16
 _LAST: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class UsageFiles:
+class UsageFiles(msgspec.Struct, frozen=True):
     """Writes views of usage as files, and draws their charts."""
 
     figures: Figures
@@ -192,8 +186,7 @@ The same holds for any bins in a time zone that changes its clocks.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class UsagePage:
+class UsagePage(msgspec.Struct, frozen=True):
     """The page of usage.
 
     Args:

@@ -3,7 +3,7 @@
 import grp
 import pwd
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -199,16 +199,24 @@ def _is_meant(rule: UnixRule, peer: access.UnixPeer, users: dict[str, int], grou
     return groups[rule.group or ""] in {peer.gid, *peer.groups}
 
 
-def _number(name: str, look_up: Callable[[str], int], kind: str) -> int:
-    """Return the id of a user or group.
+def _uid(name: str) -> int:
+    """Return the number of a user.
 
     Raises:
         ValueError: the system does not know the name.
     """
     try:
-        return int(name) if name.isdecimal() else look_up(name)
+        return int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
     except KeyError as error:
-        raise ValueError(f"this host has no {kind} '{name}'") from error
+        raise ValueError(f"this host has no user '{name}'") from error
+
+
+def _gid(name: str) -> int:
+    """Return the number of a group; the errors are those of :func:`_uid`."""
+    try:
+        return int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
+    except KeyError as error:
+        raise ValueError(f"this host has no group '{name}'") from error
 
 
 def open_unix_users(
@@ -220,16 +228,8 @@ def open_unix_users(
         ValueError: the system does not know a user or a group.
     """
     del context
-    users = {
-        name: _number(name, lambda name: pwd.getpwnam(name).pw_uid, "user")
-        for rule in config.rules
-        if (name := rule.user)
-    }
-    groups = {
-        name: _number(name, lambda name: grp.getgrnam(name).gr_gid, "group")
-        for rule in config.rules
-        if (name := rule.group)
-    }
+    users = {rule.user: _uid(rule.user) for rule in config.rules if rule.user}
+    groups = {rule.group: _gid(rule.group) for rule in config.rules if rule.group}
     names = {uid: name for name, uid in users.items()}
 
     async def authenticate(credentials: access.Credentials) -> access.Identity | None:
@@ -260,11 +260,7 @@ async def check_unix_users(config: UnixUsersConfig, context: Context) -> AsyncGe
     for rule in config.rules:
         subject = f"user {rule.user}" if rule.user else f"group {rule.group}"
         try:
-            number = (
-                _number(rule.user, lambda name: pwd.getpwnam(name).pw_uid, "user")
-                if rule.user
-                else _number(rule.group or "", lambda name: grp.getgrnam(name).gr_gid, "group")
-            )
+            number = _uid(rule.user) if rule.user else _gid(rule.group or "")
         except ValueError as error:
             remedy = "the daemon will not start: create it, or change the rule; getent lists users and groups"
             yield Finding(Severity.FAILURE, subject, str(error), remedy)

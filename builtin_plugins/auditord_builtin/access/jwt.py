@@ -5,16 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from auditord_builtin.access.connections import named_roles
-from auditord_builtin.access.jwt_config import (
-    JwtConfig,
-)
-from auditord_hookspecs import (
-    AuditordError,
-    Authenticate,
-    AuthenticatorContext,
-    AuthenticatorKind,
-    Context,
-)
+from auditord_builtin.access.jwt_config import JwtConfig
+from auditord_hookspecs import AuditordError, Authenticate, AuthenticatorContext, AuthenticatorKind, Context
 from auditord_hookspecs.checks import Finding, Severity, check_certificate, check_extra
 
 
@@ -26,16 +18,15 @@ async def open_jwt(config: JwtConfig, context: AuthenticatorContext) -> AsyncGen
         ValueError: PyJWT is not installed, or the file with the authorities cannot be read.
     """
     try:
-        from auditord_builtin.access.jwt_checking import opened_issuer  # noqa: PLC0415 an extra
+        from auditord_builtin.access import jwt_checking  # noqa: PLC0415 an extra
     except ImportError as error:
         raise ValueError(f"it needs pip install 'auditord[jwt]' ({error})") from error
-    async with opened_issuer(config, context) as (issuer, http):
+    async with jwt_checking.opened_issuer(config, context) as (issuer, http):
         if config.login is None:
             yield issuer
         else:
-            from auditord_builtin.access import oidc  # noqa: PLC0415 only where people log in
-
-            yield oidc.IssuerLogin(issuer, config.login, http, oidc.Description(config, http, context.now))
+            description = jwt_checking.Description(config, http, context.now)
+            yield jwt_checking.IssuerLogin(issuer, config.login, http, description)
 
 
 async def check(config: JwtConfig, context: Context) -> AsyncGenerator[Finding, None]:

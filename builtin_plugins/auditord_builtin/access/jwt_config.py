@@ -8,11 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from auditord_builtin.access.connections import Pattern, Rule
-from auditord_hookspecs import (
-    Duration,
-    InstanceConfig,
-    Section,
-)
+from auditord_hookspecs import Duration, InstanceConfig, Section
 from auditord_hookspecs.config import NonNegativeDuration, Secret
 
 Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]

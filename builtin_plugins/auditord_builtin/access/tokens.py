@@ -117,9 +117,8 @@ class TokenFile:
         """
         folder = self._path.parent
         try:
-            folder.mkdir(
-                mode=0o750, parents=True, exist_ok=True
-            )  # the folder is missing before the daemon's first start
+            # The folder is missing before the daemon's first start.
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
             with _alone(self._path.with_suffix(".lock")):
                 replace_private(self._path, msgspec.json.encode(_Content(tuple(change(self.tokens())))))
         except OSError as error:

@@ -11,8 +11,6 @@ report the differences.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import partial
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,15 +24,15 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """Declare the kind ``apel``."""
-    yield Deferred("apel", partial(resolve_name, "auditord_builtin.apel.publishing:APEL"))
+    yield Deferred.at("apel", "auditord_builtin.apel.publishing:APEL")
 
 
 @hookimpl
 def auditord_commands() -> Iterable[Deferred[click.Command]]:
     """``auditord apel``."""
-    yield Deferred(
+    yield Deferred.at(
         "apel",
-        partial(resolve_name, "auditord_builtin.apel.commands:apel_command"),
+        "auditord_builtin.apel.commands:apel_command",
         "Report usage to EGI's accounting, APEL.",
     )
 
@@ -54,6 +52,6 @@ def auditord_panels() -> Iterable[Panel]:
 
 
 async def _show_months(context: PanelContext) -> Sequence[PanelPart]:
-    from auditord_builtin.apel.showing import show_months  # noqa: PLC0415 5 MB, which few daemons need
+    from auditord_builtin.apel.state import show_months  # noqa: PLC0415 5 MB, which few daemons need
 
     return await show_months(context)

@@ -1,40 +1,28 @@
 """``auditord apel``: publish now, publish a period again, show the published messages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from itertools import islice
+from typing import Final
 
 import click
-from typing_extensions import override
 
-from auditord_builtin.apel.config import ApelConfig
+from auditord_builtin.apel.config import ApelConfig, MessageType
+from auditord_builtin.apel.jobs import individual_jobs
+from auditord_builtin.apel.messages import JobRow, Problem, render, render_jobs, sync_message
 from auditord_builtin.apel.publishing import publish, republish
 from auditord_builtin.apel.sending import open_publisher
-from auditord_builtin.apel.showing import months_at_apel, overview, shown
-from auditord_builtin.apel.state import read_state
-from auditord_hookspecs import PluginContext, Window
-from auditord_hookspecs.commands import CommandContext, pass_context
+from auditord_builtin.apel.state import months_at_apel, read_state
+from auditord_builtin.apel.summaries import accelerator_messages, summaries
+from auditord_hookspecs import PluginContext, Records, Window
+from auditord_hookspecs.commands import CommandContext, pass_context, run_instance
 from auditord_hookspecs.months import Month
-from auditord_hookspecs.terminal import output_option, write_json
+from auditord_hookspecs.terminal import ReadBy, output_option, write_json
 
 KIND: Final = "apel"
 
-T = TypeVar("T")
-
-
-class _Read(click.ParamType[T]):
-    """A command-line parameter that is read by a function, which raises ValueError."""
-
-    def __init__(self, name: str, read: Callable[[str], T]) -> None:
-        self.name = name
-        self._read = read
-
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:  # Any: click's own
-        try:
-            return self._read(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+_AT_ONCE: Final = 1_000
+_LINE: Final = "{:<24} {:<7} {:>10} {:>10} {:>12} {:>8}  {}"
 
 
 def _moment(text: str) -> datetime:
@@ -46,8 +34,8 @@ def _moment(text: str) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-MONTH: Final = _Read("YYYY-MM", Month.parse)
-MOMENT: Final = _Read("YYYY-MM-DD[THH:MM:SS]", _moment)
+MONTH: Final = ReadBy("YYYY-MM", Month.parse)
+MOMENT: Final = ReadBy("YYYY-MM-DD[THH:MM:SS]", _moment)
 
 _instance: Final = click.option("--instance", "name", help="Which plugin, if there are several of kind apel.")
 _dry_run: Final = click.option("--dry-run", is_flag=True, help="Show each message as it would be signed; send none.")
@@ -70,7 +58,7 @@ def publish_command(context: CommandContext, name: str | None, *, dry_run: bool)
         async with open_publisher(config, plugin_context) as publisher:
             await publish(config, plugin_context, publisher, all_months=True)
 
-    _with_instance(context, name, act, dry_run=dry_run)
+    run_instance(context, KIND, name, act, dry_run=dry_run)
 
 
 @apel_command.command("republish")
@@ -106,7 +94,7 @@ def republish_command(
         async with open_publisher(config, plugin_context) as publisher:
             await republish(config, plugin_context, publisher, period=period, sites=sites, force=force)
 
-    _with_instance(context, name, act, dry_run=dry_run)
+    run_instance(context, KIND, name, act, dry_run=dry_run)
 
 
 @apel_command.command("show")
@@ -132,7 +120,7 @@ def show_command(
         else:
             await _show_messages(config, plugin_context, chosen, month, output)
 
-    _with_instance(context, name, act, dry_run=True)
+    run_instance(context, KIND, name, act, dry_run=True)
 
 
 async def _show_messages(
@@ -149,13 +137,67 @@ async def _show_messages(
         write_json(messages)
 
 
-def _with_instance(
-    context: CommandContext, name: str | None, act: Callable[[ApelConfig, PluginContext], Any], *, dry_run: bool
-) -> None:  # Any: an awaitable
-    chosen = context.chosen(KIND, name)
+def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
+    """Yield one line for each site and month, then the reasons for jobs that are not reported."""
+    state = read_state(context.state)
+    if not any(site in state.sites for site in sites):
+        yield "nothing was reported yet"
+        return
+    months = list(months_at_apel(state, sites))
+    yield _LINE.format("site", "month", "stored", "reported", "acknowledged", "waiting", "last acknowledged")
+    for each in months:
+        moment = "" if each.last_acknowledged is None else f"{each.last_acknowledged:%Y-%m-%d %H:%M:%S}Z"
+        counts = (each.stored, each.reported, each.acknowledged, each.waiting)
+        yield _LINE.format(each.site, each.month, *counts, moment).rstrip()
+    yield from (f"! {problem}" for each in months for problem in each.problems)  # which name site and month
 
-    async def main() -> None:
-        async with context.instance(chosen, dry_run=dry_run) as (config, plugin_context):
-            await act(config, plugin_context)
 
-    context.run(main)
+async def shown(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:
+    """Yield the messages of a site and month, then the problems.
+
+    Raises:
+        ValueError: the site is not one of ``sites_to_report``.
+    """
+    if site not in config.site.sites_to_report:
+        raise ValueError(f"{site} is not reported; sites_to_report has {', '.join(config.site.sites_to_report)}")
+    content = _summaries if config.message_type is MessageType.SUMMARIES else _jobs
+    async for text in content(config, records, site, month):
+        yield text
+    messages, problems = await accelerator_messages(config, records, site, month, config.messaging.max_message_size)
+    for message in messages:
+        yield message.text
+    for line in _listed(problems):
+        yield line
+
+
+async def _summaries(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:
+    answer = await summaries(config, records, site, month)
+    most = config.messaging.max_message_size
+    for message in (*sync_message(answer.counts, most), *render(answer.rows, most)):
+        yield message.text
+    for line in _listed(answer.problems):
+        yield line
+
+
+async def _jobs(config: ApelConfig, records: Records, site: str, month: Month) -> AsyncIterator[str]:
+    rows: list[JobRow] = []
+    problems: list[Problem] = []
+    async for job in individual_jobs(config, records, month.window, (site,)):
+        if isinstance(job, Problem):
+            problems.append(job)
+            continue
+        rows.append(job)
+        if len(rows) == _AT_ONCE:
+            for message in render_jobs(rows, config.messaging.max_message_size):
+                yield message.text
+            rows.clear()
+    for message in render_jobs(rows, config.messaging.max_message_size):
+        yield message.text
+    for line in _listed(problems):
+        yield line
+
+
+def _listed(problems: Sequence[Problem]) -> Sequence[str]:
+    lines = [f"# {problem}\n" for problem in islice(problems, _AT_ONCE)]
+    more = len(problems) - len(lines)
+    return [*lines, f"# and {more} more\n"] if more else lines

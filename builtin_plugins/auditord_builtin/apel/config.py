@@ -8,6 +8,7 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
+from urllib.parse import quote
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, field_validator, model_validator
 
@@ -292,6 +293,21 @@ class MessagingConfig(Section):
         ge=20_000,
         description="The largest message in bytes, signed and encoded; the broker accepts 1 MB.",
     )
+
+    @property
+    def token_url(self) -> str:
+        """The address at which AMS gives tokens for certificates."""
+        return self.auth_url or f"https://{self.host}:{self.port}/v1/service-types/ams/hosts/{self.host}:authx509"
+
+    def publish_url(self, topic: str | None = None) -> str:
+        """Return the address at which AMS takes the messages of a topic, by default the configured one."""
+        if self.ams_url is None:
+            topics = f"https://{self.host}:443/v1/projects/{quote(self.project, safe='')}/topics"
+        elif topic is None:
+            return self.ams_url.removesuffix("?key=")
+        else:
+            topics = f"{self.ams_url.rpartition('/topics/')[0]}/topics"
+        return f"{topics}/{quote(topic or self.topic, safe='')}:publish"
 
 
 def _duration(field: AmountField) -> AmountField:

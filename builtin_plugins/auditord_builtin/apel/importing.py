@@ -18,52 +18,52 @@ from auditord_hookspecs.proposals import Host, Proposal
 _UNKNOWN: Final = UNKNOWN.replace("AUDITOR", "the APEL client")
 _NO_DATABASE: Final = "records are kept in auditord's own store (store.url); the client's database is not touched"
 _COLLECTED: Final = "a collector asks the batch system itself: auditord init"
-_BY_RECORD: Final = "records come with their scores"
+_BY_RECORD: Final = "each record has its own scores"
 _ALWAYS: Final = "the plugin reports the difference from its last report"
-_BY_SITE: Final = "no counterpart: give jobs that are not to be reported a site of their own in the collector (sites)"
+_BY_SITE: Final = "no counterpart: in the collector (sites), assign jobs that should not be reported to another site"
 _CLIENT_DROPPED: Final[Mapping[str, Mapping[str, str]]] = {
     "db": dict.fromkeys(("backend", "hostname", "port", "name", "username", "password"), _NO_DATABASE),
     "spec_updater": {
         **dict.fromkeys(("enabled", "ldap_host", "ldap_port", "manual_spec1"), _BY_RECORD),
-        "site_name": "it is empty: set plugins.apel.site.sites_to_report",
-        "lrms_server": "give jobs without a CE a label submit_host in the collector (meta)",
+        "site_name": "this is empty: set plugins.apel.site.sites_to_report",
+        "lrms_server": "in the collector (meta), give jobs without a CE the label submit_host",
         "spec_value": "set it as the score of Cores in the collector (components)",
         "spec_type": "see benchmarks",
     },
     "joiner": {
-        "enabled": "a record has all labels from the start",
+        "enabled": "records need no joining: the collector sets all their labels",
         "local_jobs": "see summary_fields, or individual_job_fields",
     },
     "unloader": {
         **dict.fromkeys(("enabled", "dir_location", "interval", "gap_start", "gap_end"), _ALWAYS),
         **dict.fromkeys(("include_vos", "exclude_vos"), _BY_SITE),
-        "send_ur": "messages are APEL's own text",
+        "send_ur": "messages are in APEL's text format",
         "type": "see message_type",
     },
-    "ssm": {"enabled": "it sends what it makes"},
+    "ssm": {"enabled": "the plugin sends its messages itself"},
     "logging": dict.fromkeys(("logfile", "console"), OWN_LOG),
     "site_info": {
-        "site_name": "it is empty: set plugins.apel.site.sites_to_report",
-        "lrms_server": "give jobs without a CE a label submit_host in the collector (meta)",
+        "site_name": "this is empty: set plugins.apel.site.sites_to_report",
+        "lrms_server": "in the collector (meta), give jobs without a CE the label submit_host",
     },
     "blah": dict.fromkeys(("enabled", "dir", "filename_prefix", "subdirs"), "grid users are labels of records (meta)"),
     "batch": {
         **dict.fromkeys(("enabled", "type", "dir", "filename_prefix", "subdirs"), _COLLECTED),
         "reparse": "auditord collect NAME --from DATE --replace",
         "parallel": "cores are always counted",
-        "scale_host_factor": "a score may depend on the node: components, scores, only_if",
+        "scale_host_factor": "scores can depend on the node: see components, scores, only_if",
     },
-    "sender": {"protocol": "APEL takes messages by AMS, which is what the plugin speaks"},
+    "sender": {"protocol": "the plugin uses AMS, the protocol that APEL accepts"},
     "broker": {
-        **dict.fromkeys(("port", "use_ssl"), "AMS has one port, with TLS"),
-        **dict.fromkeys(("bdii", "network"), "name the broker: messaging.host"),
+        **dict.fromkeys(("port", "use_ssl"), "AMS uses one port, with TLS"),
+        **dict.fromkeys(("bdii", "network"), "set the broker in messaging.host"),
     },
-    "certificates": {"server_cert": "messages are signed, and encrypted by TLS alone", "cadir": "see capath"},
+    "certificates": {"server_cert": "messages are signed; only TLS encrypts them", "cadir": "see capath"},
     "messaging": {
-        **dict.fromkeys(("path", "path_type"), "messages wait in the plugin's state"),
-        "token": "it is empty",
+        **dict.fromkeys(("path", "path_type"), "the plugin's state holds the waiting messages"),
+        "token": "this is empty",
     },
-    "daemon": dict.fromkeys(("pidfile",), "the daemon is a service of systemd's"),
+    "daemon": dict.fromkeys(("pidfile",), "systemd manages the daemon"),
 }
 _CLIENT: Final = frozenset({"db", "spec_updater", "joiner", "unloader", "ssm", "logging"})
 _PARSER: Final = frozenset({"db", "site_info", "blah", "batch", "logging"})
@@ -80,17 +80,17 @@ _MESSAGING: Final = {
 """Our options of ``messaging``, by section and option of ``sender.cfg``."""
 
 _LABELS: Final = (
-    "records need the labels voms, user_dn and submit_host; for HTCondor-CE: etc/examples/htcondor-ce-apel.yml"
+    "records need the labels voms, user_dn and submit_host; for HTCondor-CE, see etc/examples/htcondor-ce-apel.yml"
 )
 _NO_LOCAL_JOBS: Final = (
-    "the client sent grid jobs alone (local_jobs = false); here every record of the site is reported, one without voms "
-    "for VO None: give local jobs a site of their own in the collector"
+    "the client sent only grid jobs (local_jobs = false). Here every record of the site is reported, those without "
+    "voms for VO None: assign local jobs to another site in the collector"
 )
 _SINCE: Final = (
-    "publish_since is missing: set it to the first instant of the first month that this daemon is to publish, and let "
-    "the client publish everything before"
+    "publish_since is missing: set it to the first instant of the first month that this daemon will publish; the "
+    "client publishes all earlier months"
 )
-_SITE: Final = "the name in GOCDB: the site ids that records have (sites of the collector)"
+_SITE: Final = "the site's name in GOCDB, and its site ids in records (see sites of the collector)"
 _VO: Final = {"type": "MetaField", "name": "voms", "function": {"name": "fqan_vo"}}
 _HOST: Final = {"type": "MetaField", "name": "submit_host"}
 _USER: Final = {"type": "MetaField", "name": "user_dn"}
@@ -150,7 +150,7 @@ def _import_parser(result: ConfigImport) -> set[tuple[str, str]]:
 
 def _import_sender(result: ConfigImport) -> set[tuple[str, str]]:
     if (protocol := result.section("sender").get("protocol", "AMS")).upper() != "AMS":
-        result.remark("messaging", f"{protocol} is no more; name the host of APEL's AMS, msg.argo.grnet.gr")
+        result.remark("messaging", f"APEL no longer accepts {protocol}; set the host of its AMS, msg.argo.grnet.gr")
     taken: set[tuple[str, str]] = set()
     for (section, option), ours in _MESSAGING.items():
         if value := result.section(section).get(option):
@@ -174,7 +174,7 @@ def _import_benchmark(result: ConfigImport) -> set[tuple[str, str]]:
     if not given:
         return set()
     if (known := BENCHMARKS.get(given.lower())) is None:
-        raise ValueError(f"spec_updater.spec_type: '{given}' is none of {', '.join(BENCHMARKS)}")
+        raise ValueError(f"spec_updater.spec_type: '{given}' is not one of {', '.join(BENCHMARKS)}")
     value = result.section("spec_updater").get("spec_value", "VALUE")
     remark = f"give Cores of the collector scores: [{{name: {given}, value: {value}}}]"
     result.put("benchmarks", [{"type": known, "score": given, "component": "Cores"}], remark)
@@ -192,8 +192,8 @@ _SECTIONS: Final = frozenset({"plugin", "site", "auditor", "messaging", "authent
 _FIELDS: Final = frozenset({"summary_fields", "individual_job_fields"})
 _MILLISECONDS: Final = 1000
 _HERE: Final = (
-    "the plugin reads this daemon's own records; to go on reading a server elsewhere give the instance "
-    "source: {url: …}, and put divide_by: 1000 back where that one keeps milliseconds"
+    "the plugin reads this daemon's own records; to keep reading another server, give the instance "
+    "source: {url: …}, and restore divide_by: 1000 if that server stores milliseconds"
 )
 _DROPPED: Final[Mapping[str, Mapping[str, str]]] = {
     "plugin": {
@@ -213,15 +213,15 @@ _FROM_RECORDS: Final = frozenset(
 )
 _RENAMED: Final = {"InfrastructureType": "Infrastructure"}
 _PUBLISH_SINCE: Final = (
-    "publish_since is missing: set it to the first instant of the first month that this daemon is to publish; months "
-    "before are those that AUDITOR's plugin has published"
+    "publish_since is missing: set it to the first instant of the first month that this daemon will publish; AUDITOR's "
+    "plugin has published all earlier months"
 )
 _CE: Final = (
-    "InfrastructureDescription is AUDITORD-CE-BATCHSYSTEM, without the version that AUDITOR adds; the batch system is "
-    "what records have under collector_type, as with AUDITOR, unless batch_system names it"
+    "InfrastructureDescription is AUDITORD-CE-BATCHSYSTEM, without the version that AUDITOR adds; the batch system "
+    "comes from the label collector_type, as with AUDITOR, unless batch_system is set"
 )
 _ZERO_LENGTH: Final = (
-    "AUDITOR's plugin leaves out jobs that ran for less than a second, so this does, too; without this line they are "
+    "AUDITOR's plugin leaves out jobs that ran for less than a second, and so does this option; without it they are "
     "counted"
 )
 
@@ -287,9 +287,7 @@ def _messaging(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
     return made
 
 
-def _fields(
-    result: ConfigImport, name: str, mandatory: type[Section], optional: type[Section]
-) -> dict[str, Any]:  # Any: YAML
+def _fields(result: ConfigImport, name: str, mandatory: type[Section], optional: type[Section]) -> dict[str, Any]:
     """Return our field sections: each field in the section where we have it."""
     given = result.section(name)
     both: dict[str, Document] = {**(given.get("mandatory") or {}), **(given.get("optional") or {})}

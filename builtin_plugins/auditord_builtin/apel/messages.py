@@ -5,7 +5,6 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from itertools import groupby
@@ -13,6 +12,7 @@ from typing import Final
 from unicodedata import category
 
 import msgspec
+from msgspec.structs import replace
 
 from auditord_builtin.apel.config import JobLayout, SummaryLayout
 from auditord_hookspecs.months import Month
@@ -58,8 +58,7 @@ def fold(text: str) -> str:
     return "".join([each for each in plain if not unicodedata.combining(each)]).casefold().strip()
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """A problem of a record, row or line, and the number of jobs that it leaves out."""
 
     subject: str
@@ -125,8 +124,7 @@ class SummaryRow(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, **none, earliest=None, latest=None)
 
 
-@dataclass(frozen=True, slots=True)
-class JobRow:
+class JobRow(msgspec.Struct, frozen=True):
     """One job to publish. ``fields`` are its lines, and ``month`` is the month in which it ended.
 
     Args:
@@ -141,8 +139,7 @@ class JobRow:
     remark: Problem | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOutJobs:
+class LeftOutJobs(msgspec.Struct, frozen=True):
     """The number of jobs of a site, month and submit host that cannot be reported, and the reason."""
 
     site: str
@@ -152,8 +149,7 @@ class LeftOutJobs:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Summaries:
+class Summaries(msgspec.Struct, frozen=True):
     """The rows of one site and month, ordered by key, and the jobs that they leave out.
 
     APEL would refuse ``held`` rows, so it keeps its old versions of them: their jobs are not gone.
@@ -205,8 +201,7 @@ _FRAME: Final = 16_000
 """Bytes of signature, certificates, boundaries and JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """A text that the broker takes once it is signed: records of one site and month, with ``record_ids`` for jobs."""
 
     text: str
@@ -232,8 +227,7 @@ class Message:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """One record of a message: the message's first line, site and month, the record's text, and the job's id if any."""
 
     header: str

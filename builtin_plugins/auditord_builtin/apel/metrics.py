@@ -1,14 +1,10 @@
 """Metrics of reporting."""
 
-import collections
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
-
-if TYPE_CHECKING:  # its models need memory, and only daemons with this plugin need them
-    from auditord_builtin.apel.state import DayState, MonthState, ReportedState, SiteState
 
 JOBS: Final = Gauge(
     "auditord_apel_jobs",
@@ -34,25 +30,3 @@ FAILURES: Final = Counter(
 )
 
 INSTRUMENTS: Final[Iterable[Collector]] = (JOBS, WAITING, ACKNOWLEDGED, EXPIRY, PUBLISHED, FAILURES)
-
-
-def show_state(task: str, state: "ReportedState") -> None:
-    """Set the gauges."""
-    for site, reported in state.sites.items():
-        for (month, stage), jobs in stages(reported).items():
-            JOBS.labels(task, site, month, stage).set(jobs)
-        outboxes = [month.outbox for month in reported.months.values()]
-        WAITING.labels(task, site).set(sum(len(outbox.messages) for outbox in outboxes if outbox is not None))
-        if moments := [month.acknowledged for month in reported.months.values() if month.acknowledged is not None]:
-            ACKNOWLEDGED.labels(task, site).set(max(moments).timestamp())
-
-
-def stages(state: "SiteState") -> collections.Counter[tuple[str, str]]:
-    """Return how many jobs of each month are stored, reported and acknowledged."""
-    jobs: collections.Counter[tuple[str, str]] = collections.Counter()
-    known: tuple[tuple[str, MonthState | DayState], ...] = (*state.months.items(), *state.days.items())
-    for text, each in known:
-        jobs[text[:7], "stored"] += each.stored
-        jobs[text[:7], "reported"] += each.reportable
-        jobs[text[:7], "acknowledged"] += each.jobs
-    return jobs

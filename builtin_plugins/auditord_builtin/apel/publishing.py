@@ -1,7 +1,6 @@
 """A run of the plugin ``apel``: report site after site, and conclude."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -14,13 +13,12 @@ from auditord_builtin.apel.sending import (
     BrokerUnavailable,
     CertificateUnusable,
     Publisher,
-    broker_of,
     load_credentials,
     open_broker,
     open_publisher,
     say,
 )
-from auditord_builtin.apel.state import SavedState
+from auditord_builtin.apel.state import SavedState, show_state
 from auditord_hookspecs import AuditordError, Context, ImportedConfig, PluginContext, PluginKind, Window
 from auditord_hookspecs.checks import Finding, Severity, check_certificate
 from auditord_hookspecs.config_import import Document
@@ -107,9 +105,8 @@ class _Run:
         """Report the due parts of a site. If all parts were checked and reported, save the day of the check."""
         now, begin = self._context.now(), self.reporter.begin(since)
         self.reporter.refuse_other_kind(site, begin)
-        full = (
-            all_months or self.saved.site(site).looked != now.date()
-        )  # a clock that was wrong must not delay the next check
+        # A clock that was wrong must not delay the next check.
+        full = all_months or self.saved.site(site).looked != now.date()
         done = await self._each_part(site, await self.reporter.due(site, since, full=full))
         if done and full and begin <= now:
             await self.saved.save_site(site, looked=now.date())
@@ -126,7 +123,7 @@ class _Run:
             NotReported: something could not be reported.
         """
         if not self._context.dry_run:
-            metrics.show_state(self._context.instance, self.saved.reported)
+            show_state(self._context.instance, self.saved.reported)
         if self._faults:
             raise NotReported(f"not everything was reported; the next run tries again: {'; '.join(self._faults)}")
 
@@ -193,7 +190,7 @@ async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding,
 
 async def _check_broker(messaging: MessagingConfig, context: Context) -> Finding:
     try:
-        async with open_broker(replace(broker_of(messaging), retry_waits=()), context.http) as broker:
+        async with open_broker(messaging.model_copy(update={"retry": 0}), context.http) as broker:
             await broker.authenticate()
     except BrokerUnavailable as error:
         remedy = "check messaging.host, and whether this host may connect to it; the messages are sent later"
@@ -201,7 +198,7 @@ async def _check_broker(messaging: MessagingConfig, context: Context) -> Finding
     except AuditordError as error:
         remedy = "the certificate's subject must be the Host DN of the site's gLite-APEL service in GOCDB"
         return Finding(Severity.FAILURE, "broker", str(error), remedy)
-    return Finding(Severity.OK, "broker", f"{messaging.host} knows our certificate")
+    return Finding(Severity.OK, "broker", f"{messaging.host} accepts our certificate")
 
 
 def import_file(document: Document) -> ImportedConfig | None:

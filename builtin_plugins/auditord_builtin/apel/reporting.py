@@ -35,8 +35,7 @@ class NotReported(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """A month or day of a site to report.
 
     Args:
@@ -118,8 +117,7 @@ def other_kind(site: str, last: object, then: str, other: str) -> NotReported:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """The report of a site's month according to the store.
 
     Args:
@@ -218,8 +216,8 @@ class SummaryReporter(Reporter):
         any_job = AggregateQuery(stopped_within(month.window))
         if not summary.rows and state.there.size and not (await records.aggregate(any_job)).groups:
             raise NotReported(
-                f"{site} {month}: the store has no job of this month any more, of any site, and APEL has {state.jobs}: "
-                "nothing is withdrawn. If these jobs are gone for good reason, ask APEL to delete the month"
+                f"{site} {month}: the store has no jobs of this month any more, of any site, but APEL has {state.jobs}"
+                ": nothing is withdrawn. If these jobs were deleted on purpose, ask APEL to delete the month"
             )
         return Found(summary, accelerators, problems, stored)
 
@@ -233,8 +231,8 @@ class SummaryReporter(Reporter):
         will_be = {row.key: row.withdrawn() for row in rows} | held
         messages = self._messages(site, month, gone, found)
         if gone and messages:
-            records = counted(len(gone), "record at APEL is", "records at APEL are")
-            say(self.context, f"{site} {month}: {records} of no job any more: sent with zeros")
+            records = counted(len(gone), "record at APEL has no jobs", "records at APEL have no jobs")
+            say(self.context, f"{site} {month}: {records} any more: sent with zeros")
         outbox = Outbox(
             digest=found.digest,
             jobs=state.reportable,

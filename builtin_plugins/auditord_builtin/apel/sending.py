@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
-from urllib.parse import quote
 
 import msgspec
 from cryptography import x509
@@ -159,9 +158,6 @@ def _day(moment: datetime) -> str:
 
 OpenHttp: TypeAlias = Callable[[HttpOptions], AbstractAsyncContextManager[HttpClient]]
 
-MAX_ENCODED: Final = 900_000
-"""The size limit of a message in base64. The broker's own limit is 1 MB for the whole request."""
-
 _PASSING: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)})
 _DENIED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
@@ -200,63 +196,21 @@ class MessageTooLarge(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """A topic of an AMS, for clients with certificates.
-
-    Args:
-        token_url: the address that gives a token for the client's certificate.
-        publish_url: the address that takes messages.
-        certificate: PEM file of our own certificate, with its chain.
-        key: PEM file of its private key.
-        ca: PEM file, or folder with hashed names, of the authorities that may vouch for the broker; None: the system's.
-        verify: False trusts any broker.
-        token: a configured token, which is used instead of fetching one.
-        limit: size limit of a message in base64; a larger one is not sent.
-        timeout: of one request.
-        retry_waits: seconds before each further attempt after a passing fault.
-    """
-
-    token_url: str
-    publish_url: str
-    certificate: Path
-    key: Path
-    ca: Path | None = None
-    verify: bool = True
-    token: str | None = field(default=None, repr=False)
-    limit: int = MAX_ENCODED
-    timeout: timedelta = timedelta(minutes=1)
-    retry_waits: tuple[float, ...] = ()
-
-    @property
-    def http_options(self) -> HttpOptions:
-        """The options of its connections."""
-        return HttpOptions(
-            tls=TlsFiles(ca=self.ca, certificate=self.certificate, key=self.key),
-            verify=self.verify,
-            timeout=self.timeout,
-            attempts=len(self.retry_waits) + 1,
-            retry_for=timedelta(days=1),
-            waits=self.retry_waits,
-            retried=_PASSING,
-        )
-
-
 class AmsClient:
     """Publishes to one topic. Make one with :func:`open_broker`."""
 
-    def __init__(self, broker: Broker, http: HttpClient) -> None:
-        self._broker = broker
+    def __init__(self, messaging: MessagingConfig, http: HttpClient) -> None:
+        self._messaging = messaging
         self._http = http
-        self._token = broker.token
+        self._token = self._ready_token = None if messaging.token is None else messaging.token.get_secret_value()
 
-    async def publish(self, body: bytes, label: str, url: str | None = None) -> str:
+    async def publish(self, body: bytes, label: str, topic: str | None = None) -> str:
         """Publish one message and return the id that the broker gave it.
 
         Args:
             body: the signed message.
             label: a name for the message, unique among ours.
-            url: another topic's address, instead of the broker's ``publish_url``.
+            topic: another topic than the configured one.
 
         Raises:
             MessageTooLarge: the broker takes no message of this size, or it exceeds our own limit.
@@ -264,14 +218,14 @@ class AmsClient:
             BrokerRefused: the broker refuses it for another reason.
         """
         data = base64.b64encode(body).decode()
-        if len(data) > self._broker.limit:
-            raise MessageTooLarge(f"{len(data)} bytes of base64 are more than {self._broker.limit}")
+        if len(data) > (limit := self._messaging.max_message_size):
+            raise MessageTooLarge(f"{len(data)} bytes of base64 are more than {limit}")
         content = msgspec.json.encode({"messages": [{"attributes": {"empaid": label}, "data": data}]})
-        target = url or self._broker.publish_url
+        target = self._messaging.publish_url(topic)
         try:
             return await self._publish(target, content)
         except TokenRefused:
-            self._token = self._broker.token  # it may have been revoked; a second refusal is final
+            self._token = self._ready_token  # it may have been revoked; a second refusal is final
             return await self._publish(target, content)
 
     async def authenticate(self) -> str:
@@ -294,18 +248,18 @@ class AmsClient:
 
     async def _fetch_token(self) -> str:
         try:
-            answer = await self._exchange("GET", self._broker.token_url)
+            answer = await self._exchange("GET", self._messaging.token_url)
         except TokenRefused as error:
-            raise BrokerRefused(f"the broker gives our certificate no token: {error}") from error
+            raise BrokerRefused(f"the broker gives no token for our certificate: {error}") from error
         match answer:
             case {"token": str(token)} if token:
                 return token
             case _:
-                raise BrokerUnavailable(f"{self._broker.token_url}: an answer without a token")
+                raise BrokerUnavailable(f"{self._messaging.token_url}: an answer without a token")
 
     async def _exchange(
         self, method: str, url: str, body: bytes | None = None, headers: dict[str, str] | None = None
-    ) -> Any:  # Any: JSON
+    ) -> Any:
         try:
             answer = await self._http.request(method, url, headers=headers, body=body, idempotent=True)
         except CertificateUntrusted as error:
@@ -320,15 +274,30 @@ class AmsClient:
             raise BrokerUnavailable(f"{url}: an answer that is not JSON: {answer.text!r}") from error
 
 
+RETRY_WAIT_SECONDS: Final = 5.0
+"""The wait before the first retry. Each further wait is twice as long."""
+
+
 @asynccontextmanager
-async def open_broker(broker: Broker, open_http: OpenHttp) -> AsyncGenerator[AmsClient, None]:
+async def open_broker(
+    messaging: MessagingConfig, open_http: OpenHttp, *, first_wait: float = RETRY_WAIT_SECONDS
+) -> AsyncGenerator[AmsClient, None]:
     """Open a client. It does not connect before the first message.
 
     Raises:
         AuditordError: the TLS files cannot be used.
     """
-    async with open_http(broker.http_options) as http:
-        yield AmsClient(broker, http)
+    options = HttpOptions(
+        tls=TlsFiles(ca=messaging.ca_path, certificate=messaging.client_cert, key=messaging.client_key),
+        verify=messaging.verify_ca,
+        timeout=messaging.timeout,
+        attempts=messaging.retry + 1,
+        retry_for=timedelta(days=1),
+        waits=tuple(first_wait * 2**attempt for attempt in range(messaging.retry)),
+        retried=_PASSING,
+    )
+    async with open_http(options) as http:
+        yield AmsClient(messaging, http)
 
 
 def _fault(answer: HttpAnswer) -> AuditordError:
@@ -338,32 +307,6 @@ def _fault(answer: HttpAnswer) -> AuditordError:
     if answer.status in _DENIED:
         return TokenRefused(text)
     return BrokerUnavailable(text) if answer.status in _PASSING else BrokerRefused(text)
-
-
-def token_url(host: str, port: int) -> str:
-    """Return the address at which AMS gives tokens for certificates."""
-    return f"https://{host}:{port}/v1/service-types/ams/hosts/{host}:authx509"
-
-
-def publish_url(host: str, project: str, topic: str, port: int = 443) -> str:
-    """Return the address at which AMS takes the messages of a topic."""
-    return f"https://{host}:{port}/v1/projects/{quote(project, safe='')}/topics/{quote(topic, safe='')}:publish"
-
-
-def other_topic(url: str, topic: str) -> str:
-    """Return the address of another topic of the same broker.
-
-    Raises:
-        ValueError: the address is not of the form that :func:`publish_url` makes.
-    """
-    before, found, _ = url.rpartition("/topics/")
-    if not found:
-        raise ValueError(f"{url} names no topic; AMS has .../topics/TOPIC:publish")
-    return f"{before}/topics/{quote(topic, safe='')}:publish"
-
-
-RETRY_WAIT_SECONDS: Final = 5.0
-"""The wait before the first retry. Each further wait is twice as long."""
 
 
 class Publisher(Protocol):
@@ -389,8 +332,8 @@ class SignedPublisher(Publisher):
 
     @override
     async def publish(self, message: Message, label: str) -> str:
-        url = self.accelerators if message.text.startswith("{") else None
-        return await self.client.publish(sign(message.text, self.credentials), label, url)
+        topic = self.accelerators if message.text.startswith("{") else None
+        return await self.client.publish(sign(message.text, self.credentials), label, topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,8 +364,8 @@ async def open_publisher(config: ApelConfig, context: PluginContext) -> AsyncGen
     metrics.EXPIRY.labels(context.instance).set(credentials.expires.timestamp())
     if warning := credentials.check(context.now()):
         context.log.warning("%s", warning)
-    accelerators = None if config.accelerators is None else _publish_url(messaging, config.accelerators.topic)
-    async with open_broker(broker_of(messaging), context.http) as client:
+    accelerators = None if config.accelerators is None else config.accelerators.topic
+    async with open_broker(messaging, context.http) as client:
         yield SignedPublisher(client, credentials, accelerators)
 
 
@@ -434,32 +377,9 @@ def say(context: PluginContext, text: str) -> None:
         context.log.info("%s", text)
 
 
-def broker_of(messaging: MessagingConfig) -> Broker:
-    """Return the broker that the options describe."""
-    return Broker(
-        token_url=messaging.auth_url or token_url(messaging.host, messaging.port),
-        publish_url=_publish_url(messaging, messaging.topic),
-        certificate=messaging.client_cert,
-        key=messaging.client_key,
-        ca=messaging.ca_path,
-        verify=messaging.verify_ca,
-        token=None if messaging.token is None else messaging.token.get_secret_value(),
-        limit=messaging.max_message_size,
-        timeout=messaging.timeout,
-        retry_waits=tuple(RETRY_WAIT_SECONDS * 2**attempt for attempt in range(messaging.retry)),
-    )
-
-
 def label(now: datetime, number: int) -> str:
     """Return the name of a message (``empaid``) in the form of other senders; the number makes it unique."""
     return f"{now:%Y%m%d}/{now:%Y%m%d%H%M%S}{number % 1_000_000:06}"
-
-
-def _publish_url(messaging: MessagingConfig, topic: str) -> str:
-    if messaging.ams_url is None:
-        return publish_url(messaging.host, messaging.project, topic)
-    url = messaging.ams_url.removesuffix("?key=")
-    return url if topic == messaging.topic else other_topic(url, topic)
 
 
 def _show_certificate(messaging: MessagingConfig, context: PluginContext) -> None:
@@ -471,4 +391,4 @@ def _show_certificate(messaging: MessagingConfig, context: PluginContext) -> Non
         return
     if warning:
         context.show(warning)
-    context.show(f"Signed by {credentials.subject}, to {_publish_url(messaging, messaging.topic)}:")
+    context.show(f"Signed by {credentials.subject}, to {messaging.publish_url()}:")

@@ -1,19 +1,31 @@
 """The reported state: for each site and month (or day), APEL's rows, the last report, and waiting messages.
 
 It is saved before and after each message. A row is saved in ``there`` before it is first sent, so that every row at
-APEL can be withdrawn, even after a crash.
+APEL can be withdrawn, even after a crash. The metrics, the panel and ``auditord apel show`` show it.
 """
 
 import base64
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from auditord_builtin.apel import metrics
 from auditord_builtin.apel.messages import Message, SummaryRow
-from auditord_hookspecs import AuditordError, PluginContext
+from auditord_hookspecs import (
+    AuditordError,
+    CellValue,
+    Chart,
+    Column,
+    PanelContext,
+    PanelPart,
+    PluginContext,
+    Series,
+    Table,
+)
 from auditord_hookspecs.months import Month
 
 T = TypeVar("T")
@@ -171,3 +183,85 @@ class SavedState:
         reported = msgspec.structs.replace(self.reported, **changes)
         await self._context.save_state(msgspec.to_builtins(reported))
         self.reported = reported
+
+
+def show_state(task: str, state: ReportedState) -> None:
+    """Set the gauges."""
+    for site, reported in state.sites.items():
+        for (month, stage), jobs in stages(reported).items():
+            metrics.JOBS.labels(task, site, month, stage).set(jobs)
+        outboxes = [month.outbox for month in reported.months.values()]
+        metrics.WAITING.labels(task, site).set(sum(len(outbox.messages) for outbox in outboxes if outbox is not None))
+        if moments := [month.acknowledged for month in reported.months.values() if month.acknowledged is not None]:
+            metrics.ACKNOWLEDGED.labels(task, site).set(max(moments).timestamp())
+
+
+def stages(state: SiteState) -> Counter[tuple[str, str]]:
+    """Return how many jobs of each month are stored, reported and acknowledged."""
+    jobs: Counter[tuple[str, str]] = Counter()
+    known: tuple[tuple[str, MonthState | DayState], ...] = (*state.months.items(), *state.days.items())
+    for text, each in known:
+        jobs[text[:7], "stored"] += each.stored
+        jobs[text[:7], "reported"] += each.reportable
+        jobs[text[:7], "acknowledged"] += each.jobs
+    return jobs
+
+
+class MonthAtApel(msgspec.Struct, frozen=True):
+    """The numbers of jobs and waiting messages of a site's month, as of the last run."""
+
+    site: str
+    month: str
+    stored: int
+    reported: int
+    acknowledged: int
+    waiting: int
+    last_acknowledged: datetime | None
+    problems: Sequence[str] = ()
+
+
+def months_at_apel(state: ReportedState, sites: Sequence[str]) -> Iterator[MonthAtApel]:
+    """Yield the saved months of the sites."""
+    for site, jobs in ((site, stages(state.sites[site])) for site in sites if site in state.sites):
+        for text in sorted({month for month, _ in jobs}):
+            month = state.sites[site].months.get(text, MonthState())
+            waiting = 0 if month.outbox is None else len(month.outbox.messages)
+            counts = {stage: jobs[text, stage] for stage in ("stored", "reported", "acknowledged")}
+            yield MonthAtApel(
+                site,
+                text,
+                **counts,
+                waiting=waiting,
+                last_acknowledged=month.acknowledged,
+                problems=month.problems,
+            )
+
+
+_COLUMNS: Final = ("Site", "Month", "Stored", "Reported", "Acknowledged", "Waiting messages", "Last acknowledged")
+_MONTHS: Final = 24
+_MOST_SITES: Final = 8
+_MOST_NOTES: Final = 10
+
+
+async def show_months(context: PanelContext) -> Sequence[PanelPart]:
+    """Return the panel: a chart and a table of the last months, and the reasons why jobs are not reported."""
+    state = read_state(await context.state())
+    if not (sites := state.sites):
+        return ["Nothing was reported yet."]
+    rows = [row for site in sites for row in _rows(list(months_at_apel(state, [site])))]
+    problems = [each for site in sites.values() for month in site.months.values() for each in month.problems]
+    return [_chart(sites), Table([Column(name) for name in _COLUMNS], rows), *problems[-_MOST_NOTES:]]
+
+
+def _rows(months: Sequence[MonthAtApel]) -> Sequence[Sequence[CellValue]]:
+    return [
+        (each.site, each.month, each.stored, each.reported, each.acknowledged, each.waiting, each.last_acknowledged)
+        for each in reversed(months[-_MONTHS:])
+    ]
+
+
+def _chart(sites: Mapping[str, SiteState]) -> Chart:
+    jobs = {site: stages(state) for site, state in list(sites.items())[:_MOST_SITES]}
+    months = sorted({month for counts in jobs.values() for month, _ in counts})[-_MONTHS:]
+    series = [Series(site, [counts[month, "acknowledged"] for month in months]) for site, counts in jobs.items()]
+    return Chart("Jobs that APEL has acknowledged", months, series, "jobs")

@@ -37,7 +37,6 @@ from auditord_builtin.apel.messages import (
 from auditord_builtin.apel.questions import (
     LONGEST_DESCRIPTION,
     Answer,
-    LeftOutFor,
     Number,
     Question,
     batch_system_field,
@@ -123,7 +122,10 @@ async def summaries(config: ApelConfig, records: Records, site: str, month: Mont
     added = list(_added_up(config, site, month, answers, levels))
     good, held, problems = _checked([_described(config, fields, sums, levels) for sums in added])
     remarks = [_implausible(sums) for sums in added if sums.implausible]
-    left = [_left_out(site, month, why, jobs) for why, jobs in sorted(left_out.items())]
+    left = [
+        LeftOutJobs(clean(site), month, clean_name(why.submit_host), jobs, why.reason)
+        for why, jobs in sorted(left_out.items())
+    ]
     return Summaries(tuple(good), (*_reasons(left), *problems, *remarks), tuple(held), tuple(left))
 
 
@@ -240,10 +242,6 @@ def _implausible(sums: _Sums) -> Problem:
 
 def _instant(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _left_out(site: str, month: Month, why: LeftOutFor, jobs: int) -> LeftOutJobs:
-    return LeftOutJobs(clean(site), month, clean_name(why.submit_host), jobs, why.reason)
 
 
 def _reasons(left: Sequence[LeftOutJobs]) -> Iterator[Problem]:

@@ -3,11 +3,12 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from auditord_builtin.apel.config import BENCHMARKS
 from auditord_builtin.apel.messages import Problem, fold
@@ -39,8 +40,7 @@ _JOB: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """The rules of one message.
 
     Args:
@@ -144,8 +144,7 @@ _DIGITS: Final = 20
 _REMEMBERED: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _Validation:
+class _Validation(msgspec.Struct, frozen=True):
     """One record of a message."""
 
     rules: Rules
@@ -266,7 +265,7 @@ def _text_faults(text: str) -> Iterator[str]:
     if not text.replace("\n", "").isprintable() and _ODD.search(text):
         yield "there is a control character in it"
     if "pkcs7" in text.casefold() and _ENCRYPTED.search(text):
-        yield "the receiver would take it for an encrypted one"
+        yield "the receiver would mistake it for an encrypted message"
 
 
 def _block_faults(rules: Rules, block: str, now: datetime | None, seen: set[tuple[str, ...]]) -> Iterator[str]:
@@ -277,14 +276,14 @@ def _block_faults(rules: Rules, block: str, now: datetime | None, seen: set[tupl
         return
     values = dict(pairs)
     if len(values) < len(pairs):
-        yield "a key stands twice"
+        yield "a key appears twice"
     values = {key: value for key, value in pairs if key in _PLAIN_TEXT or value.lower() not in _NULL}
     yield from _Validation(rules, values, now).faults()
     texts = [(name, values.get(name, "None")) for name in rules.key]
     # The key has the benchmark of normalised durations, but both benchmark and value of a service level.
     key = tuple([",".join(_benchmarks(text)) if name in NORMALISED else fold(text) for name, text in texts])
     if key in seen:
-        yield "its key is that of a record before it, which it would replace"
+        yield "it has the key of an earlier record, and would replace it"
     seen.add(key)
 
 

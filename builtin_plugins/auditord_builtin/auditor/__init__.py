@@ -1,12 +1,10 @@
 """AUDITOR as a system to move away from: its records, its server's configuration and its server's environment.
 
 ``postgres``, ``rest`` and ``parquet`` read rows from a database, a server and an archive. ``conversion`` makes records
-of them and watches their units. ``server_config`` and ``environment`` translate options; ``kinds`` declares it all.
+of them and watches their units. ``server_config`` translates options; ``kinds`` declares it all.
 """
 
 from collections.abc import Iterable
-from functools import partial
-from pkgutil import resolve_name
 from typing import Any
 
 from auditord_hookspecs import Deferred, ImporterKind, hookimpl
@@ -15,4 +13,4 @@ from auditord_hookspecs import Deferred, ImporterKind, hookimpl
 @hookimpl
 def auditord_importers() -> Iterable[Deferred[ImporterKind[Any]]]:  # Any: its model
     """Bring the kind ``auditor``."""
-    yield Deferred("auditor", partial(resolve_name, "auditord_builtin.auditor.kinds:AUDITOR"))
+    yield Deferred.at("auditor", "auditord_builtin.auditor.kinds:AUDITOR")

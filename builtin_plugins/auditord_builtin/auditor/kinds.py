@@ -7,10 +7,8 @@ from typing import Final
 from pydantic import Field, FilePath, model_validator
 
 from auditord.client import AsyncClient, Tls
-from auditord_builtin.auditor.conversion import AuditorImporter, Conversion
-from auditord_builtin.auditor.environment import import_environment
-from auditord_builtin.auditor.server_config import import_server_config
-from auditord_builtin.auditor.source import Source
+from auditord_builtin.auditor.conversion import AuditorImporter, Conversion, Source
+from auditord_builtin.auditor.server_config import import_environment, import_server_config
 from auditord_hookspecs import Context, ImporterKind, Section
 
 _PATIENCE: Final = 300.0

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from auditord_builtin.auditor.source import PAGE_ROWS, Rows, SourceFailed
+from auditord_builtin.auditor.conversion import PAGE_ROWS, Rows, SourceFailed
 from auditord_hookspecs.records import runtime_seconds
 from auditord_hookspecs.wire import format_time
 
@@ -24,7 +24,7 @@ _BUFFER: Final = 1 << 20
 
 
 class ParquetSource:
-    """Implements :class:`auditord_builtin.auditor.source.Source` on files, or folders of ``*.parquet``, one by one.
+    """Implements :class:`auditord_builtin.auditor.conversion.Source` on files, or folders of ``*.parquet``, one by one.
 
     Raises:
         SourceFailed: pyarrow is missing, or there is no such file.

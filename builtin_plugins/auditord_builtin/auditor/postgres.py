@@ -7,7 +7,7 @@ from typing import Any, Final, LiteralString
 from psycopg import AsyncConnection, AsyncServerCursor, Error, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
 
-from auditord_builtin.auditor.source import Rows, SourceFailed, in_pages
+from auditord_builtin.auditor.conversion import Rows, SourceFailed, in_pages
 
 _OVERLAP: Final = 100_000
 """Numbers before a position that are read again: AUDITOR gives a row its number before it commits it."""
@@ -55,7 +55,7 @@ ORDER BY id
 
 
 class PostgresSource:
-    """Implements :class:`auditord_builtin.auditor.source.Source`.
+    """Implements :class:`auditord_builtin.auditor.conversion.Source`.
 
     Args:
         url: ``postgresql://user@host/database``.

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from auditord.client import AsyncClient, ClientError
-from auditord_builtin.auditor.source import Rows, SourceFailed, in_pages
+from auditord_builtin.auditor.conversion import Rows, SourceFailed, in_pages
 from auditord_hookspecs import InvalidRecord, RecordQuery
 from auditord_hookspecs.query import AllOf, Comparison, Order, SortField, TimeCompares, TimeField
 from auditord_hookspecs.wire import format_time, parse_time
@@ -39,7 +39,7 @@ class _Reached:
 
 
 class RestSource:
-    """Implements :class:`auditord_builtin.auditor.source.Source`."""
+    """Implements :class:`auditord_builtin.auditor.conversion.Source`."""
 
     def __init__(self, url: str, connect: Callable[[], AsyncClient]) -> None:
         self._connect = connect

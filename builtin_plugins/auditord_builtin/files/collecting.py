@@ -1,23 +1,27 @@
 """The kind ``files``, and a run of it: file by file, some lines per batch."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
 from anyio import to_thread
+from msgspec.structs import asdict, replace
 
-from auditord_builtin.files.folder import (
+from auditord_builtin.files.reading import (
     Dropped,
     FileChanged,
+    FilesConfig,
+    Position,
     RejectedLines,
     Results,
     complete_files,
+    convert,
     fail,
     put_away,
+    read_part,
     require_usable_name,
 )
-from auditord_builtin.files.reading import FilesConfig, Position, convert, read_part
 from auditord_hookspecs import (
     AuditordError,
     Batch,
@@ -147,7 +151,6 @@ FILES: Final = CollectorKind(
     config=FilesConfig,
     collect=collect,
     interval=timedelta(minutes=1),
-    timeout=timedelta(hours=1),
     convert=convert,
     inventory=collect,
     check=check,

@@ -6,8 +6,6 @@ with ``condor_history``, which ``query`` calls, or from HTCondor's files. ``ads`
 """
 
 from collections.abc import Iterable
-from functools import partial
-from pkgutil import resolve_name
 from typing import Any
 
 from auditord_hookspecs import CollectorKind, Deferred, hookimpl
@@ -16,4 +14,4 @@ from auditord_hookspecs import CollectorKind, Deferred, hookimpl
 @hookimpl
 def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
     """Declare the kind ``htcondor``."""
-    yield Deferred("htcondor", partial(resolve_name, "auditord_builtin.htcondor.collecting:HTCONDOR"))
+    yield Deferred.at("htcondor", "auditord_builtin.htcondor.collecting:HTCONDOR")

@@ -5,8 +5,9 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+import msgspec
 
 from auditord_hookspecs import CommandFailed, InvalidRecord
 from auditord_hookspecs.mapping import Row
@@ -37,8 +38,7 @@ _JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}]', re.DOTALL)
 Form = Literal["line", "value", "expression"]
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(msgspec.Struct, frozen=True):
     """An attribute of an ad.
 
     Args:
@@ -60,8 +60,7 @@ Attributes = Mapping[str, Attribute]
 """Attributes by lower-case name."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobAd:
+class JobAd(msgspec.Struct, frozen=True):
     """One ad of a history: the texts of its columns. A refused ad has literal columns, its whole text, the reason."""
 
     row: Row
@@ -277,8 +276,7 @@ def can_stop(name: str) -> bool:
 _NOTHING: Final = frozenset({"undefined", "error", ""})
 
 
-@dataclass(frozen=True, slots=True)
-class Printed:
+class Printed(msgspec.Struct, frozen=True):
     """The output of condor_history: jobs, the newest first, and unreadable lines."""
 
     ads: Sequence[JobAd]

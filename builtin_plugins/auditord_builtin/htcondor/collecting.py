@@ -6,10 +6,9 @@ from datetime import timedelta
 from typing import Final
 
 from auditord_builtin.htcondor.ads import JobAd
-from auditord_builtin.htcondor.config import HTCondorConfig
+from auditord_builtin.htcondor.config import HTCondorConfig, detect, import_config
 from auditord_builtin.htcondor.conversion import classify, convert, job_of, most_complete_first, wanted_again
 from auditord_builtin.htcondor.evaluation import Evaluator
-from auditord_builtin.htcondor.importing import detect, import_config
 from auditord_builtin.htcondor.query import ENVIRONMENT, Query, Source, run_query_around
 from auditord_builtin.htcondor.reading import (
     Answer,
@@ -181,7 +180,6 @@ HTCONDOR = CollectorKind(
     config=HTCondorConfig,
     collect=collect,
     interval=timedelta(minutes=15),
-    timeout=timedelta(hours=1),
     convert=convert,
     import_config=import_config,
     one_job=True,

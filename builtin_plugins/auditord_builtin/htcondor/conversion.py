@@ -139,7 +139,7 @@ def _converted(config: HTCondorConfig, row: Row) -> Converted:
     start, stop = _times(config, row)
     if start is None or stop is None or "GlobalJobId" not in row:
         missing = "GlobalJobId" if start and stop else " and ".join(config.stop_keys)
-        raise InvalidRecord(f"the ad says nothing of {missing}")
+        raise InvalidRecord(f"the ad has no {missing}")
     owners = build_owners({"user_id": config.user_keys, "group_id": config.group_keys}, row)
     labels = build_meta(config.meta, row, (*config.site_labels, "user_id", "group_id"))
     site = (find_site(config.sites, row),) if config.site_labels else ()
@@ -221,9 +221,8 @@ def _ad_from_raw(config: HTCondorConfig, raw: Any) -> JobAd:  # Any: JSON from t
         return JobAd(dict(raw["row"]))
     with Evaluator() as evaluator:
         ad = read_ad(evaluator, str(raw.get("ad") or raw.get("line")), wanted_columns(config))
-    if (
-        "ad" not in raw and "GlobalJobId" not in ad.row
-    ):  # versions before 0.2 took some complete ads for unreadable lines
+    # Versions before 0.2 took some complete ads for unreadable lines.
+    if "ad" not in raw and "GlobalJobId" not in ad.row:
         raise InvalidRecord("this is no job but output that belongs to none; discard it")
     return ad
 
@@ -244,7 +243,7 @@ _COUNTED: Final = " counted"
 _SEVERAL: Final = (
     "%s in the history several times, such as %s: the most complete ad counts; auditord records --differences"
 )
-_AGAIN: Final = "stands in the history again, and says less"
+_AGAIN: Final = "is in the history again, with fewer attributes"
 
 
 @dataclass
@@ -271,7 +270,7 @@ async def classify(source: Source, ads: Sequence[JobAd], unreadable: Sequence[st
     outcomes = await to_thread.run_sync(_convert_all, source, jobs, known)
     outcomes.quarantined += [each for key, each in broken.items() if key not in known]
     if outcomes.several:
-        several = counted(len(outcomes.several), "job stands", "jobs stand")
+        several = counted(len(outcomes.several), "job is", "jobs are")
         context.log.warning(_SEVERAL, several, outcomes.several[0])
     new = {*named, *broken, *(f"{job}{_COUNTED}" for job in outcomes.counted)}.difference(known)
     return outcomes.batch(seen=dict.fromkeys(new, context.now() + REMEMBERED))

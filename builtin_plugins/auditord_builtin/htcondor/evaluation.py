@@ -13,10 +13,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from auditord_builtin.htcondor.ads import Attributes, JobAd, cut_apart, is_name, parse_ad, reached
 from auditord_hookspecs import AuditordError, InvalidRecord
@@ -42,8 +44,7 @@ _PROGRAM: Final = Path(__file__).with_name("evaluation_child.py")
 _MISSING: Final = "this needs HTCondor's classad2: pip install 'auditord[htcondor]'"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One ad's expressions to evaluate, and the attributes that they refer to.
 
     Args:
@@ -55,8 +56,8 @@ class Request:
 
     columns: Sequence[str]
     lines: Sequence[str] = ()
-    values: Mapping[str, Any] = field(default_factory=dict[str, Any])  # Any: JSON
-    expressions: Mapping[str, str] = field(default_factory=dict[str, str])
+    values: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])  # Any: JSON
+    expressions: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
 class Evaluator:

@@ -2,11 +2,12 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
+import msgspec
 from anyio import to_thread
+from msgspec.structs import replace
 
 from auditord_builtin.htcondor.ads import (
     ID_COLUMNS,
@@ -42,8 +43,7 @@ _MAX_NAMES: Final = 100_000
 _EXPRESSION: Final = b'"\\/Expr('
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     """One call. Ads come newest first, in the order in which jobs left the queue.
 
     Args:
@@ -63,8 +63,7 @@ class Query:
     only: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """The source of a run. The evaluator is for expressions that condor_history does not evaluate itself."""
 
     config: HTCondorConfig
@@ -214,8 +213,7 @@ _MOST: Final = 1_000
 _CHANGED: Final = "the history changed during the search for ads that crash condor_history; the next run continues"
 
 
-@dataclass(frozen=True, slots=True)
-class WholeAd:
+class WholeAd(msgspec.Struct, frozen=True):
     """An unevaluated ad. It is harmless if everything that the columns refer to is a literal, or a list of literals."""
 
     text: str

@@ -4,7 +4,6 @@ import glob
 import hashlib
 from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Final
 
 import msgspec
 from anyio import to_thread
+from msgspec.structs import replace
 
 from auditord_builtin.htcondor.ads import JobAd, ad_name, can_stop, split_ads, whole_ads, without_time
 from auditord_builtin.htcondor.config import HTCondorConfig
@@ -90,8 +90,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, schedds={**self.schedds, name: position})
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A schedd's answer.
 
     Args:
@@ -187,16 +186,14 @@ _HEAD: Final = 1024**2
 _END: Final = b"\n***"
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """A part of a file: its jobs, the oldest first, and its size in bytes."""
 
     ads: Sequence[JobAd]
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryFile:
+class HistoryFile(msgspec.Struct, frozen=True):
     """One file.
 
     Args:
@@ -322,8 +319,7 @@ _REMEMBERED: Final = timedelta(days=3650)
 """The time for which a file that could not be removed is remembered, so as not to count as new."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobFile:
+class JobFile(msgspec.Struct, frozen=True):
     """One file. Its key has a hash of its text, since two jobs can use one file name, one after the other."""
 
     name: str

@@ -1,13 +1,11 @@
 """Collects the pods of Kubernetes clusters, under the ids, labels and components that AUDITOR uses.
 
 ``collecting`` declares the kind and runs it. ``following`` lists and watches namespaces through ``reading``, and keeps
-the state between runs. ``conversion`` turns the ``pods`` that have ended into records, and ``prometheus`` adds their
-metrics.
+the state between runs. ``conversion`` turns the ``pods`` that have ended into records. ``collecting`` asks Prometheus
+for their metrics.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import partial
-from pkgutil import resolve_name
 from typing import Any
 
 from auditord_hookspecs import (
@@ -26,7 +24,7 @@ from auditord_hookspecs import (
 @hookimpl
 def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
     """Declare the kind ``kubernetes``."""
-    yield Deferred("kubernetes", partial(resolve_name, "auditord_builtin.kubernetes.collecting:KUBERNETES"))
+    yield Deferred.at("kubernetes", "auditord_builtin.kubernetes.collecting:KUBERNETES")
 
 
 @hookimpl

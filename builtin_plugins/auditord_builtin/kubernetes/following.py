@@ -12,7 +12,17 @@ from anyio import to_thread
 from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.conversion import Finished, conclude, convert_finished
 from auditord_builtin.kubernetes.pods import Pod, Runs, decode_pod, runs_of
-from auditord_builtin.kubernetes.reading import ALL, After, Cluster, Happening, Limits, Page, Stretch, follow, pages
+from auditord_builtin.kubernetes.reading import (
+    ALL,
+    Cluster,
+    Limits,
+    Page,
+    PodEvent,
+    WatchEnd,
+    WatchResult,
+    follow,
+    pages,
+)
 from auditord_hookspecs import AuditordError, Batch, CollectorContext, InvalidRecord, Quarantined, Window
 from auditord_hookspecs.outcomes import Converted, Outcomes, Skipped, restore
 
@@ -182,7 +192,7 @@ class Draft:
         """Return the batch, with the changes of the tracked pods."""
         return self.outcomes.batch(self._seen, checkpoint, self._tracked.changes())
 
-    def take(self, events: Iterable[tuple[Happening, Pod | InvalidRecord]], listed: datetime | None = None) -> None:
+    def take(self, events: Iterable[tuple[PodEvent, Pod | InvalidRecord]], listed: datetime | None = None) -> None:
         """Apply events in order.
 
         Args:
@@ -246,14 +256,14 @@ class Draft:
         return msgspec.structs.replace(running, opened=True)
 
 
-def read_pods(happenings: Sequence[Happening]) -> Sequence[tuple[Happening, Pod | InvalidRecord]]:
+def read_pods(events: Sequence[PodEvent]) -> Sequence[tuple[PodEvent, Pod | InvalidRecord]]:
     """Decode the pods; a pod that cannot be read comes with the reason."""
-    return [(happening, _read(happening)) for happening in happenings]
+    return [(event, _read(event)) for event in events]
 
 
-def _read(happening: Happening) -> Pod | InvalidRecord:
+def _read(event: PodEvent) -> Pod | InvalidRecord:
     try:
-        return decode_pod(happening.raw)
+        return decode_pod(event.raw)
     except InvalidRecord as error:
         return error
 
@@ -303,10 +313,10 @@ class Run:
                 if self._checkpoint.version(scope, self._config.selector) is None:
                     async for batch in self._listed(scope):
                         yield batch
-            stretches = await self._stretches([scope for scope in active if scope not in self._faults])
-            for scope, stretch in stretches.items():
-                yield await self._taken(scope, stretch)
-            more = {name for name, each in stretches.items() if each.after in {After.MORE, After.EXPIRED}}
+            results = await self._watched([scope for scope in active if scope not in self._faults])
+            for scope, result in results.items():
+                yield await self._taken(scope, result)
+            more = {name for name, each in results.items() if each.ended in {WatchEnd.MORE, WatchEnd.EXPIRED}}
             active = more if anyio.current_time() < deadline else ()
         if self._faults:
             raise AuditordError("; ".join(str(error) for error in self._faults.values()))
@@ -319,12 +329,10 @@ class Run:
             self._tracked.forget(uid)
         return len(others)
 
-    async def _draft(
-        self, happenings: Sequence[Happening], listed: datetime | None = None
-    ) -> tuple[Draft, Collection[str]]:
+    async def _draft(self, events: Sequence[PodEvent], listed: datetime | None = None) -> tuple[Draft, Collection[str]]:
         """Return a batch of events, or of listed pods, and the uids of its pods."""
         # In a thread, since hundreds of pods take long, and the daemon must answer requests meanwhile.
-        read = await to_thread.run_sync(read_pods, happenings)
+        read = await to_thread.run_sync(read_pods, events)
         uids = {pod.uid for _, pod in read if isinstance(pod, Pod)}
         done = await self._context.seen(uids)
         draft = Draft(self._config, self._tracked, done, self._context.now(), Window(self._checkpoint.since, _NO_END))
@@ -382,9 +390,9 @@ class Run:
             text = "%d pods vanished between two runs; their records end when they were last seen"
             self._context.log.warning(text, closed)
 
-    async def _stretches(self, scopes: Sequence[str]) -> Mapping[str, Stretch]:
-        """Read a stretch of each watch at the same time. A failing watch does not disturb the others."""
-        found = dict[str, Stretch]()
+    async def _watched(self, scopes: Sequence[str]) -> Mapping[str, WatchResult]:
+        """Read the events of each watch at the same time. A failing watch does not disturb the others."""
+        found = dict[str, WatchResult]()
         config, now = self._config, self._context.now
         limits = Limits(config.page_size, config.quiet, config.watch_for, pause=config.quiet / 10)
 
@@ -399,10 +407,10 @@ class Run:
                 group.start_soon(read, scope, self._checkpoint.version(scope, self._config.selector) or "")
         return found
 
-    async def _taken(self, scope: str, stretch: Stretch) -> Batch:
-        draft, _ = await self._draft(stretch.happenings)
-        at = max(self._checkpoint.known_until(scope), draft.sighted, stretch.known_until or draft.sighted)
-        version = None if stretch.after is After.EXPIRED else stretch.version
+    async def _taken(self, scope: str, result: WatchResult) -> Batch:
+        draft, _ = await self._draft(result.events)
+        at = max(self._checkpoint.known_until(scope), draft.sighted, result.known_until or draft.sighted)
+        version = None if result.ended is WatchEnd.EXPIRED else result.version
         return self._kept(draft, scope, Position(at, version, self._config.selector))
 
 

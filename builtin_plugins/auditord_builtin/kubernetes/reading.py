@@ -109,10 +109,8 @@ class Cluster:
             asked = self._api.list_pod_for_all_namespaces
         else:
             asked, options = self._api.list_namespaced_pod, {"namespace": scope, **options}
-        timeout = (
-            self._timeout.total_seconds(),
-            None,
-        )  # for connecting; no limit for reading, since a watch may be silent
+        # For connecting; no limit for reading, since a watch may be silent.
+        timeout = (self._timeout.total_seconds(), None)
         answer: aiohttp.ClientResponse = await asked(
             **self._selector, **options, _preload_content=False, _request_timeout=timeout
         )
@@ -187,29 +185,27 @@ async def _load(library: Any, settings: Any, config: KubernetesConfig) -> None: 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Happening:
+class PodEvent(msgspec.Struct, frozen=True):
     """A pod's JSON from a list or an event. ``gone``: it was deleted, or no longer matches the selector."""
 
     raw: msgspec.Raw
     gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A page of the list of current pods. A watch can continue from ``version``.
 
     ``first``: the first page, also of a list that started over because its token had expired. ``last``: the last page.
     """
 
-    pods: Sequence[Happening]
+    pods: Sequence[PodEvent]
     version: str
     first: bool
     last: bool
 
 
-class After(Enum):
-    """The reason that reading of a stretch of events ended; see :class:`Stretch`."""
+class WatchEnd(Enum):
+    """Why a watch was left; see :class:`WatchResult`."""
 
     MORE = "more"
     QUIET = "quiet"
@@ -218,22 +214,21 @@ class After(Enum):
 
 
 @dataclass
-class Stretch:
+class WatchResult:
     """The events that one call of :func:`follow` has read. The next call continues from ``version``.
 
-    ``after``: the limit of events was reached (MORE), no event came for a while (QUIET), the server ended the watch
+    ``ended``: the limit of events was reached (MORE), no event came for a while (QUIET), the server ended the watch
     (CLOSED), or the version is too old (EXPIRED). ``known_until``: no event before this time is missing; None if
     unknown.
     """
 
     version: str
-    happenings: list[Happening] = field(default_factory=list[Happening])
-    after: After = After.MORE
+    events: list[PodEvent] = field(default_factory=list[PodEvent])
+    ended: WatchEnd = WatchEnd.MORE
     known_until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The limits of one call of :func:`follow`.
 
     Args:
@@ -299,7 +294,7 @@ async def pages(cluster: Cluster, scope: str, size: int) -> AsyncIterator[Page]:
                 raise
             token, limit = "", 0
             continue
-        pods = [Happening(item) for item in answer.items or ()]
+        pods = [PodEvent(item) for item in answer.items or ()]
         yield Page(pods, answer.metadata.resource_version, first=not token, last=not answer.metadata.token)
         token = answer.metadata.token
         if not token:
@@ -313,7 +308,9 @@ def _decoded(body: bytes, scope: str) -> _List:
         raise Unreachable(f"{scope}: this is no list of pods: {error}") from error
 
 
-async def follow(cluster: Cluster, scope: str, version: str, limits: Limits, now: Callable[[], datetime]) -> Stretch:
+async def follow(
+    cluster: Cluster, scope: str, version: str, limits: Limits, now: Callable[[], datetime]
+) -> WatchResult:
     """Read events since a version, until one of the limits is reached.
 
     If the connection is cut before the first event, it is opened again with growing pauses. It is closed on return.
@@ -322,44 +319,44 @@ async def follow(cluster: Cluster, scope: str, version: str, limits: Limits, now
         Unreachable: every connection was cut, and no event was read.
         AuditordError: the server refused the request.
     """
-    stretch = Stretch(version)
+    result = WatchResult(version)
     async for attempt in stamina.retry_context(on=Unreachable, attempts=None, timeout=limits.patience):
         with attempt:
-            await _read(cluster, scope, stretch, limits, now)
-    return stretch
+            await _read(cluster, scope, result, limits, now)
+    return result
 
 
-async def _read(cluster: Cluster, scope: str, stretch: Stretch, limits: Limits, now: Callable[[], datetime]) -> None:
-    version = stretch.version
+async def _read(cluster: Cluster, scope: str, result: WatchResult, limits: Limits, now: Callable[[], datetime]) -> None:
+    version = result.version
     try:
         async with cluster.watched(scope, version, limits.patience) as lines:
-            await _read_lines(lines, stretch, scope, limits, now)
+            await _read_lines(lines, result, scope, limits, now)
     except Expired:
-        stretch.after = After.EXPIRED
+        result.ended = WatchEnd.EXPIRED
     except Unreachable:
-        if stretch.version == version:
-            raise  # after the first event: return the events so far; the next stretch reads more
+        if result.version == version:
+            raise  # after the first event: return the events so far; the next call reads more
 
 
 async def _read_lines(
-    lines: AsyncIterator[bytes], stretch: Stretch, scope: str, limits: Limits, now: Callable[[], datetime]
+    lines: AsyncIterator[bytes], result: WatchResult, scope: str, limits: Limits, now: Callable[[], datetime]
 ) -> None:
-    while len(stretch.happenings) < limits.events:
+    while len(result.events) < limits.events:
         with anyio.move_on_after(limits.quiet.total_seconds()) as silence:
             asked = anyio.current_time()
             line = await anext(lines, None)
             if line is None:
-                stretch.after = After.CLOSED
+                result.ended = WatchEnd.CLOSED
                 return
-            if stretch.happenings and anyio.current_time() - asked >= limits.pause.total_seconds():
-                stretch.known_until = now()
-            _take(line, stretch, scope)
+            if result.events and anyio.current_time() - asked >= limits.pause.total_seconds():
+                result.known_until = now()
+            _take(line, result, scope)
         if silence.cancelled_caught:
-            stretch.after, stretch.known_until = After.QUIET, now()
+            result.ended, result.known_until = WatchEnd.QUIET, now()
             return
 
 
-def _take(line: bytes, stretch: Stretch, scope: str) -> None:
+def _take(line: bytes, result: WatchResult, scope: str) -> None:
     try:
         event = _event.decode(line)
         what = _object.decode(event.object)
@@ -370,6 +367,6 @@ def _take(line: bytes, stretch: Stretch, scope: str) -> None:
             raise Expired(f"{scope}: {what.message}")
         raise AuditordError(f"{scope}: the API server ends the watch: {what.code} {what.message}")
     if event.type != "BOOKMARK":
-        stretch.happenings.append(Happening(event.object, gone=event.type == "DELETED"))
+        result.events.append(PodEvent(event.object, gone=event.type == "DELETED"))
     if what.metadata is not None and what.metadata.resource_version:
-        stretch.version = what.metadata.resource_version
+        result.version = what.metadata.resource_version

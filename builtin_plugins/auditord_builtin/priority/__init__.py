@@ -1,8 +1,6 @@
 """Plugin ``priority``: turns the usage of groups into their priorities in the batch system."""
 
 from collections.abc import Iterable
-from functools import partial
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from auditord_hookspecs import Deferred, Panel, PluginKind, hookimpl
@@ -14,7 +12,7 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """Declare the kind ``priority``."""
-    yield Deferred("priority", partial(resolve_name, "auditord_builtin.priority.running:PRIORITY"))
+    yield Deferred.at("priority", "auditord_builtin.priority.running:PRIORITY")
 
 
 @hookimpl
@@ -28,6 +26,6 @@ def auditord_metrics() -> Iterable["Collector"]:
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
     """Declare the panel of each instance."""
-    from auditord_builtin.priority.history import show_priorities  # noqa: PLC0415 of the page alone
+    from auditord_builtin.priority.running import show_priorities  # noqa: PLC0415 of the page alone
 
     yield Panel("priorities", "Priorities", show_priorities, "priority", whole=True)

@@ -1,6 +1,7 @@
 """Metrics of the plugin, under our names and under those of AUDITOR's."""
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
@@ -8,7 +9,6 @@ from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:  # its models need memory, and only daemons with this plugin need them
     from auditord_builtin.priority.config import Metric
-    from auditord_builtin.priority.usage import Usage
 
 _LABELS: Final = ("task", "group")
 
@@ -28,7 +28,7 @@ _AUDITOR_PRIORITY: Final = Gauge("priority", "Priority metrics", _LABELS, regist
 INSTRUMENTS: Final[Iterable[Collector]] = (_USAGE, _APPLIED, FAILURES, _AUDITOR_USAGE, _AUDITOR_PRIORITY)
 
 
-def show_usage(task: str, metrics: "Iterable[Metric]", usage: "Usage") -> None:
+def show_usage(task: str, metrics: "Iterable[Metric]", usage: Mapping[str, Fraction]) -> None:
     """Set the gauges of usage, if configured. AUDITOR's own is truncated to a whole number."""
     if "ResourceUsage" in metrics:
         for group, value in usage.items():

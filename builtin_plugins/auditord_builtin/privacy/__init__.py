@@ -1,8 +1,6 @@
 """Personal data: pseudonyms for users, and a limit to how long their names are kept."""
 
 from collections.abc import Iterable
-from functools import partial
-from pkgutil import resolve_name
 from typing import Any
 
 from auditord_hookspecs import Deferred, PluginKind, TransformKind, hookimpl
@@ -11,10 +9,10 @@ from auditord_hookspecs import Deferred, PluginKind, TransformKind, hookimpl
 @hookimpl
 def auditord_record_transforms() -> Iterable[Deferred[TransformKind[Any]]]:  # Any: of each kind's model
     """Declare the pseudonyms."""
-    yield Deferred("pseudonyms", partial(resolve_name, "auditord_builtin.privacy.pseudonyms:KIND"))
+    yield Deferred.at("pseudonyms", "auditord_builtin.privacy.pseudonyms:KIND")
 
 
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: the same
     """Declare the retention."""
-    yield Deferred("retention", partial(resolve_name, "auditord_builtin.privacy.retention:KIND"))
+    yield Deferred.at("retention", "auditord_builtin.privacy.retention:KIND")

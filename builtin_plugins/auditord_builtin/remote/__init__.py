@@ -4,8 +4,6 @@ Plugin ``site_report``: compares the records here with those of an auditord ther
 """
 
 from collections.abc import Iterable
-from functools import partial
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from auditord_hookspecs import Deferred, PluginKind, SenderKind, hookimpl
@@ -17,13 +15,13 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 @hookimpl
 def auditord_senders() -> Iterable[Deferred[SenderKind[Any]]]:  # Any: of each kind's model
     """Declare the kind ``remote``."""
-    yield Deferred("remote", partial(resolve_name, "auditord_builtin.remote.delivery:REMOTE"))
+    yield Deferred.at("remote", "auditord_builtin.remote.delivery:REMOTE")
 
 
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """Declare the kind ``site_report``."""
-    yield Deferred("site_report", partial(resolve_name, "auditord_builtin.remote.site_report:KIND"))
+    yield Deferred.at("site_report", "auditord_builtin.remote.site_report:KIND")
 
 
 @hookimpl

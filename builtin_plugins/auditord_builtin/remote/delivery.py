@@ -3,19 +3,17 @@
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
 import msgspec
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from auditord.client import (
     AnsweredError,
     AsyncClient,
-    ClientError,
     ConnectionFailed,
     InvalidAnswer,
     RecordExists,
@@ -23,18 +21,15 @@ from auditord.client import (
     ServerFailed,
     UnknownRecord,
 )
-from auditord.client.connection import Server
 from auditord_hookspecs import (
     AuditordError,
     Close,
     Context,
-    Duration,
     Entry,
     InstanceConfig,
     Record,
     RecordsRejected,
     Replace,
-    Secret,
     Sender,
     SenderContext,
     SenderKind,
@@ -42,7 +37,7 @@ from auditord_hookspecs import (
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.http import HttpOptions
 from auditord_hookspecs.records import PROVENANCE_KEYS
-from auditord_hookspecs.sources import TlsFiles
+from auditord_hookspecs.sources import RemoteSource
 
 
 class Remedy(Enum):
@@ -98,8 +93,7 @@ it works again, and none goes to quarantine.
 Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 
-@dataclass(frozen=True, slots=True)
-class PendingRecord:
+class PendingRecord(msgspec.Struct, frozen=True):
     """A record of a batch, by the position of its entry. ``overwrite``: it corrects the stored record."""
 
     position: int
@@ -113,8 +107,7 @@ class PendingRecord:
         return self.overwrite and self.alternate_id is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(msgspec.Struct, frozen=True):
     """A stop time of a batch, by the position of its entry."""
 
     position: int
@@ -274,28 +267,14 @@ RETRY_SECONDS: Final = 0.1
 _PATIENCE: Final = timedelta(seconds=10)
 
 
-class RemoteConfig(InstanceConfig):
+class RemoteConfig(RemoteSource, InstanceConfig):
     """Ships records to an auditord or an AUDITOR elsewhere."""
 
-    url: str = Field(description="The server's URL: http://host:port or https://host:port.")
     open_records: bool = Field(
         default=False,
         description="Also send open records, which have no stop time; otherwise a record is sent once it ends.",
     )
     batch_size: int = Field(default=MAX_BATCH, ge=1, le=MAX_BATCH, description="The number of records per request.")
-    timeout: Duration = Field(
-        default=timedelta(seconds=30), gt=timedelta(0), description="How long to wait for the server."
-    )
-    tls: TlsFiles = TlsFiles()
-    token: Secret | None = Field(default=None, description="The bearer token, as a reference to a secret.")
-
-    @field_validator("url")
-    @classmethod
-    def _of_a_server(cls, url: str) -> str:
-        try:
-            return Server(url).url
-        except ClientError as error:
-            raise ValueError(str(error)) from error
 
 
 @asynccontextmanager

@@ -12,8 +12,6 @@ From a row of sacct to a record:
 """
 
 from collections.abc import Iterable
-from functools import partial
-from pkgutil import resolve_name
 from typing import Any
 
 from auditord_hookspecs import CollectorKind, Deferred, Panel, Permission, hookimpl
@@ -22,8 +20,8 @@ from auditord_hookspecs import CollectorKind, Deferred, Panel, Permission, hooki
 @hookimpl
 def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of each kind's model
     """Declare the kinds ``slurm`` and ``slurm_epilog``."""
-    yield Deferred("slurm", partial(resolve_name, "auditord_builtin.slurm.kinds:SLURM"))
-    yield Deferred("slurm_epilog", partial(resolve_name, "auditord_builtin.slurm.kinds:SLURM_EPILOG"))
+    yield Deferred.at("slurm", "auditord_builtin.slurm.kinds:SLURM")
+    yield Deferred.at("slurm_epilog", "auditord_builtin.slurm.kinds:SLURM_EPILOG")
 
 
 @hookimpl

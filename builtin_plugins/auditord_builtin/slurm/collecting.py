@@ -3,7 +3,6 @@
 import re
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from anyio import to_thread
 from msgspec import structs
+from msgspec.structs import replace
 
 from auditord_builtin.slurm.config import JobsConfig, SlurmConfig
 from auditord_builtin.slurm.conversion import Converter
@@ -94,7 +94,7 @@ async def _collect_window(config: JobsConfig, context: CollectorContext, period:
     remember = context.now() + config.memory + _MARGIN
     async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
         async for piece in pieces:
-            yield await account_for(config, context, piece.found, remember)
+            yield await account_for(config, piece.found, remember)
             _report(context, period, piece)
 
 
@@ -108,7 +108,7 @@ async def _collect_jobs(
     query = Query(Window(_EPOCH, now + timedelta(seconds=1)), (), config.reads_steps, jobs)
     async with aclosing(stream_query(config, context, query)) as tables:
         async for table in tables:
-            yield await account_for(config, context, find_runs(table, query.window), now + config.memory + _MARGIN)
+            yield await account_for(config, find_runs(table, query.window), now + config.memory + _MARGIN)
 
 
 class _NewJobs:
@@ -177,7 +177,7 @@ class _NewJobs:
     async def _account_for(self, found: Found) -> Batch:
         """Return a batch of everything that no earlier batch has."""
         known = await self._context.seen([*found.runs, *found.quarantined])
-        return await account_for(self._config, self._context, found, self._remember, known)
+        return await account_for(self._config, found, self._remember, known)
 
     def _at_checkpoint(self, batch: Batch) -> Batch:
         return replace(batch, checkpoint=msgspec.to_builtins(self._checkpoint))
@@ -188,16 +188,10 @@ def _report(context: CollectorContext, period: Window, piece: Piece) -> None:
         context.report_progress((piece.until - period.start) / (period.stop - period.start))
 
 
-async def account_for(
-    config: JobsConfig, context: CollectorContext, found: Found, remember: datetime, known: Collection[str] = ()
-) -> Batch:
-    """Return a batch, without a checkpoint, of everything not in ``known``, and remember its keys until ``remember``.
-
-    Labels that were left out are logged.
-    """
+async def account_for(config: JobsConfig, found: Found, remember: datetime, known: Collection[str] = ()) -> Batch:
+    """Return a batch without a checkpoint, of all that is not in ``known``; remember its keys until ``remember``."""
     # In a thread, since a large page takes seconds, and the daemon must answer requests meanwhile.
     outcomes = await to_thread.run_sync(convert_all, config, found, known)
-    outcomes.log_left_out(context.log)
     return outcomes.batch(seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember))
 
 

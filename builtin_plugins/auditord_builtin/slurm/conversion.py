@@ -365,9 +365,8 @@ def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: J
         InvalidRecord: the run still cannot be converted.
     """
     run = run_from_raw(raw)
-    if missing := [
-        repr(column) for column in config.needed_columns if column not in run.allocation
-    ]:  # not the same as empty
+    # A column that was not asked for is not the same as an empty one.
+    if missing := [repr(column) for column in config.needed_columns if column not in run.allocation]:
         raise InvalidRecord(f"column {', '.join(missing)} was not asked of sacct then; retry asks for this job again")
     outcome = Converter(config).convert(run)
     # Earlier versions did not note whether steps were asked for.

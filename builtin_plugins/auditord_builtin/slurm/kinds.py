@@ -2,10 +2,10 @@
 
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from auditord_builtin.slurm import epilog
 from auditord_builtin.slurm.collecting import (
@@ -17,29 +17,15 @@ from auditord_builtin.slurm.collecting import (
     shown_configuration,
     source_reach,
 )
-from auditord_builtin.slurm.config import CPU_TIME, JobsConfig, SlurmConfig
+from auditord_builtin.slurm.config import CPU_TIME, JobsConfig, SlurmConfig, detect, detect_epilog, import_config
 from auditord_builtin.slurm.conversion import convert, job_of
 from auditord_builtin.slurm.demo import replay
 from auditord_builtin.slurm.epilog.config import SlurmEpilogConfig
-from auditord_builtin.slurm.importing import detect, detect_epilog, import_config
 from auditord_builtin.slurm.query import ENVIRONMENT, Query, build_argv
 from auditord_builtin.slurm.runs import RUNNING
-from auditord_hookspecs import (
-    AuditordError,
-    Batch,
-    CollectorContext,
-    CollectorKind,
-    CommandFailed,
-    Context,
-    ImportedConfig,
-    Produced,
-    Reach,
-    Record,
-    Window,
-)
-from auditord_hookspecs.checks import Check, Finding, Severity, check_folder, check_program
+from auditord_hookspecs import AuditordError, CollectorKind, CommandFailed, Context, Window
+from auditord_hookspecs.checks import Finding, Severity, check_folder, check_program
 from auditord_hookspecs.mapping import remarks_on_sites
-from auditord_hookspecs.proposals import Detect
 
 _REMEDY: Final = "install Slurm's client programs, or name where they are: sacct, through"
 _PRIVATE_DATA: Final = re.compile(r"^\s*PrivateData\s*=\s*(\S+)", re.MULTILINE)
@@ -50,12 +36,6 @@ _PATIENCE: Final = timedelta(seconds=60)
 _LATE: Final = timedelta(days=1)
 
 
-async def check(config: SlurmConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Check sacct."""
-    async for finding in _check_sacct(config, context):
-        yield finding
-
-
 async def check_epilog(config: SlurmEpilogConfig, context: Context) -> AsyncGenerator[Finding, None]:
     """Check the folder of notes, scontrol and, where there is one, sacct."""
     yield check_folder(config.spool, "see auditord-slurm.tmpfiles, or name the folder as spool")
@@ -64,11 +44,12 @@ async def check_epilog(config: SlurmEpilogConfig, context: Context) -> AsyncGene
         yield Finding(Severity.WARNING, str(config.spool), text, "see the log of this collector")
     yield await check_program(context, config.scontrol, through=config.through, remedy=_REMEDY)
     if config.sacct:
-        async for finding in _check_sacct(config, context):
+        async for finding in check(config, context):
             yield finding
 
 
-async def _check_sacct(config: JobsConfig, context: Context) -> AsyncGenerator[Finding, None]:
+async def check(config: JobsConfig, context: Context) -> AsyncGenerator[Finding, None]:
+    """Check sacct: the program, its columns, the database, and what it shows and measures."""
     program = await check_program(
         context, config.sacct, through=config.through, environment=ENVIRONMENT, remedy=_REMEDY
     )
@@ -157,62 +138,36 @@ def _late_notes(folder: Path, now: float) -> int:
         return 0
 
 
-C = TypeVar("C", bound=JobsConfig)
-
-
-def _kind(
-    name: str,
-    config: type[C],
-    *,
-    collect: Callable[[C, CollectorContext], AsyncIterator[Batch]],
-    convert: Callable[[C, Any], Record | Produced | None],  # Any: JSON from the quarantine
-    import_config: Callable[[Mapping[str, Any]], ImportedConfig | None],  # Any: an operator's YAML
-    interval: timedelta,
-    reach: Callable[[C, CollectorContext], Awaitable[Reach]],
-    check: Check,
-    detect: Detect,
-    demo: Callable[[], Mapping[str, Any]] | None = None,  # Any: options as a file would give them
-) -> CollectorKind[C]:
-    return CollectorKind(
-        name=name,
-        config=config,
-        collect=collect,
-        interval=interval,
-        timeout=timedelta(hours=1),
-        convert=convert,
-        import_config=import_config,
-        one_job=True,
-        job_of=job_of,
-        jobs_at_once=JOBS_AT_ONCE,
-        prefix=lambda config: config.record_prefix,
-        remarks=_remarks,
-        inventory=list_jobs,
-        reach=reach,
-        check=check,
-        detect=detect,
-        demo=demo,
-    )
-
-
-SLURM: Final = _kind(
-    "slurm",
-    SlurmConfig,
+SLURM: Final = CollectorKind(
+    name="slurm",
+    config=SlurmConfig,
     collect=collect,
     convert=convert,
     import_config=import_config,
-    interval=timedelta(minutes=5),
+    one_job=True,
+    job_of=job_of,
+    jobs_at_once=JOBS_AT_ONCE,
+    prefix=lambda config: config.record_prefix,
+    remarks=_remarks,
+    inventory=list_jobs,
     reach=reach,
     check=check,
     detect=detect,
     demo=replay,
 )
-SLURM_EPILOG: Final = _kind(
-    "slurm_epilog",
-    SlurmEpilogConfig,
+SLURM_EPILOG: Final = CollectorKind(
+    name="slurm_epilog",
+    config=SlurmEpilogConfig,
     collect=epilog.collect,
+    interval=timedelta(minutes=1),
     convert=epilog.convert,
     import_config=epilog.import_config,
-    interval=timedelta(minutes=1),
+    one_job=True,
+    job_of=job_of,
+    jobs_at_once=JOBS_AT_ONCE,
+    prefix=lambda config: config.record_prefix,
+    remarks=_remarks,
+    inventory=list_jobs,
     reach=source_reach,
     check=check_epilog,
     detect=detect_epilog,

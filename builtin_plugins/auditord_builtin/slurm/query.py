@@ -11,10 +11,10 @@ import secrets
 from codecs import getincrementaldecoder
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import msgspec
 from anyio import to_thread
 
 from auditord_builtin.slurm.config import JobsConfig
@@ -112,8 +112,7 @@ def _check(job_id: str) -> None:
         raise CommandFailed(f"sacct: the output is no table of jobs: {job_id[:80]!r} stands where a job id belongs")
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     """One call of sacct.
 
     Args:
@@ -157,9 +156,8 @@ async def stream_query(config: JobsConfig, context: CollectorContext, query: Que
         CommandFailed: sacct failed, took too long, or its output has another form. The message names the option of an
             exceeded limit.
     """
-    delimiter = secrets.token_urlsafe(
-        9
-    )  # random, so that users cannot write it into jobs; short, since it is printed per column
+    # Random, so that users cannot write it into jobs; short, since it is printed per column.
+    delimiter = secrets.token_urlsafe(9)
     reader = TableReader(config.wanted_columns, delimiter)
     call = context.stream_command(
         build_argv(config, query, delimiter),
@@ -188,9 +186,8 @@ async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[
         if cut or table.unreadable:
             yield Table(rows[:cut], table.unreadable)
             rows = rows[cut:]
-    if (
-        not printed and b"error" in output.stderr.lower()
-    ):  # some versions exit with 0 although they did not reach the database
+    # Some versions exit with 0 although they did not reach the database.
+    if not printed and b"error" in output.stderr.lower():
         raise CommandFailed(f"sacct: {output.stderr.decode(errors='replace').strip()[-400:]}")
     last = reader.finish()
     yield Table([*rows, *last.rows], last.unreadable)
@@ -205,8 +202,7 @@ def naming_option(error: CommandFailed, program: str) -> CommandFailed:
     return CommandFailed(text, timed_out=error.timed_out, printed_too_much=error.printed_too_much)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """A piece of a period's accounting. After it, the period has been read up to ``until``; None within a part."""
 
     found: Found
@@ -273,8 +269,7 @@ class _Pace:
         elif limited and length > _SHORTEST_PART:
             self._careful = _CAREFUL
             shorter = length / (_AFTER_TIMEOUT if error.timed_out else 2)
-            self.length = max(
-                timedelta(seconds=shorter // _SHORTEST_PART), _SHORTEST_PART
-            )  # Slurm's times have no fractions
+            # Slurm's times have no fractions.
+            self.length = max(timedelta(seconds=shorter // _SHORTEST_PART), _SHORTEST_PART)
         else:
             raise error

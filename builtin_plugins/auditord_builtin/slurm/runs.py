@@ -4,7 +4,6 @@ The states are those of ``man sacct``, *Job State Codes*, as far as they matter 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -70,8 +69,7 @@ def has_no_time(text: str) -> bool:
     return text == "0" or is_missing(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """Rows as texts by column, and unreadable lines."""
 
     rows: Sequence[Row]
@@ -162,8 +160,7 @@ def whole_runs(rows: Sequence[Row]) -> int:
     return next((index for index in range(len(rows) - 1, -1, -1) if job_of_step(rows[index][FIRST_COLUMN]) is None), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """The contents of a piece of accounting.
 
     Args:
@@ -175,8 +172,8 @@ class Found:
 
     runs: Mapping[str, Run]
     unfinished: int = 0
-    quarantined: Mapping[str, Quarantined] = field(default_factory=dict[str, Quarantined])
-    endless: Mapping[str, Run] = field(default_factory=dict[str, Run])
+    quarantined: Mapping[str, Quarantined] = msgspec.field(default_factory=dict[str, Quarantined])
+    endless: Mapping[str, Run] = msgspec.field(default_factory=dict[str, Run])
 
 
 def find_runs(table: Table, window: Window | None) -> Found:

@@ -1,12 +1,10 @@
 """Plugin ``utilisation``: the usage of sites, groups and users, as a CSV file and as mails, once a month or week.
 
-``running`` declares the kind and goes through the ``periods`` that are due; ``state`` remembers which were reported and
+``running`` declares the kind and goes through the periods that are due; ``state`` remembers which were reported and
 mailed. ``usage`` asks the store for sums, ``report`` turns them into tables and pages, and ``mail`` sends them.
 """
 
 from collections.abc import Iterable
-from functools import partial
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,15 +18,15 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """Declare the kind ``utilisation``."""
-    yield Deferred("utilisation", partial(resolve_name, "auditord_builtin.utilisation.running:UTILISATION"))
+    yield Deferred.at("utilisation", "auditord_builtin.utilisation.running:UTILISATION")
 
 
 @hookimpl
 def auditord_commands() -> Iterable[Deferred[click.Command]]:
     """``auditord report``."""
-    yield Deferred(
+    yield Deferred.at(
         "report",
-        partial(resolve_name, "auditord_builtin.utilisation.commands:report_group"),
+        "auditord_builtin.utilisation.commands:report_group",
         "Show the used resources.",
     )
 

@@ -5,11 +5,11 @@ from typing import Final
 
 import click
 
-from auditord_builtin.utilisation.config import UtilisationConfig
-from auditord_builtin.utilisation.periods import Period, last_complete, parse_period
+from auditord_builtin.utilisation.config import Period, UtilisationConfig, last_complete, parse_period
 from auditord_builtin.utilisation.report import Report, as_csv, as_html, as_json, as_text, ask, report_on
 from auditord_hookspecs import CommandContext, PluginContext, pass_context
-from auditord_hookspecs.terminal import write
+from auditord_hookspecs.commands import run_instance
+from auditord_hookspecs.terminal import ReadBy, write
 
 KIND: Final = "utilisation"
 
@@ -23,19 +23,7 @@ _OUTPUTS: Final[Mapping[str, Callable[[Report, int | None], str]]] = {
 }
 
 
-class _PeriodType(click.ParamType[Period]):
-    """A month, or a week."""
-
-    name = "YYYY-MM"
-
-    def convert(self, value: str | Period, param: click.Parameter | None, ctx: click.Context | None) -> Period:
-        """Read the period."""
-        if isinstance(value, Period):
-            return value
-        try:
-            return parse_period(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+_PERIOD: Final = ReadBy("YYYY-MM", parse_period)
 
 
 @click.group("report")
@@ -45,7 +33,7 @@ def report_group() -> None:
 
 @report_group.command("utilisation")
 @click.argument("instance", required=False)
-@click.option("--month", "period", type=_PeriodType(), help="2026-01, or 2026-W05 for a week. Default: the last one.")
+@click.option("--month", "period", type=_PERIOD, help="2026-01, or 2026-W05 for a week. Default: the last one.")
 @click.option("--site", "sites", multiple=True, help="Only this site; may be repeated.")
 @click.option("--output", type=click.Choice(list(_OUTPUTS)), default="table", show_default=True)
 @click.option(
@@ -76,21 +64,12 @@ def utilisation_command(
     INSTANCE is a plugin of kind utilisation, whose options apply. It can be left out if there is only one. Nothing is
     written or mailed. A current period is shown up to now.
     """
-    name = host.chosen(KIND, instance)
 
-    async def make() -> Report:
-        async with host.instance(name, dry_run=True) as (config, context):
-            return await _report(config, context, period, sites)
+    async def make(config: UtilisationConfig, context: PluginContext) -> Report:
+        now = context.now()
+        wanted = last_complete(config.period, now) if period is None else period
+        chosen = config.model_copy(update={"sites": sites}) if sites else config
+        return report_on(await ask(chosen, context.records, wanted), chosen, wanted, complete=wanted.stop <= now)
 
-    report = host.run(make)
+    report = run_instance(host, KIND, instance, make, dry_run=True)
     write(as_csv(report, escape_formulas=escape_formulas) if output == "csv" else _OUTPUTS[output](report, most_rows))
-
-
-async def _report(
-    config: UtilisationConfig, context: PluginContext, period: Period | None, sites: tuple[str, ...]
-) -> Report:
-    now = context.now()
-    wanted = last_complete(config.period, now) if period is None else period
-    chosen = config.model_copy(update={"sites": sites}) if sites else config
-    usages = await ask(chosen, context.records, wanted)
-    return report_on(usages, chosen, wanted, complete=wanted.stop <= now)

@@ -1,17 +1,103 @@
-"""The options of a utilisation report."""
+"""The options of a utilisation report, and their import from the file of AUDITOR's plugin; the periods of reports.
+
+Periods are months and ISO weeks of UTC.
+"""
 
 import re
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
+import msgspec
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from auditord_builtin.utilisation.periods import PeriodKind
-from auditord_hookspecs import Duration, PluginConfig, Secret, Section
+from auditord_hookspecs import Duration, ImportedConfig, PluginConfig, Secret, Section
+from auditord_hookspecs.config_import import OWN_LOG, ConfigImport, Document
+
+_MONTH: Final = re.compile(r"(\d{4})-(\d{2})", re.ASCII)
+_WEEK: Final = re.compile(r"(\d{4})-W(\d{2})", re.ASCII)
+
+
+class PeriodKind(Enum):
+    """The length of a report's period."""
+
+    WEEK = "week"
+    MONTH = "month"
+
+
+class Period(msgspec.Struct, frozen=True):
+    """A month or a week.
+
+    Args:
+        name: ``2026-01``, or ``2026-W05``: a week from Monday, in the year of most of its days.
+        start: its first instant, in UTC.
+        stop: the first instant after it.
+    """
+
+    name: str
+    start: datetime
+    stop: datetime
+
+
+def period_at(kind: PeriodKind, moment: datetime) -> Period:
+    """Return the month or week that holds an aware instant."""
+    day = moment.astimezone(UTC).date()
+    if kind is PeriodKind.MONTH:
+        first = day.replace(day=1)
+        return Period(f"{first:%Y-%m}", _midnight(first), _midnight((first + timedelta(days=31)).replace(day=1)))
+    year, week, weekday = day.isocalendar()
+    monday = day - timedelta(days=weekday - 1)
+    return Period(f"{year:04}-W{week:02}", _midnight(monday), _midnight(monday + timedelta(days=7)))
+
+
+def parse_period(text: str) -> Period:
+    """Return a month ``2026-01`` or a week ``2026-W05``.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    try:
+        if match := _MONTH.fullmatch(text):
+            return period_at(PeriodKind.MONTH, datetime(int(match[1]), int(match[2]), 1, tzinfo=UTC))
+        if match := _WEEK.fullmatch(text):
+            monday = date.fromisocalendar(int(match[1]), int(match[2]), 1)
+            return period_at(PeriodKind.WEEK, _midnight(monday))
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"'{text}' is not in the calendar") from error
+    raise ValueError(f"'{text}' is no month (2026-01) and no week (2026-W05)")
+
+
+def last_complete(kind: PeriodKind, now: datetime) -> Period:
+    """Return the latest period that has ended."""
+    return period_at(kind, period_at(kind, now).start - timedelta(microseconds=1))
+
+
+def due(kind: PeriodKind, reported_until: datetime | None, now: datetime) -> Iterator[Period]:
+    """Yield the periods that are over and not reported, the oldest first.
+
+    Args:
+        kind: months or weeks.
+        reported_until: all earlier periods have been reported; if None, only the latest period is due.
+        now: the current time. A period that was reported in part, when weeks became months, is not due.
+    """
+    latest = last_complete(kind, now)
+    if reported_until is None:
+        yield latest
+        return
+    period = period_at(kind, reported_until)
+    if period.start < reported_until:
+        period = period_at(kind, period.stop)
+    while period.start <= latest.start:
+        yield period
+        period = period_at(kind, period.stop)
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
 
 _ADDRESS: Final = re.compile(r"[^\s<>\",;:()\[\]@\x00-\x1f]+@[^\s<>\",;:()\[\]@\x00-\x1f]+")
 _PORTS: Final = {"none": 25, "starttls": 587, "ssl": 465}
@@ -271,3 +357,122 @@ class UtilisationConfig(PluginConfig):
         if self.mail is not None and not self.mail.recipients and self.mail.users is None:
             raise ValueError("mail has neither recipients nor users: no mail would be sent")
         return self
+
+
+_MILLISECONDS: Final = frozenset({"slurm", "kubernetes"})
+_NAMES: Final = {"cores": "components.cores", "total_cpu": "components.cpu_time", "benchmark": "benchmark"}
+_DROPPED: Final = {
+    "auditor": "the daemon reports on its own records; for a server elsewhere write source: {url: 'http://host:port'}, "
+    "and one instance for each of several hosts",
+    "logging.file": OWN_LOG,
+    "utilization.interval": "a month is reported once, when it is over; that is kept in the plugin's state",
+    "utilization.oneshot": "auditord report utilisation --month … shows a report at once",
+}
+_MAIL: Final = (
+    "the addresses and the password were in the environment. Write mail: {{server: {{host: {host}, port: {port}, "
+    "security: starttls, user: …, password: 'file:/path'}}, sender: …, recipients: […]}}"
+)
+_KNOWN: Final = {
+    "logging": {"level", "file"},
+    "auditor": None,
+    "utilization": {
+        "groupedby",
+        "grouped_list",
+        "watt_per_core",
+        "co2_per_kwh",
+        "interval",
+        "file_name",
+        "file_path",
+        "oneshot",
+    },
+    "cluster": {"watt_per_core"},
+    "email": None,
+}
+
+
+def import_config(document: Document) -> ImportedConfig | None:
+    """Translate a file of AUDITOR's utilisation plugin; None for any other file."""
+    if "utilization" not in document:
+        return None
+    result = ConfigImport(document, "plugins.utilisation")
+    result.put("kind", "utilisation")
+    _import_groups(result)
+    _import_energy(result)
+    _import_components(result)
+    _import_file(result)
+    if level := result.section("logging").get("level"):
+        result.put_level(level)
+    _list_dropped(result)
+    return result.result()
+
+
+def _import_groups(result: ConfigImport) -> None:
+    options = result.section("utilization")
+    if "groupedby" in options:
+        result.put("group_keys", [str(options["groupedby"])])
+    listed: Sequence[Any] = options.get("grouped_list") or []  # Any: YAML
+    if listed:
+        rules = [{"matches": re.escape(str(name)), "name": str(name)} for name in listed]
+        remark = "a part of the name is enough, as with AUDITOR (there a job could count in several groups; here the "
+        result.put("group_names", rules, remark + "first rule decides); for the whole name write ^name$")
+        return
+    result.put(
+        "group_names",
+        [
+            {"matches": r"^/([^/]+).*/Role=NULL(?:/|$)", "name": "{1}"},
+            {"matches": r"^/([^/]+).*/Role=([^/]+)", "name": "{1}-{2}"},
+            {"matches": r"^/([^/]+)", "name": "{1}"},
+        ],
+        "VOMS attributes by VO and role, as with AUDITOR",
+    )
+
+
+def _import_energy(result: ConfigImport) -> None:
+    options = result.section("utilization")
+    sites: Document = result.section("cluster").get("watt_per_core", {}).get("site") or {}
+    if sites:
+        values = {str(site): {"watt_per_core": watt} for site, watt in sites.items()}
+        result.put("energy.sites", values)
+        if options.get("watt_per_core") is not None:
+            remark = "of all other sites; AUDITOR took these for 0 W beside a list of sites"
+            result.put("energy.watt_per_core", options["watt_per_core"], remark)
+    elif options.get("watt_per_core") is not None:
+        result.put("energy.watt_per_core", options["watt_per_core"])
+    if options.get("co2_per_kwh") is not None:
+        result.put("energy.co2_per_kwh", options["co2_per_kwh"], "kg per kWh")
+
+
+def _import_components(result: ConfigImport) -> None:
+    source = result.section("auditor")
+    named: Document = source.get("component_fields_in_record") or {}
+    for name in set(_NAMES) & set(named):
+        result.put(_NAMES[name], str(named[name]))
+    if source.get("collector_type") in _MILLISECONDS:
+        remark = "as AUDITOR's collector writes it; auditord's own collectors write seconds: s"
+        result.put("components.cpu_time_unit", "ms", remark)
+    site_field = source.get("site_meta_field")
+    if site_field:
+        keys = [site_field] if isinstance(site_field, str) else [str(each) for each in site_field]
+        result.put("site_keys", keys, "AUDITOR required this and looked at the key site all the same")
+
+
+def _import_file(result: ConfigImport) -> None:
+    options = result.section("utilization")
+    folder = Path(str(options.get("file_path", "."))).absolute()
+    result.put("csv.folder", str(folder), "has more columns than AUDITOR's file, see auditord report utilisation")
+    result.put("csv.name", f"{options.get('file_name', 'auditor')}_{{period}}.csv")
+
+
+def _list_dropped(result: ConfigImport) -> None:
+    for path, reason in _DROPPED.items():
+        section, _, option = path.partition(".")
+        if section in result.document and (not option or option in result.section(section)):
+            result.dropped[path] = reason
+    mail = result.section("email")
+    if mail.get("enable_email_report"):
+        result.dropped["email"] = _MAIL.format(host=mail.get("smtp_server"), port=mail.get("smtp_port"))
+    unknown = [section for section in result.document if section not in _KNOWN]
+    for section, options in _KNOWN.items():
+        given: list[str] = list(result.section(section)) if options is not None else []
+        unknown += [f"{section}.{option}" for option in given if option not in (options or ())]
+    result.dropped |= dict.fromkeys(unknown, "unknown to AUDITOR's plugin, as far as we know: it ignored this")

@@ -8,7 +8,6 @@ import ssl
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -17,10 +16,10 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 import stamina
 
-from auditord_builtin.utilisation.config import Level, Mail, Server, UserMail, UtilisationConfig
-from auditord_builtin.utilisation.periods import Period
+from auditord_builtin.utilisation.config import Level, Mail, Period, Server, UserMail, UtilisationConfig
 from auditord_builtin.utilisation.report import Report, as_csv, as_html, as_text, heading, report_on
 from auditord_builtin.utilisation.state import MAILS, MOST_TRIES, ReportedState, Series
 from auditord_builtin.utilisation.usage import HOUR, Usage, Usages, Who
@@ -206,8 +205,7 @@ def _text(answer: bytes | str) -> str:
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]{0,62}[A-Za-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
-class Addressed:
+class Addressed(msgspec.Struct, frozen=True):
     """A report for one recipient. The key is the recipient's name in the state."""
 
     key: str
@@ -215,16 +213,14 @@ class Addressed:
     report: Report
 
 
-@dataclass(frozen=True, slots=True)
-class Undelivered:
+class Undelivered(msgspec.Struct, frozen=True):
     """Recipients without a mail: refused (retried for some days), or busy (retried in the next run)."""
 
     refused: Sequence[str] = ()
     busy: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True):
     """Delivers reports by mail. The state records who has received which report."""
 
     mail: Mail

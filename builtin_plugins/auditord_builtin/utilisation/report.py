@@ -5,7 +5,6 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Any, Final
 
 import anyio.to_thread
 import jinja2
+import msgspec
+from msgspec.structs import fields
 
-from auditord_builtin.utilisation.config import Level, UtilisationConfig
-from auditord_builtin.utilisation.periods import Period
+from auditord_builtin.utilisation.config import Level, Period, UtilisationConfig
 from auditord_builtin.utilisation.usage import (
     Estimator,
     Question,
@@ -38,8 +38,7 @@ TOO_EFFICIENT: Final = 2
 """The CPU time per core time above which milliseconds were probably taken for seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """The totals of a site, group or user; of all jobs of the report if the level is None."""
 
     level: Level | None
@@ -47,8 +46,7 @@ class Row:
     totals: Totals
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """A report on a period.
 
     Args:

@@ -1,16 +1,14 @@
 """The kind ``utilisation``, and a run of it: write and mail the reports that are due."""
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 import anyio.to_thread
+import msgspec
 
-from auditord_builtin.utilisation.config import Server, UserMail, UtilisationConfig
-from auditord_builtin.utilisation.importing import import_config
+from auditord_builtin.utilisation.config import Period, Server, UserMail, UtilisationConfig, import_config
 from auditord_builtin.utilisation.mail import Addressed, Delivery, Undelivered, greet, reports_to_users
-from auditord_builtin.utilisation.periods import Period
 from auditord_builtin.utilisation.report import Report, as_csv, ask, report_on, silent_sites
 from auditord_builtin.utilisation.state import REPORTED, ReportedState, Series
 from auditord_builtin.utilisation.usage import Usages
@@ -54,8 +52,7 @@ async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> 
         raise NotDelivered("; ".join(faults))
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(msgspec.Struct, frozen=True):
     """One run."""
 
     config: UtilisationConfig

@@ -4,7 +4,6 @@ import csv
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -13,8 +12,18 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from auditord_builtin.utilisation.config import Energy, GridIntensity, NameRule, SiteEnergy, TimeUnit, UtilisationConfig
-from auditord_builtin.utilisation.periods import Period
+import msgspec
+from msgspec.structs import fields
+
+from auditord_builtin.utilisation.config import (
+    Energy,
+    GridIntensity,
+    NameRule,
+    Period,
+    SiteEnergy,
+    TimeUnit,
+    UtilisationConfig,
+)
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
@@ -36,8 +45,7 @@ HOUR: Final = 3_600
 _ZERO: Final = Fraction(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Sums over jobs; times in seconds.
 
     Args:
@@ -81,8 +89,7 @@ class Usage:
 _SUMS: Final = attrgetter(*[each.name for each in fields(Usage)])
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(msgspec.Struct, frozen=True):
     """The totals of some jobs in a report; None if unknown.
 
     Args:
@@ -176,8 +183,7 @@ class BadIntensity(AuditordError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Intensity:
+class Intensity(msgspec.Struct, frozen=True):
     """Kilograms of CO2 per kWh by day of UTC, each the mean of its values. ``sums`` are cumulative."""
 
     days: Sequence[date]
@@ -235,8 +241,7 @@ def _per_kwh(text: str, number: int) -> Fraction:
     return Fraction(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Estimator:
+class Estimator(msgspec.Struct, frozen=True):
     """Estimates the energy of jobs, and its CO2 by the intensity of the grid if that is known."""
 
     options: Energy
@@ -272,8 +277,7 @@ _DAYS: Final = (CalendarPeriod(CalendarUnit.DAY, TimeField.START), CalendarPerio
 _MILLISECONDS: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Who:
+class Who(msgspec.Struct, frozen=True, order=True):
     """The owner of jobs; None where a record has none."""
 
     site: str | None
@@ -284,8 +288,7 @@ class Who:
 Usages: TypeAlias = Mapping[Who, Usage]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """The question of a report to the store."""
 
     config: UtilisationConfig

@@ -5,8 +5,6 @@ The implementation is imported only when the plugin is configured or the command
 """
 
 from collections.abc import Iterable, Sequence
-from functools import partial
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,21 +18,14 @@ if TYPE_CHECKING:  # the daemon alone has metrics
 @hookimpl
 def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each kind's model
     """Declare the kind ``waldur``."""
-    yield Deferred("waldur", partial(resolve_name, "auditord_builtin.waldur.reporting:WALDUR"))
+    yield Deferred.at("waldur", "auditord_builtin.waldur.reporting:WALDUR")
 
 
 @hookimpl
 def auditord_commands() -> Iterable[Deferred[click.Command]]:
     """Declare the command ``auditord waldur``."""
-    yield Deferred("waldur", _command, "Report usage to Waldur, and see where its amounts come from.")
-
-
-def _command() -> click.Command:
-    from auditord_builtin.waldur.commands import waldur_command  # noqa: PLC0415 only when the command is used
-    from auditord_builtin.waldur.history import load_history_command  # noqa: PLC0415 the same
-
-    waldur_command.add_command(load_history_command)
-    return waldur_command
+    summary = "Report usage to Waldur, and see where its amounts come from."
+    yield Deferred.at("waldur", "auditord_builtin.waldur.history:waldur_command", summary)  # with the other commands
 
 
 @hookimpl

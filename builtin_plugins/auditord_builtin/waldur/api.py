@@ -4,7 +4,6 @@ Paths and parameters are those that Waldur's released client sends.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Context, Decimal
 from http import HTTPStatus
@@ -241,20 +240,11 @@ RESOURCE_STATES: Final = ("OK", "Updating", "Terminating", ERRED)
 MAX_USERNAME: Final = 100
 """Characters; Waldur refuses longer ones."""
 
-OFFERING_FIELDS: Final = (
-    *("uuid", "name", "state", "paused_reason", "backend_id", "customer_uuid", "customer_name", "components"),
-)
-RESOURCE_FIELDS: Final = ("uuid", "backend_id", "name", "state")
-OFFERING_USER_FIELDS: Final = ("url", "username", "uuid", "state")
-COMPONENT_USAGE_FIELDS: Final = ("uuid", "type", "usage", "resource_uuid", "billing_period")
-USER_USAGE_FIELDS: Final = ("username", "component_type", "usage", "component_usage", "user", "resource_uuid")
-
 _USAGES: Final = "/api/marketplace-component-usages/"
 _WIDE: Final = Context(prec=100)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A request: a path below the server's address, ordered query parameters, and a JSON body or none."""
 
     method: str
@@ -271,7 +261,9 @@ class Request:
         return Request(self.method, self.path, parameters)
 
 
-def _get(path: str, *parameters: tuple[str, str], fields: Sequence[str] = ()) -> Request:
+def _get(path: str, *parameters: tuple[str, str], kind: type[msgspec.Struct] | None = None) -> Request:
+    """Return a request for all fields of a kind of answer, or without a kind for everything."""
+    fields = () if kind is None else kind.__struct_fields__
     return Request("GET", path, (*parameters, *(("field", name) for name in fields)))
 
 
@@ -283,47 +275,32 @@ BULK_PROBE: Final = Request("OPTIONS", f"{_USAGES}{UUID(int=0)}/set_user_usages/
 
 def offering(uuid: UUID) -> Request:
     """Ask for an offering with its components."""
-    return _get(f"/api/marketplace-provider-offerings/{uuid}/", fields=OFFERING_FIELDS)
+    return _get(f"/api/marketplace-provider-offerings/{uuid}/", kind=Offering)
 
 
 def resources(offering_uuid: UUID) -> Request:
     """Ask for the resources that can have usage."""
     states = [("state", state) for state in RESOURCE_STATES]
     of = ("offering_uuid", str(offering_uuid))
-    return _get("/api/marketplace-provider-resources/", of, *states, fields=RESOURCE_FIELDS)
+    return _get("/api/marketplace-provider-resources/", of, *states, kind=Resource)
 
 
 def offering_users(offering_uuid: UUID) -> Request:
     """Ask for the users of an offering in any state, except those whose access is restricted."""
     of = (("offering_uuid", str(offering_uuid)), ("is_restricted", "false"))
-    return _get("/api/marketplace-offering-users/", *of, fields=OFFERING_USER_FIELDS)
+    return _get("/api/marketplace-offering-users/", *of, kind=OfferingUser)
 
 
 def component_usages(offering_uuid: UUID, month: date, resource: UUID | None = None) -> Request:
     """Ask for the totals of a month, of all resources or of one."""
     of = ("offering_uuid", str(offering_uuid)) if resource is None else ("resource_uuid", str(resource))
-    return _get(_USAGES, of, ("billing_period", month.isoformat()), fields=COMPONENT_USAGE_FIELDS)
+    return _get(_USAGES, of, ("billing_period", month.isoformat()), kind=ComponentUsage)
 
 
 def user_usages(offering_uuid: UUID, month: date) -> Request:
     """Ask for the amounts of all users in a month."""
     of = (("offering_uuid", str(offering_uuid)), ("component_usage__billing_period", month.isoformat()))
-    return _get("/api/marketplace-component-user-usages/", *of, fields=USER_USAGE_FIELDS)
-
-
-class UsageItem(msgspec.Struct, frozen=True):
-    """The total of a component."""
-
-    type: str
-    amount: str
-
-
-class ResourceUsage(msgspec.Struct, frozen=True):
-    """The totals of a resource in the month of ``date``."""
-
-    resource: str
-    date: str
-    usages: tuple[UsageItem, ...]
+    return _get("/api/marketplace-component-user-usages/", *of, kind=ComponentUserUsage)
 
 
 class UserUsage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -335,25 +312,24 @@ class UserUsage(msgspec.Struct, frozen=True, omit_defaults=True):
     user: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class UserUsages(msgspec.Struct, frozen=True):
-    """The amounts of many users."""
-
-    usages: tuple[UserUsage, ...]
-
-
-def set_usage(payload: ResourceUsage) -> Request:
-    """Write the totals of one resource and month."""
-    return Request("POST", f"{_USAGES}set_usage/", body=msgspec.json.encode(payload))
+def set_usage(resource: UUID, moment: datetime, amounts: Mapping[str, Decimal]) -> Request:
+    """Write the totals of a resource, by component, in the month of ``moment``."""
+    items = [{"type": component, "amount": amount_text(amount)} for component, amount in amounts.items()]
+    return _post("set_usage/", {"resource": str(resource), "date": moment.isoformat(), "usages": items})
 
 
-def set_user_usages(row: str, payload: UserUsages) -> Request:
+def set_user_usages(row: UUID | str, usages: Sequence[UserUsage]) -> Request:
     """Write the amounts of many users below a total, in one transaction."""
-    return Request("POST", f"{_USAGES}{row}/set_user_usages/", body=msgspec.json.encode(payload))
+    return _post(f"{row}/set_user_usages/", {"usages": usages})
 
 
-def set_user_usage(row: str, payload: UserUsage) -> Request:
+def set_user_usage(row: UUID | str, usage: UserUsage) -> Request:
     """Write the amount of one user below a total."""
-    return Request("POST", f"{_USAGES}{row}/set_user_usage/", body=msgspec.json.encode(payload))
+    return _post(f"{row}/set_user_usage/", usage)
+
+
+def _post(path: str, payload: object) -> Request:
+    return Request("POST", f"{_USAGES}{path}", body=msgspec.json.encode(payload))
 
 
 def amount_text(amount: Decimal) -> str:
@@ -365,12 +341,6 @@ def amount_text(amount: Decimal) -> str:
     if not amount.is_finite() or amount != amount.quantize(CENT, context=_WIDE):
         raise ValueError(f"{amount} has more decimals than Waldur keeps, or is no number: round it first")
     return f"{amount:.2f}"
-
-
-def resource_usage(resource: UUID, moment: datetime, amounts: Mapping[str, Decimal]) -> ResourceUsage:
-    """Return the totals of a resource, by component."""
-    items = tuple(UsageItem(component, amount_text(amount)) for component, amount in amounts.items())
-    return ResourceUsage(str(resource), moment.isoformat(), items)
 
 
 def user_usage(username: str, moment: datetime, amount: Decimal, link: str | None) -> UserUsage:

@@ -24,10 +24,8 @@ from auditord_builtin.waldur.api import (
     ServerFailed,
     Unreachable,
     UserUsage,
-    UserUsages,
     WaldurError,
     decode,
-    resource_usage,
 )
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_hookspecs.http import (
@@ -363,7 +361,7 @@ class WaldurClient:
 
     async def set_usage(self, resource: UUID, moment: datetime, amounts: Mapping[str, Decimal]) -> None:
         """Write totals of a resource in the month of ``moment``. Components that are not named keep their totals."""
-        await self._write(api.set_usage(resource_usage(resource, moment, amounts)))
+        await self._write(api.set_usage(resource, moment, amounts))
 
     async def set_user_usages(self, row: UUID | str, usages: Sequence[UserUsage]) -> Mapping[str, str]:
         """Write the amounts of users below a total, and return the reason for each refused user.
@@ -379,7 +377,7 @@ class WaldurClient:
         if not self._bulk:
             return await self._one_by_one(row, usages)
         try:
-            await self._write(api.set_user_usages(str(row), UserUsages(tuple(usages))))
+            await self._write(api.set_user_usages(row, usages))
         except Refused as error:
             if error.about_a_closed_month:
                 raise
@@ -413,7 +411,7 @@ class WaldurClient:
 
     async def _set_one(self, row: UUID | str, usage: UserUsage) -> str | None:
         try:
-            await self._write(api.set_user_usage(str(row), usage))
+            await self._write(api.set_user_usage(row, usage))
         except Refused as error:
             if error.about_a_closed_month:
                 raise

@@ -5,7 +5,7 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import anyio
 import click
+import msgspec
+from msgspec.structs import replace
 
 from auditord_builtin.waldur.api import WaldurError
 from auditord_builtin.waldur.client import open_client
@@ -50,13 +52,13 @@ from auditord_hookspecs import (
     query,
 )
 from auditord_hookspecs.checks import Finding, Severity
+from auditord_hookspecs.commands import run_instance
 from auditord_hookspecs.months import Month
-from auditord_hookspecs.terminal import output_option, say, say_cells, write_json
+from auditord_hookspecs.terminal import ReadBy, output_option, say, say_cells, write_json
 from auditord_hookspecs.wording import counted
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """An amount of an account or of one of its users that differs between the record store and sacct."""
 
     account: str
@@ -106,8 +108,7 @@ def _amount(usage: AccountUsage, user: str | None, component: str) -> Decimal:
 _TICK: Final = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """The share of one record in a month: its user as recorded, the overlap in microseconds, exact amounts."""
 
     record: Record
@@ -259,7 +260,9 @@ choose_source = click.option(
     show_default=True,
     help="Where amounts come from: the record store, or Slurm's own accounting.",
 )
-choose_month = click.option("--month", metavar="YYYY-MM", help="The billing period; without it the present one.")
+choose_month = click.option(
+    "--month", type=ReadBy("YYYY-MM", Month.parse), help="The billing period; without it the present one."
+)
 
 
 @click.group("waldur")
@@ -282,19 +285,16 @@ def report_command(
     The exit code is 1 if Waldur did not take something, and 4 if nothing could be reported: all resources of a month
     are held back, or the offering has none.
     """
-    name = context.chosen(KIND, instance)
 
-    async def report() -> None:
-        async with context.instance(name, dry_run=dry_run) as (configured, plugin_context):
-            config: WaldurConfig = configured
-            if allow_decrease:
-                config = config.model_copy(update={"allow_decrease": True})
-            if once or dry_run:
-                await report_usage(config, plugin_context, Source(source))
-            else:
-                await _repeat(config, plugin_context, Source(source))
+    async def report(config: WaldurConfig, plugin_context: PluginContext) -> None:
+        if allow_decrease:
+            config = config.model_copy(update={"allow_decrease": True})
+        if once or dry_run:
+            await report_usage(config, plugin_context, Source(source))
+        else:
+            await _repeat(config, plugin_context, Source(source))
 
-    context.run(report)
+    run_instance(context, KIND, instance, report, dry_run=dry_run)
 
 
 async def _repeat(config: WaldurConfig, context: PluginContext, source: Source) -> None:
@@ -316,24 +316,22 @@ async def _repeat(config: WaldurConfig, context: PluginContext, source: Source) 
 @output_option
 @pass_context
 def explain_command(
-    context: CommandContext, *, account: str, user: str | None, month: str | None, instance: str | None, output: str
+    context: CommandContext, *, account: str, user: str | None, month: Month | None, instance: str | None, output: str
 ) -> None:
     """List the records that the amounts of ACCOUNT, or of USER in it, are made of, with the share of each.
 
     Times are those of the billing zone, amounts are exact to six places; the sum is rounded like the reported amount.
     """
-    name = context.chosen(KIND, instance)
 
-    async def show() -> None:
-        async with context.instance(name, dry_run=True) as (config, plugin_context):
-            period, as_of = _period(config, plugin_context, month), plugin_context.now() - config.lag
-            shown = _Document(config) if output == "json" else _Lines(config)
-            explanation = await explain(
-                config, plugin_context.records, account, period, as_of=as_of, user=user, show=shown.share
-            )
-            shown.sum(explanation, period, as_of)
+    async def show(config: WaldurConfig, plugin_context: PluginContext) -> None:
+        period, as_of = _period(config, plugin_context, month), plugin_context.now() - config.lag
+        shown = _Document(config) if output == "json" else _Lines(config)
+        explanation = await explain(
+            config, plugin_context.records, account, period, as_of=as_of, user=user, show=shown.share
+        )
+        shown.sum(explanation, period, as_of)
 
-    context.run(show)
+    run_instance(context, KIND, instance, show, dry_run=True)
 
 
 class _Lines:
@@ -396,7 +394,7 @@ class _Document:
 def compare_command(
     context: CommandContext,
     accounts: Sequence[str],
-    month: str | None,
+    month: Month | None,
     tres: Tres | None,
     *,
     exact: bool,
@@ -408,22 +406,20 @@ def compare_command(
     That line takes what jobs asked for (--tres ReqTRES), shows the last run of a requeued job alone, and ends a second
     before the month does. The exit code is 1 if anything differs.
     """
-    name = context.chosen(KIND, instance)
 
-    async def compare() -> bool:
-        async with context.instance(name, dry_run=True) as (config, plugin_context):
-            period = _period(config, plugin_context, month)
-            now = plugin_context.now().replace(microsecond=0)  # sacct knows whole seconds
-            # For a period that has not ended, sacct counts running jobs up to the present, as in the agent's call.
-            as_of = now - timedelta(seconds=1) if exact else now
-            query = exact_query(config, period.window, as_of=as_of) if exact else agent_query(config, period)
-            asked = replace(query, tres=tres or query.tres, accounts=[folded(account) for account in accounts])
-            say(f"sacct: {shlex.join(asked.argv(config))}", err=output == "json")
-            found = await compare_month(config, plugin_context, period, asked, as_of=as_of)
-            write_json(found) if output == "json" else _print(found)
-            return not found
+    async def compare(config: WaldurConfig, plugin_context: PluginContext) -> bool:
+        period = _period(config, plugin_context, month)
+        now = plugin_context.now().replace(microsecond=0)  # sacct knows whole seconds
+        # For a period that has not ended, sacct counts running jobs up to the present, as in the agent's call.
+        as_of = now - timedelta(seconds=1) if exact else now
+        query = exact_query(config, period.window, as_of=as_of) if exact else agent_query(config, period)
+        asked = replace(query, tres=tres or query.tres, accounts=[folded(account) for account in accounts])
+        say(f"sacct: {shlex.join(asked.argv(config))}", err=output == "json")
+        found = await compare_month(config, plugin_context, period, asked, as_of=as_of)
+        write_json(found) if output == "json" else _print(found)
+        return not found
 
-    sys.exit(0 if context.run(compare) else 1)
+    sys.exit(0 if run_instance(context, KIND, instance, compare, dry_run=True) else 1)
 
 
 def _print(found: Sequence[Difference]) -> None:
@@ -434,14 +430,10 @@ def _print(found: Sequence[Difference]) -> None:
         say_cells([each.account, each.user or "(all)", each.component, *amounts])
 
 
-def _period(config: WaldurConfig, context: PluginContext, month: str | None) -> BillingMonth:
+def _period(config: WaldurConfig, context: PluginContext, month: Month | None) -> BillingMonth:
     if month is None:
         return month_at(context.now(), config.zone)
-    try:
-        read = Month.parse(month)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--month") from error
-    return BillingMonth(read.year, read.month, config.zone)
+    return BillingMonth(month.year, month.month, config.zone)
 
 
 class Unfit(WaldurError):
@@ -462,21 +454,19 @@ def diagnose_command(context: CommandContext, instance: str | None, source: str,
 
     One line each: ok, note (amounts may lack something) or FAIL (they will). The exit code is 1 if anything fails.
     """
-    name = context.chosen(KIND, instance)
 
-    async def look() -> None:
+    async def look(config: WaldurConfig, plugin_context: PluginContext) -> None:
         found: list[Finding] = []
-        async with context.instance(name, dry_run=True) as (config, plugin_context):
-            # Do not retry: a person waits for the answer.
-            impatient = config.model_copy(update={"retry_for": config.retry_for * 0})
-            async with open_client(impatient, plugin_context.http, show=say) as client:
-                async for finding in diagnose(config, plugin_context, client, sacct=source == Source.SACCT.value):
-                    found.append(finding)
-                    if output == "text":
-                        say(as_line(finding))
+        # Do not retry: a person waits for the answer.
+        impatient = config.model_copy(update={"retry_for": config.retry_for * 0})
+        async with open_client(impatient, plugin_context.http, show=say) as client:
+            async for finding in diagnose(config, plugin_context, client, Source(source)):
+                found.append(finding)
+                if output == "text":
+                    say(as_line(finding))
         if output == "json":
             write_json(found)
         if failed := sum(finding.severity is Severity.FAILURE for finding in found):
             raise Unfit(f"{failed} of the checks above failed")
 
-    context.run(look)
+    run_instance(context, KIND, instance, look, dry_run=True)

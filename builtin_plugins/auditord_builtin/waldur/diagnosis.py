@@ -19,15 +19,14 @@ from auditord_builtin.waldur.client import WaldurClient
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.usage import (
     CLOCKS_APART,
+    Source,
+    UsageSource,
     covered_since,
     exact_query,
     folded,
     month_at,
-    month_usage,
     reported_months,
-    sacct_month_usage,
     sacct_usage,
-    staleness,
 )
 from auditord_hookspecs import AggregateQuery, AuditordError, ComponentUsage, PluginContext, Window, wording
 from auditord_hookspecs.checks import Finding, Severity
@@ -35,9 +34,10 @@ from auditord_hookspecs.wording import counted
 
 
 async def diagnose(
-    config: WaldurConfig, context: PluginContext, client: WaldurClient, *, sacct: bool
+    config: WaldurConfig, context: PluginContext, client: WaldurClient, source: Source
 ) -> AsyncIterator[Finding]:
-    """Check everything, and yield the findings. ``sacct``: amounts come from sacct. A check that fails is a finding."""
+    """Check everything, and yield the findings. A check that fails is a finding."""
+    usage = UsageSource(config, context, source)
     for each in _check_tls(config):
         yield each
     user: User | None = None
@@ -46,9 +46,9 @@ async def diagnose(
     except WaldurError as error:
         yield _without_user(config, error)
     if user is not None:
-        async for each in _waldur(config, context, client, user, sacct=sacct):
+        async for each in _waldur(config, context, client, user, usage):
             yield each
-    async for each in _check_slurm(config, context) if sacct else _check_store(config, context):
+    async for each in _check_slurm(config, context) if source is Source.SACCT else _check_store(config, context, usage):
         yield each
 
 
@@ -61,7 +61,7 @@ def _without_user(config: WaldurConfig, error: WaldurError) -> Finding:
 
 
 async def _waldur(
-    config: WaldurConfig, context: PluginContext, client: WaldurClient, user: User, *, sacct: bool
+    config: WaldurConfig, context: PluginContext, client: WaldurClient, user: User, usage: UsageSource
 ) -> AsyncIterator[Finding]:
     """Check everything that needs a valid token."""
     yield ok("url", f"{config.waldur_api_url} answers")
@@ -73,7 +73,7 @@ async def _waldur(
     except WaldurError as error:
         yield fail("offering", f"{config.waldur_offering_uuid}: no such one, or the token has no role on it: {error}")
         return
-    used, problem = await _used_by(config, context, sacct=sacct)
+    used, problem = await _used_by(config, usage)
     if problem is not None:
         yield problem
     for each in (
@@ -224,27 +224,22 @@ LOOK_BACK: Final = timedelta(hours=1)
 """The length of the period for which sacct is tried."""
 
 
-async def _used_by(config: WaldurConfig, context: PluginContext, *, sacct: bool) -> tuple[Used, Finding | None]:
+async def _used_by(config: WaldurConfig, source: UsageSource) -> tuple[Used, Finding | None]:
     """Return the users of each account in the reported months, or a finding if they cannot be read."""
-    now = context.now()
     found: dict[str, set[str]] = {}
     try:
-        for month in reported_months(now, config.zone, config.reporting_periods):
-            if sacct:
-                used = await sacct_month_usage(config, context, month, as_of=now)
-            else:
-                used = await month_usage(config, context.records, month, as_of=now)
-            for account, usage in used.items():
+        for month in reported_months(source.now, config.zone, config.reporting_periods):
+            for account, usage in (await source.month(month)).items():
                 found.setdefault(account, set()).update(usage.users)
     except AuditordError as error:
         return {}, fail("amounts", f"of the reported months cannot be had: {error}")
     return found, None
 
 
-async def _check_store(config: WaldurConfig, context: PluginContext) -> AsyncIterator[Finding]:
+async def _check_store(config: WaldurConfig, context: PluginContext, usage: UsageSource) -> AsyncIterator[Finding]:
     """Check that the records are up to date, and have the components to report."""
     try:
-        stale = await staleness(config, context.records, context.now())
+        stale = await usage.staleness()
         first = await covered_since(config, context.records)
         missing = await _missing_components(config, context)
     except AuditordError as error:

@@ -2,18 +2,19 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import TextIO
 from uuid import UUID
 
 import anyio
 import click
+import msgspec
+from msgspec.structs import replace
 from pydantic import SecretStr
 
 from auditord_builtin.waldur.api import AccessDenied, DateIgnored, Resource, WaldurError
 from auditord_builtin.waldur.client import Monotonic, WaldurClient, open_client
-from auditord_builtin.waldur.commands import KIND, choose_source
+from auditord_builtin.waldur.commands import KIND, choose_source, waldur_command
 from auditord_builtin.waldur.config import WaldurConfig
 from auditord_builtin.waldur.planning import PlannedMonth, Rules
 from auditord_builtin.waldur.reporting import NothingReported
@@ -23,7 +24,7 @@ from auditord_builtin.waldur.writing import MonthReport, ResourceOutcome
 from auditord_hookspecs import AuditordError, CommandContext, PluginContext, pass_context
 from auditord_hookspecs.config import parse_duration
 from auditord_hookspecs.months import months_from
-from auditord_hookspecs.terminal import say
+from auditord_hookspecs.terminal import ReadBy, say
 
 Say = Callable[[str], None]
 
@@ -36,8 +37,7 @@ class NotLoaded(WaldurError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """The months to be loaded, and how.
 
     Args:
@@ -259,21 +259,18 @@ def _conclude(wanted: History, months: Sequence[BillingMonth], failed: Mapping[s
 TOKEN_VARIABLE = "WALDUR_USER_TOKEN"  # noqa: S105 the name of a variable
 
 
-def _duration(_: click.Context, __: click.Parameter, value: str) -> timedelta:
+def _duration(text: str) -> timedelta:
     """Read ``5s`` or ``1m``; the forms of ISO 8601 are for files."""
-    try:
-        duration = parse_duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+    duration = parse_duration(text)
     if not isinstance(duration, timedelta):
-        raise click.BadParameter(f"{value!r} is no duration such as 5s")
+        raise ValueError(f"{text!r} is no duration such as 5s")  # noqa: TRY004 of a text
     return duration
 
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 
 
-@click.command("load-history")
+@waldur_command.command("load-history")
 @click.option("--start-date", type=_DAY, required=True, help="A day of the first month; whole months are loaded.")
 @click.option("--end-date", type=_DAY, required=True, help="A day of the last month.")
 @choose_source
@@ -289,7 +286,11 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 @click.option("--token-file", type=click.File(), help="The same token in a file, or - for standard input.")
 @click.option("--dry-run", is_flag=True, help="Read and compute everything, print the requests, write nothing.")
 @click.option(
-    "--delay", callback=_duration, default="0s", show_default=True, help="A pause between months, such as 5s."
+    "--delay",
+    type=ReadBy("DURATION", _duration),
+    default="0s",
+    show_default=True,
+    help="A pause between months, such as 5s.",
 )
 @click.option(
     "--resource",

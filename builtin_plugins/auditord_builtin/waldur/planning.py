@@ -2,11 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
+
+import msgspec
 
 from auditord_builtin.waldur.api import ComponentUsage, ComponentUserUsage, Offering, OfferingUser, Resource
 from auditord_builtin.waldur.config import WaldurConfig
@@ -19,8 +21,7 @@ ANOMALIES: Final[tuple[Anomaly, ...]] = ("decrease", "stale", "ambiguous", "stat
 NOTHING: Final = Decimal("0.00")
 
 
-@dataclass(frozen=True, slots=True)
-class Offered:
+class Offered(msgspec.Struct, frozen=True):
     """The offering with its components, its resources (allocations), and its users' logins."""
 
     offering: Offering
@@ -28,16 +29,7 @@ class Offered:
     users: Sequence[OfferingUser]
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """Waldur's amounts of a month: the totals, and the amounts of users below them."""
-
-    totals: Sequence[ComponentUsage]
-    users: Sequence[ComponentUserUsage]
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """The rules of what may be written.
 
     Args:
@@ -60,18 +52,16 @@ class Rules:
         return cls(stale, config.allow_decrease, config.omit_anomalous_usage_components)
 
 
-@dataclass(frozen=True, slots=True)
-class ResourcePlan:
+class ResourcePlan(msgspec.Struct, frozen=True):
     """The amounts to report of a resource, rounded to two decimals. Components without an entry keep their amounts."""
 
     uuid: UUID
     backend_id: str
     totals: Mapping[str, Decimal]
-    users: Mapping[str, Mapping[str, Decimal]] = field(default_factory=dict[str, Mapping[str, Decimal]])
+    users: Mapping[str, Mapping[str, Decimal]] = msgspec.field(default_factory=dict[str, Mapping[str, Decimal]])
 
 
-@dataclass(frozen=True, slots=True)
-class MonthPlan:
+class MonthPlan(msgspec.Struct, frozen=True):
     """The amounts to report of a month.
 
     Args:
@@ -88,13 +78,12 @@ class MonthPlan:
     moment: datetime
     closed: bool
     resources: Sequence[ResourcePlan]
-    links: Mapping[str, str] = field(default_factory=dict[str, str])
+    links: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     rows: Sequence[ComponentUsage] | None = None
     user_rows: Sequence[ComponentUserUsage] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HeldBack:
+class HeldBack(msgspec.Struct, frozen=True):
     """A resource that is not written, and why."""
 
     account: str
@@ -102,8 +91,7 @@ class HeldBack:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedMonth:
+class PlannedMonth(msgspec.Struct, frozen=True):
     """The plan of a month, and the amounts that it leaves out.
 
     Args:
@@ -129,8 +117,7 @@ Totals: TypeAlias = Mapping[str, Sequence[Decimal]]
 """The totals of a resource by component: more than one amount after a change of plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedUser:
+class ReportedUser(msgspec.Struct, frozen=True):
     """A user of a resource in Waldur: the name in Waldur's spelling, and the amounts by component."""
 
     name: str
@@ -141,16 +128,17 @@ Users: TypeAlias = Mapping[str, ReportedUser]
 """Users with amounts, by case-folded name."""
 
 
-class ReportedAmounts:
-    """The totals of a month, and the amounts of users below them."""
+class Reported:
+    """Waldur's amounts of a month: the totals (``rows``), and the amounts of users below them (``user_rows``)."""
 
-    def __init__(self, reported: Reported) -> None:
+    def __init__(self, rows: Sequence[ComponentUsage], user_rows: Sequence[ComponentUserUsage]) -> None:
+        self.rows, self.user_rows = rows, user_rows
         self._totals: defaultdict[UUID, defaultdict[str, list[Decimal]]] = defaultdict(lambda: defaultdict(list))
         self._users: defaultdict[UUID, dict[str, ReportedUser]] = defaultdict(dict)
-        for total in reported.totals:
+        for total in rows:
             self._totals[total.resource_uuid][total.type].append(total.usage)
-        resources = {row.uuid: row.resource_uuid for row in reported.totals}
-        for row in reported.users:
+        resources = {row.uuid: row.resource_uuid for row in rows}
+        for row in user_rows:
             if (resource := resources.get(row.row)) is not None and row.usage:
                 before = self._users[resource].get(folded(row.username))
                 amounts = {**(before.amounts if before else {}), row.component_type: row.usage}
@@ -192,12 +180,12 @@ def plan_month(
     ``moment`` is the instant to send with each amount. ``closed`` is true for a past month.
     """
     accounts = _by_account(config, offered.resources)
-    planner = _Planner(config, offered, ReportedAmounts(reported), str(month), usage, closed, rules)
+    planner = _Planner(config, offered, reported, str(month), usage, closed, rules)
     planned = [each for account, resources in accounts.items() for each in planner.account(account, resources)]
     plans = [each for each in planned if isinstance(each, ResourcePlan)]
     held_back = [each for each in planned if isinstance(each, HeldBack)]
     users = sorted({user for plan in plans for user in plan.users if user not in planner.links})
-    plan = MonthPlan(month.first_day, moment, closed, plans, planner.links, reported.totals, reported.users)
+    plan = MonthPlan(month.first_day, moment, closed, plans, planner.links, reported.rows, reported.user_rows)
     return PlannedMonth(plan, held_back, sorted(set(usage) - set(accounts)), users, len(accounts))
 
 
@@ -215,7 +203,7 @@ class _Planner:
 
     config: WaldurConfig
     offered: Offered
-    there: ReportedAmounts
+    there: Reported
     month: str
     usage: Mapping[str, AccountUsage]
     closed: bool

@@ -1,16 +1,16 @@
 """A run of the plugin ``waldur``: report the last months and the present one."""
 
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import ClassVar, Final
 
+from msgspec.structs import replace
+
 from auditord_builtin.waldur import metrics
 from auditord_builtin.waldur.api import AccessDenied, DateIgnored, Offering, WaldurError
 from auditord_builtin.waldur.client import WaldurClient, open_client
-from auditord_builtin.waldur.config import INTERVAL, WaldurConfig
-from auditord_builtin.waldur.importing import detect, import_config
+from auditord_builtin.waldur.config import INTERVAL, WaldurConfig, detect, import_config
 from auditord_builtin.waldur.planning import Offered, PlannedMonth, Rules
 from auditord_builtin.waldur.state import Refusals, ReportState, identity_of
 from auditord_builtin.waldur.usage import BillingMonth, Source, UsageSource, moment_of, month_at, reported_months

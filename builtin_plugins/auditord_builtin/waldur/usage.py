@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from typing import Final, Literal, TypeAlias
 from zoneinfo import ZoneInfo
+
+import msgspec
 
 from auditord_builtin.waldur.config import WaldurConfig, rounded
 from auditord_hookspecs import (
@@ -35,8 +36,7 @@ CLOCKS_APART: Final = timedelta(minutes=5)
 """The largest delay of the server's clock behind ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class BillingMonth(Month):
+class BillingMonth(Month, frozen=True):
     """A month of a time zone, which begins and ends at midnight there."""
 
     zone: ZoneInfo
@@ -91,8 +91,7 @@ RawUsage: TypeAlias = Mapping[str | None, Mapping[str | None, Minutes]]
 """Usage by account and user. Names are case-folded; None stands for records without a name."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccountUsage:
+class AccountUsage(msgspec.Struct, frozen=True):
     """The usage of an account in a period, in Waldur's units, by component of the offering.
 
     Args:
@@ -192,8 +191,7 @@ _BYTES: Final = frozenset({"mem", "vmem"})
 _COLUMNS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class SacctQuery:
+class SacctQuery(msgspec.Struct, frozen=True):
     """One call of sacct.
 
     Args:
@@ -355,24 +353,20 @@ class UsageSource:
         return since is not None and since <= month.window.start
 
     async def staleness(self) -> str | None:
-        """Return why lower amounts may be wrong, or None if the source is up to date."""
+        """Return why lower amounts may be wrong, or None if the source is up to date. sacct always is.
+
+        A site is up to date if one of its records began or ended recently. Without configured sites, one record of any
+        site suffices.
+        """
         if self._source is Source.SACCT:
             return None
-        return await staleness(self._config, self._context.records, self.now)
-
-
-async def staleness(config: WaldurConfig, records: Records, now: datetime) -> str | None:
-    """Return why the records may be incomplete, so that lower amounts are not to be trusted; None if they are complete.
-
-    A site is up to date if one of its records began or ended recently. Without configured sites, one record of any site
-    suffices.
-    """
-    seen = {site for field in TimeField for site in await _sites(config, records, field, now)}
-    missing = [site for site in config.sites if site not in seen]
-    if not missing and seen:
-        return None
-    since = f"began or ended since {(now - config.stale_after).isoformat(timespec='seconds')}"
-    return f"no record of {', '.join(missing)} {since}" if missing else f"no record {since}"
+        config, now = self._config, self.now
+        seen = {site for field in TimeField for site in await _sites(config, self._context.records, field, now)}
+        missing = [site for site in config.sites if site not in seen]
+        if not missing and seen:
+            return None
+        since = f"began or ended since {(now - config.stale_after).isoformat(timespec='seconds')}"
+        return f"no record of {', '.join(missing)} {since}" if missing else f"no record {since}"
 
 
 async def covered_since(config: WaldurConfig, records: Records) -> datetime | None:

@@ -61,8 +61,7 @@ class Probe(msgspec.Struct, frozen=True):
     before: dict[str, Decimal]
 
 
-@dataclass(frozen=True, slots=True)
-class DateCheck:
+class DateCheck(msgspec.Struct, frozen=True):
     """Finds out whether the server honours dates. The plugin's state remembers the amounts in flight."""
 
     client: WaldurClient
@@ -175,8 +174,7 @@ class ResourceOutcome:
     lost: Mapping[str, Decimal] = field(default_factory=dict[str, Decimal])
 
 
-@dataclass(frozen=True, slots=True)
-class MonthOutcome:
+class MonthOutcome(msgspec.Struct, frozen=True):
     """The outcome of a month: of the resources that were tried, and why the others were not."""
 
     plan: MonthPlan

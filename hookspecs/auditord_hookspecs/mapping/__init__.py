@@ -19,8 +19,8 @@ from auditord_hookspecs.mapping.building import (
     columns,
     find_site,
     holds,
+    parse_labels,
 )
-from auditord_hookspecs.mapping.documents import parse_labels
 from auditord_hookspecs.mapping.quantities import (
     PartialRow,
     Row,

@@ -24,7 +24,7 @@ from auditord.store import Provenance
 from auditord.store.opening import open_store
 from auditord.testing.daemon import running_daemon
 from auditord.web.page.figures import Figures
-from auditord_builtin.priority.history import PriorityState
+from auditord_builtin.priority.running import PriorityState
 from auditord_hookspecs import Record
 from tests.chromium import SHAPES
 

@@ -88,7 +88,7 @@ async def issuer() -> AsyncGenerator[str, None]:
 @asynccontextmanager
 async def asking(url: str, folder: Path, **options: object) -> AsyncGenerator[Callable[[str], Any], None]:
     config = JwtConfig.model_validate({"issuer": url, "audience": [AUDIENCE, "any"], "rules": RULES, **options})
-    context = HostAuthenticatorContext("idp", "jwt", now, folder)
+    context = HostAuthenticatorContext("idp", "jwt", now, state_dir=folder)
     async with open_jwt(config, context) as authenticate:
 
         async def ask(token: str) -> Identity | None:

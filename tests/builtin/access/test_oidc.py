@@ -57,7 +57,7 @@ async def opened(folder: Path, issuer: TestIssuer, **options: object) -> AsyncGe
         fixed = {"issuer": issuer.url, "audience": ["api"], "rules": RULES, "user_claim": "preferred_username"}
         config = JwtConfig.model_validate({**fixed, "login": login, **options})
         sso = LoginSetup(issuer, None, timedelta(0))  # type: ignore[arg-type] # in the next lines
-        context = HostAuthenticatorContext("sso", "jwt", lambda: datetime.now(UTC) + sso.ahead, folder)
+        context = HostAuthenticatorContext("sso", "jwt", lambda: datetime.now(UTC) + sso.ahead, state_dir=folder)
         async with open_jwt(config, context) as authenticate:
             found: Any = authenticate  # Any: it is both
             assert isinstance(found, Login)

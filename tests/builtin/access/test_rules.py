@@ -4,11 +4,11 @@ import grp
 import os
 import pwd
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord_builtin.access import connections
@@ -29,7 +29,7 @@ def opened(
     kind: AuthenticatorKind[Any], *rules: dict[str, Any], **options: object
 ) -> AbstractAsyncContextManager[Authenticate]:
     config = kind.config.model_validate({"rules": [{"roles": ["reader"], **rule} for rule in rules], **options})
-    context = HostAuthenticatorContext("who", kind.name, _never, Path("/nonexistent"))
+    context = HostAuthenticatorContext("who", kind.name, _never, state_dir=Path("/nonexistent"))
     return kind.open(config, context)
 
 

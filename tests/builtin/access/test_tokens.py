@@ -41,7 +41,7 @@ def asked(host: FakeCommandContext, *tokens: str, later: timedelta = timedelta(0
     """The answer of an open authenticator to each."""
 
     async def ask() -> list[Identity | str | None]:
-        context = HostAuthenticatorContext("tokens", "tokens", lambda: host.now() + later, host.state_dir)
+        context = HostAuthenticatorContext("tokens", "tokens", lambda: host.now() + later, state_dir=host.state_dir)
         found: list[Identity | str | None] = []
         async with open_tokens(TokensConfig(), context) as authenticate:
             for token in tokens:
@@ -95,7 +95,7 @@ def test_a_revoked_token_is_refused_by_an_authenticator_that_is_open(host: FakeC
     token_id = token.split("_")[1]
 
     async def ask() -> None:
-        context = HostAuthenticatorContext("tokens", "tokens", host.now, host.state_dir)
+        context = HostAuthenticatorContext("tokens", "tokens", host.now, state_dir=host.state_dir)
         async with open_tokens(TokensConfig(), context) as authenticate:
             assert await authenticate(Credentials(token=token)) is not None
             assert run(host, "revoke", token_id).exit_code == 0

@@ -47,7 +47,7 @@ def test_the_three_files_make_one_plugin() -> None:
     for said in (
         "publish_since is missing",
         "give Cores of the collector scores: [{name: HEPSPEC, value: 11.7}]",
-        "give local jobs a site of their own",
+        "assign local jobs to another site",
         "unloader.exclude_vos: no counterpart",
         "a collector asks the batch system itself",
     ):
@@ -77,7 +77,7 @@ def test_a_sender_speaks_ams_unless_it_says_otherwise(tmp_path: Path, protocol: 
     file = tmp_path / "sender.cfg"
     file.write_text(kept.replace("[sender]\n", f"[sender]\n{protocol}"))
     written, _ = imported([FILES[0], file])
-    assert written.count("STOMP is no more") == remarks
+    assert written.count("APEL no longer accepts STOMP") == remarks
 
 
 def test_an_option_that_the_client_does_not_know_is_named(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_an_option_that_the_client_does_not_know_is_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("HEPSPEC", "SPECint", "spec_updater.spec_type: 'SPECint' is none of"),
+        ("HEPSPEC", "SPECint", "spec_updater.spec_type: 'SPECint' is not one of"),
         ("send_summaries = true", "send_summaries = maybe", "send_summaries: 'maybe' is neither true nor false"),
         ("[joiner]", "[joiners]", "has an option 'joiners'"),
         ("[db]\n", "hostname = x\n[db]\n", "not an INI file: File contains no section headers"),
@@ -114,7 +114,7 @@ def test_a_file_of_comments_sets_nothing(tmp_path: Path, text: str) -> None:
 
 def test_the_name_of_the_site_is_asked_for_where_the_shipped_file_leaves_it_empty(tmp_path: Path) -> None:
     file = changed(tmp_path, "EXAMPLE-SITE", "")
-    assert "spec_updater.site_name: it is empty: set plugins.apel.site.sites_to_report" in import_files(
+    assert "spec_updater.site_name: this is empty: set plugins.apel.site.sites_to_report" in import_files(
         [file], load_hooks([]).kinds
     )
 

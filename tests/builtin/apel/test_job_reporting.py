@@ -11,11 +11,10 @@ from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig, Benchmark, JobFields, MandatoryJobFields, MetaField
 from auditord_builtin.apel.jobs import forgetting
 from auditord_builtin.apel.messages import Message
-from auditord_builtin.apel.metrics import stages
 from auditord_builtin.apel.publishing import publish, republish
 from auditord_builtin.apel.reporting import NotReported
 from auditord_builtin.apel.sending import BrokerUnavailable, MessageTooLarge
-from auditord_builtin.apel.state import DayState, read_state
+from auditord_builtin.apel.state import DayState, read_state, stages
 from auditord_hookspecs import Component, Record, Score, Window
 from tests.builtin.apel.apel_receiver import Receiver
 from tests.builtin.apel.apel_settings import apel_settings

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.apel.showing import overview
+from auditord_builtin.apel.commands import overview
 from auditord_builtin.apel.state import DayState, MonthState, Outbox, Packed, ReportedState, SiteState
 
 

@@ -271,7 +271,7 @@ async def test_a_store_that_lost_a_whole_month_withdraws_nothing() -> None:
     await publish(settings(), context, broker)
     broker.taken()
     context.stored = [job("1", days_ago(1))]
-    with pytest.raises(NotReported, match="2026-01: the store has no job of this month any more"):
+    with pytest.raises(NotReported, match="2026-01: the store has no jobs of this month any more"):
         await publish(settings(), context, broker, all_months=True)
     assert broker.taken() == [("SITE-A", "2026-03")]
     assert broker.receiver.total("NumberOfJobs") == 2

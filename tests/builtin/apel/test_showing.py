@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from auditord.testing import FakePluginContext
+from auditord_builtin.apel.commands import shown
 from auditord_builtin.apel.config import ApelConfig
-from auditord_builtin.apel.showing import shown
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.months import Month
 

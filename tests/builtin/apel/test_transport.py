@@ -1,6 +1,6 @@
 """Certificates, signatures and the broker, against OpenSSL and a TLS server that demands a client certificate."""
 
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,19 +9,17 @@ import pytest
 from pydantic import ValidationError
 
 from auditord.testing import FakePluginContext
-from auditord_builtin.apel.config import ApelConfig
+from auditord_builtin.apel.config import ApelConfig, MessagingConfig
 from auditord_builtin.apel.publishing import run_apel
 from auditord_builtin.apel.sending import (
-    Broker,
+    AmsClient,
     BrokerRefused,
     BrokerUnavailable,
     CertificateUnusable,
     MessageTooLarge,
     load_credentials,
     open_broker,
-    publish_url,
     sign,
-    token_url,
 )
 from auditord_hookspecs import AuditordError, Component, Record, Score
 from auditord_hookspecs.months import Month
@@ -109,19 +107,30 @@ def test_a_changed_message_is_not_believed(authority: Authority, host: HostFiles
 # -- the broker -------------------------------------------------------------------------------------------------------
 
 
+def open_at_once(messaging: MessagingConfig) -> AbstractAsyncContextManager[AmsClient]:
+    """Open a client that does not wait before it asks again."""
+    return open_broker(messaging, HTTP, first_wait=0)
+
+
+def at(url: str, certificate: Path, key: Path) -> MessagingConfig:
+    return MessagingConfig(
+        auth_url=f"{url}/token", ams_url=f"{url}/publish", client_cert=certificate, client_key=key, retry=0
+    )
+
+
 def test_the_paths_are_those_of_ams() -> None:
-    assert token_url("msg.example", 8443) == (
-        "https://msg.example:8443/v1/service-types/ams/hosts/msg.example:authx509"
+    messaging = MessagingConfig(host="msg.example", client_cert=Path("c"), client_key=Path("k"))
+    assert (messaging.token_url, messaging.publish_url()) == (
+        "https://msg.example:8443/v1/service-types/ams/hosts/msg.example:authx509",
+        "https://msg.example:443/v1/projects/accounting/topics/gLite-APEL:publish",
     )
-    assert publish_url("msg.example", "accounting", "gLite-APEL") == (
-        "https://msg.example:443/v1/projects/accounting/topics/gLite-APEL:publish"
-    )
+    assert messaging.publish_url("a b") == "https://msg.example:443/v1/projects/accounting/topics/a%20b:publish"
 
 
 @pytest.mark.anyio
 async def test_messages_are_published_with_one_token(authority: Authority, host: HostFiles) -> None:
     credentials = load_credentials(host.certificate, host.key)
-    async with ams_broker(authority) as ams, open_broker(ams.for_client(host), HTTP) as client:
+    async with ams_broker(authority) as ams, open_at_once(ams.for_client(host)) as client:
         assert [await client.publish(sign(MESSAGE, credentials), f"label{n}") for n in range(3)] == ["1", "2", "3"]
         assert ams.texts() == [MESSAGE] * 3
         assert [label for label, _ in ams.published] == ["label0", "label1", "label2"]
@@ -136,7 +145,7 @@ async def test_accelerators_have_a_topic_of_their_own_at_the_same_broker(authori
         section = apel_section(
             sites={"SITE-A": ["a"]}, since=Month.of(now).start, certificate=host.certificate, key=host.key
         )
-        where = {"auth_url": found.token_url, "ams_url": f"{found.publish_url}?key=", "ca_path": str(authority.file)}
+        where = {"auth_url": found.token_url, "ams_url": f"{found.publish_url()}?key=", "ca_path": str(authority.file)}
         section["messaging"] |= where
         section["accelerators"] = {"associated_record_type": "cloud", "topic": "gpus", "component": "Cores"}
         parts = (Component("Cores", 1, (Score("HEPscore23", 10.0),)), Component("TotalCPU", 1, ()))
@@ -152,7 +161,7 @@ async def test_accelerators_have_a_topic_of_their_own_at_the_same_broker(authori
 
 @pytest.mark.anyio
 async def test_a_token_that_was_taken_back_is_fetched_anew_once(authority: Authority, host: HostFiles) -> None:
-    async with ams_broker(authority) as ams, open_broker(ams.for_client(host), HTTP) as client:
+    async with ams_broker(authority) as ams, open_at_once(ams.for_client(host)) as client:
         await client.publish(b"one", "1")
         ams.tokens = 7  # the next one is another
         assert await client.publish(b"two", "2") == "2"
@@ -165,8 +174,8 @@ async def test_a_token_that_was_taken_back_is_fetched_anew_once(authority: Autho
 async def test_a_ready_token_needs_no_certificate_service(authority: Authority, host: HostFiles) -> None:
     async with ams_broker(authority) as ams:
         nowhere = "https://127.0.0.1:1/"
-        ready = replace(ams.for_client(host), token=ams.valid_token, token_url=nowhere)
-        async with open_broker(ready, HTTP) as client:
+        ready = ams.for_client(host, token=ams.valid_token, auth_url=nowhere)
+        async with open_at_once(ready) as client:
             assert await client.publish(b"one", "1") == "1"
             assert ams.tokens == 0
 
@@ -174,7 +183,7 @@ async def test_a_ready_token_needs_no_certificate_service(authority: Authority, 
 @pytest.mark.anyio
 @pytest.mark.parametrize("fault", [0, 408, 429, 500, 502, 503, 504])
 async def test_passing_faults_are_outlasted(authority: Authority, host: HostFiles, fault: int) -> None:
-    async with ams_broker(authority) as ams, open_broker(ams.for_client(host), HTTP) as client:
+    async with ams_broker(authority) as ams, open_at_once(ams.for_client(host)) as client:
         ams.fault = lambda number: fault if number < 3 else None
         assert await client.publish(b"text", "1") == "1"
         ams.fault = lambda _: fault
@@ -186,7 +195,7 @@ async def test_passing_faults_are_outlasted(authority: Authority, host: HostFile
 @pytest.mark.anyio
 @pytest.mark.parametrize("fault", [400, 404, 409])
 async def test_what_no_repetition_helps_is_not_repeated(authority: Authority, host: HostFiles, fault: int) -> None:
-    async with ams_broker(authority) as ams, open_broker(ams.for_client(host), HTTP) as client:
+    async with ams_broker(authority) as ams, open_at_once(ams.for_client(host)) as client:
         ams.fault = lambda _: fault
         with pytest.raises(BrokerRefused, match="not so"):
             await client.publish(b"text", "1")
@@ -195,7 +204,7 @@ async def test_what_no_repetition_helps_is_not_repeated(authority: Authority, ho
 
 @pytest.mark.anyio
 async def test_an_answer_that_is_cut_makes_the_message_come_twice(authority: Authority, host: HostFiles) -> None:
-    async with ams_broker(authority) as ams, open_broker(ams.for_client(host), HTTP) as client:
+    async with ams_broker(authority) as ams, open_at_once(ams.for_client(host)) as client:
         ams.fault = lambda number: -1 if number == 1 else None
         assert await client.publish(b"text", "1") == "2"
         assert ams.published == [("1", b"text")] * 2
@@ -203,7 +212,7 @@ async def test_an_answer_that_is_cut_makes_the_message_come_twice(authority: Aut
 
 @pytest.mark.anyio
 async def test_a_message_over_the_limit_is_said_so(authority: Authority, host: HostFiles) -> None:
-    async with ams_broker(authority) as ams, open_broker(ams.for_client(host), HTTP) as client:
+    async with ams_broker(authority) as ams, open_at_once(ams.for_client(host)) as client:
         with pytest.raises(MessageTooLarge):
             await client.publish(b"x" * 700_000, "1")
         assert ams.requests == 0  # known before
@@ -216,14 +225,14 @@ async def test_a_message_over_the_limit_is_said_so(authority: Authority, host: H
 async def test_both_sides_of_tls_want_to_know_the_other(authority: Authority, host: HostFiles, tmp_path: Path) -> None:
     stranger = Authority(tmp_path)
     async with ams_broker(authority) as ams:
-        async with open_broker(ams.for_client(stranger.issue("intruder", old_style_key=False)), HTTP) as client:
+        async with open_at_once(ams.for_client(stranger.issue("intruder", old_style_key=False))) as client:
             with pytest.raises(BrokerUnavailable):
                 await client.publish(b"text", "1")
-        distrusting = replace(ams.for_client(host), ca=stranger.file)
-        async with open_broker(distrusting, HTTP) as client:
+        distrusting = ams.for_client(host, ca_path=stranger.file)
+        async with open_at_once(distrusting) as client:
             with pytest.raises(BrokerRefused, match="not trusted"):
                 await client.publish(b"text", "1")
-        async with open_broker(replace(distrusting, verify=False), HTTP) as client:
+        async with open_at_once(distrusting.model_copy(update={"verify_ca": False})) as client:
             assert await client.publish(b"text", "1") == "1"
 
 
@@ -233,21 +242,20 @@ async def test_authorities_may_be_a_folder_of_hashed_names(
 ) -> None:
     (tmp_path / "authority.pem").write_bytes(authority.file.read_bytes())
     await anyio.run_process(["openssl", "rehash", str(tmp_path)])
-    async with ams_broker(authority) as ams, open_broker(replace(ams.for_client(host), ca=tmp_path), HTTP) as client:
+    async with ams_broker(authority) as ams, open_at_once(ams.for_client(host, ca_path=tmp_path)) as client:
         assert await client.publish(b"text", "1") == "1"
 
 
 @pytest.mark.anyio
 async def test_a_broker_that_is_not_there_is_a_passing_fault(host: HostFiles) -> None:
-    nowhere = Broker("https://127.0.0.1:1/token", "https://127.0.0.1:1/publish", host.certificate, host.key)
-    async with open_broker(replace(nowhere, retry_waits=()), HTTP) as client:
+    nowhere = at("https://127.0.0.1:1", host.certificate, host.key)
+    async with open_at_once(nowhere) as client:
         with pytest.raises(BrokerUnavailable, match=r"/token: cannot connect: .*127\.0\.0\.1"):
             await client.publish(b"text", "1")
 
 
 @pytest.mark.anyio
 async def test_tls_files_that_cannot_be_used_are_named(host: HostFiles) -> None:
-    broker = Broker("https://a/t", "https://a/p", Path("/none.pem"), host.key)
     with pytest.raises(AuditordError, match=r"none\.pem"):
-        async with open_broker(broker, HTTP):
+        async with open_at_once(at("https://a", Path("/none.pem"), host.key)):
             pass

@@ -131,7 +131,7 @@ def test_what_looks_odd_and_is_good(text: str, old: str, new: str) -> None:
         (NORMALISED, "{HEPscore23: 845600}", "{flops: 845600}", "each benchmark once"),
         (NORMALISED, "Infrastructure: grid", f"Infrastructure: {'x' * 21}", "at most 20"),
         (NORMALISED, "VO: atlas", f"VO: {'x' * 256}", "at most 255"),
-        (NORMALISED, "VO: atlas", "VO: atlas\nVO: cms", "stands twice"),
+        (NORMALISED, "VO: atlas", "VO: atlas\nVO: cms", "appears twice"),
         (NORMALISED, "VO: atlas", "VO atlas", "no colon"),
         (NORMALISED, "VO: atlas", "VO: at\rlas", "control character"),
         (NORMALISED, "VO: atlas", "VO: at\N{LINE SEPARATOR}las", "control character"),
@@ -182,4 +182,4 @@ def test_a_record_without_a_part_of_its_key_has_the_key_of_one_that_says_none() 
     _, second = SUMMARY.split("\n", 1)
     twice = SUMMARY + second.replace("VO: atlas", "VO: atlas\nVOGroup: None")
     (problem,) = validate(twice)
-    assert problem.reason == "its key is that of a record before it, which it would replace"
+    assert problem.reason == "it has the key of an earlier record, and would replace it"

@@ -7,10 +7,9 @@ import pytest
 
 from auditord.testing import FakeCollectorContext, make_record
 from auditord.testing.records import EPOCH
-from auditord_builtin.auditor.conversion import AuditorImporter, Conversion
+from auditord_builtin.auditor.conversion import AuditorImporter, Conversion, Rows
 from auditord_builtin.auditor.kinds import AuditorOptions, open_importer
 from auditord_builtin.auditor.parquet import ParquetSource
-from auditord_builtin.auditor.source import Rows
 from auditord_hookspecs import ImportPage, ImportRow, InvalidRecord, Record
 from auditord_hookspecs.wire import encode_record
 

@@ -13,8 +13,8 @@ from auditord.spool.lock import own
 from auditord.testing import make_record
 from auditord.testing.records import EPOCH
 from auditord_builtin.auditor import postgres
+from auditord_builtin.auditor.conversion import Rows
 from auditord_builtin.auditor.postgres import PostgresSource
-from auditord_builtin.auditor.source import Rows
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.wire import encode_record
 from tests.auditor_database import insert, insert_raw, make_auditor, set_runtime
@@ -233,7 +233,7 @@ def test_an_import_goes_on_behind_the_last_page_that_is_stored(
 ) -> None:
     records = {f"job-{number}": make_record(f"job-{number}") for number in range(50)}
     make_auditor(empty_postgres_url, records.values())
-    monkeypatch.setattr("auditord_builtin.auditor.source.PAGE_ROWS", 10)
+    monkeypatch.setattr("auditord_builtin.auditor.conversion.PAGE_ROWS", 10)
     monkeypatch.setattr(postgres, "_FETCHED", 1)
     monkeypatch.setattr(postgres, "_OVERLAP", 5)
     reading = Reading(postgres.make_rows)

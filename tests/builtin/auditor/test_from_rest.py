@@ -53,7 +53,7 @@ def test_all_records_period_by_period(target: Target, auditor: FakeAuditor) -> N
 def test_a_stream_that_is_cut_fails_and_the_next_attempt_goes_on(
     sqlite_target: Target, auditor: FakeAuditor, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("auditord_builtin.auditor.source.PAGE_ROWS", 7)
+    monkeypatch.setattr("auditord_builtin.auditor.conversion.PAGE_ROWS", 7)
     fail_listing(auditor, 0, fault)
     done = sqlite_target.run(auditor.url)
     assert done.exit_code == 1

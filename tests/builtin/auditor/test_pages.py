@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from auditord_builtin.auditor.source import PAGE_BYTES, PAGE_ROWS, in_pages
+from auditord_builtin.auditor.conversion import PAGE_BYTES, PAGE_ROWS, in_pages
 
 pytestmark = pytest.mark.anyio
 

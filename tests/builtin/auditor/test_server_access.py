@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from auditord.config.loading import load_text
-from auditord.config.printing import to_yaml
+from auditord.config.shown import to_yaml
 from auditord.hooks import load_hooks
 from auditord_builtin.auditor.server_config import RULES, import_access
 from auditord_hookspecs.config_import import ConfigImport

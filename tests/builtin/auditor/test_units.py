@@ -3,8 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from auditord.testing import make_record
-from auditord_builtin.auditor.conversion import Conversion
-from auditord_builtin.auditor.units import MonthOfUnits, Units
+from auditord_builtin.auditor.conversion import Conversion, MonthOfUnits, Units
 
 JANUARY, FEBRUARY = datetime(2024, 1, 5, tzinfo=UTC), datetime(2024, 2, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)

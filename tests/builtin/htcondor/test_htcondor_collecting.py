@@ -271,8 +271,8 @@ async def test_one_broken_job_is_quarantined_and_recovered_by_another_configurat
     broken = {one.source_id: one for batch in at.kept for one in batch.quarantined}
     assert sorted(one.reason[:30] for one in broken.values()) == [
         "component Cores: CpusProvision",
-        "the ad says nothing of Complet",
-        "the ad says nothing of GlobalJ",
+        "the ad has no CompletionDate a",
+        "the ad has no GlobalJobId",
     ]
     assert HTCONDOR.convert is not None
     [entry] = [one for one in broken.values() if "Cores" in one.reason]

@@ -4,8 +4,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from auditord_builtin.htcondor.config import AUDITOR_COMPONENTS, HTCondorConfig
-from auditord_builtin.htcondor.importing import import_config
+from auditord_builtin.htcondor.config import AUDITOR_COMPONENTS, HTCondorConfig, import_config
 from auditord_hookspecs.mapping import build_components, build_meta, find_site
 
 DOCUMENT: dict[str, Any] = {

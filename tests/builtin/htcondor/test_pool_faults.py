@@ -182,9 +182,11 @@ async def test_of_several_ads_of_a_job_the_most_complete_counts_and_the_others_a
     at = context(pool)
     records = await collect(config(pool, mode), at)
     assert [int(record.stop_time.timestamp()) for record in records if record.stop_time] == [1795332634, 1795332644]
-    assert [batch.skipped for batch in at.kept if batch.skipped] == [{"stands in the history again, and says less": 1}]
+    assert [batch.skipped for batch in at.kept if batch.skipped] == [
+        {"is in the history again, with fewer attributes": 1}
+    ]
     assert not any(batch.quarantined for batch in at.kept)
-    assert "1 job stands in the history several times, such as ap1@example.org#3.21" in caplog.text
+    assert "1 job is in the history several times, such as ap1@example.org#3.21" in caplog.text
     assert await collect(config(pool, mode), at) == []
 
 

@@ -1,12 +1,12 @@
 """Recorded output of a real pool: every figure is that of the ledger in every way of reading; so is the stand-in."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("classad2", reason="pip install 'auditord[htcondor]'")
 

@@ -8,8 +8,7 @@ from auditord.config.importing import import_files
 from auditord.config.kinds import InstalledKinds
 from auditord.config.loading import load_text
 from auditord_builtin.kubernetes.collecting import KUBERNETES
-from auditord_builtin.kubernetes.config import AUDITOR_COMPONENTS, KubernetesConfig
-from auditord_builtin.kubernetes.importing import import_config
+from auditord_builtin.kubernetes.config import AUDITOR_COMPONENTS, KubernetesConfig, import_config
 
 AUDITORS: dict[str, Any] = {
     "auditor_addr": "auditor.example.org",

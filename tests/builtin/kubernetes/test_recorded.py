@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from auditord_builtin.kubernetes.pods import decode_pod
-from auditord_builtin.kubernetes.reading import After, Limits, follow, pages
+from auditord_builtin.kubernetes.reading import Limits, WatchEnd, follow, pages
 from tests.builtin.kubernetes.pod_maker import NOW
 
 PATIENCE = timedelta(seconds=5)
@@ -54,18 +54,18 @@ async def test_a_page_says_where_the_next_one_begins() -> None:
 @pytest.mark.anyio
 async def test_events_are_pods_and_move_the_version() -> None:
     replay: Any = Replay((RECORDED / "watch.jsonl").read_bytes().splitlines())
-    stretch = await follow(replay, "*", "1", Limits(100, PATIENCE, PATIENCE, PATIENCE), lambda: NOW)
-    pods = [decode_pod(happening.raw) for happening in stretch.happenings]
+    result = await follow(replay, "*", "1", Limits(100, PATIENCE, PATIENCE, PATIENCE), lambda: NOW)
+    pods = [decode_pod(event.raw) for event in result.events]
     assert [pod.status.phase for pod in pods] == ["Running", "Failed", "Succeeded", "Running", "Succeeded"]
-    assert stretch.version == pods[-1].metadata.resource_version
+    assert result.version == pods[-1].metadata.resource_version
     assert all(pod.status.start_time and pod.uid for pod in pods)
 
 
 @pytest.mark.anyio
 async def test_a_version_that_is_too_old_is_reported_in_the_watch() -> None:
     replay: Any = Replay((RECORDED / "gone.jsonl").read_bytes().splitlines())
-    stretch = await follow(replay, "*", "1", Limits(9, PATIENCE, PATIENCE, PATIENCE), lambda: NOW)
-    assert (stretch.after, stretch.version) == (After.EXPIRED, "1")
+    result = await follow(replay, "*", "1", Limits(9, PATIENCE, PATIENCE, PATIENCE), lambda: NOW)
+    assert (result.ended, result.version) == (WatchEnd.EXPIRED, "1")
 
 
 @pytest.mark.anyio
@@ -74,12 +74,12 @@ async def test_an_event_that_was_waited_for_says_that_all_before_it_is_known(
     pause: timedelta, known: datetime | None
 ) -> None:
     replay: Any = Replay((RECORDED / "watch.jsonl").read_bytes().splitlines())
-    stretch = await follow(replay, "*", "1", Limits(100, PATIENCE, PATIENCE, pause), lambda: NOW)
-    assert (stretch.after, stretch.known_until) == (After.CLOSED, known)
+    result = await follow(replay, "*", "1", Limits(100, PATIENCE, PATIENCE, pause), lambda: NOW)
+    assert (result.ended, result.known_until) == (WatchEnd.CLOSED, known)
 
 
 @pytest.mark.anyio
 async def test_the_first_event_may_be_old_however_long_it_took() -> None:
     replay: Any = Replay((RECORDED / "watch.jsonl").read_bytes().splitlines()[:1])
-    stretch = await follow(replay, "*", "1", Limits(100, PATIENCE, PATIENCE, timedelta()), lambda: NOW)
-    assert stretch.known_until is None
+    result = await follow(replay, "*", "1", Limits(100, PATIENCE, PATIENCE, timedelta()), lambda: NOW)
+    assert result.known_until is None

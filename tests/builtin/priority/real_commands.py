@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from auditord.contexts.command import CommandRunner
+from auditord.contexts.instances import CommandRunner
 from auditord.testing import FakePluginContext
 from auditord_hookspecs import CommandResult
 

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from auditord.cli import auditord
 from auditord.config.loading import load_text
 from auditord.hooks import load_hooks
-from auditord_builtin.priority.config import SCONTROL, PriorityConfig
-from auditord_builtin.priority.importing import import_config
+from auditord_builtin.priority.config import SCONTROL, PriorityConfig, import_config
 from auditord_hookspecs.sources import RemoteSource
 
 FULL = """\

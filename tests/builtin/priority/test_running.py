@@ -14,8 +14,16 @@ from pydantic import ValidationError
 from auditord.testing import EPOCH, FakePluginContext, make_record
 from auditord_builtin import priority
 from auditord_builtin.priority.config import PriorityConfig
-from auditord_builtin.priority.running import PrioritiesNotSet, all_commands, printed, set_priorities
-from auditord_builtin.priority.usage import StaleRecords, rounded, smoothed, targets
+from auditord_builtin.priority.running import (
+    PrioritiesNotSet,
+    StaleRecords,
+    all_commands,
+    printed,
+    rounded,
+    set_priorities,
+    smoothed,
+    targets,
+)
 from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, CommandFailed, Record
 from tests.builtin.priority.real_commands import RealCommands
 

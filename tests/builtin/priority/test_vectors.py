@@ -14,8 +14,7 @@ from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
 from auditord.testing import EPOCH, FakePluginContext
 from auditord_builtin.priority.config import PriorityConfig
-from auditord_builtin.priority.running import set_priorities
-from auditord_builtin.priority.usage import look_up_usage
+from auditord_builtin.priority.running import look_up_usage, set_priorities
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, Records, Score
 
 pytestmark = pytest.mark.anyio

@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from auditord_builtin.slurm.config import SlurmConfig
-from auditord_builtin.slurm.importing import import_config
+from auditord_builtin.slurm.config import SlurmConfig, import_config
 
 DOCUMENT: dict[str, Any] = {
     "addr": "auditor.example.org",

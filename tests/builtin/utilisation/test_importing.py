@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from auditord_builtin.utilisation.config import UtilisationConfig
-from auditord_builtin.utilisation.importing import import_config
+from auditord_builtin.utilisation.config import UtilisationConfig, import_config
 from auditord_builtin.utilisation.usage import renamed
 from auditord_hookspecs import ImportedConfig
 

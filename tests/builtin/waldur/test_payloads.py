@@ -32,7 +32,7 @@ from waldur_api_client.models.resource_field_enum import ResourceFieldEnum
 from waldur_api_client.models.resource_state import ResourceState
 
 from auditord_builtin.waldur import api
-from auditord_builtin.waldur.api import Request, UserUsages, resource_usage, user_usage
+from auditord_builtin.waldur.api import Request, UserUsage, user_usage
 from tests.waldur_server import OFFERING, uuid_of
 
 MARCH: Final = date(2026, 3, 1)
@@ -42,14 +42,15 @@ LINK: Final = "https://host/api/marketplace-offering-users/0123/"
 RESOURCE: Final = uuid_of("one")
 ROW: Final = uuid_of("row")
 
-TOTALS: Final = resource_usage(RESOURCE, NOON, {"cpu": Decimal("6.59"), "gres/gpu": Decimal(0)})
-USERS: Final = UserUsages(
-    (user_usage("alice", NOW, Decimal("0.19"), LINK), user_usage("bob", NOON, Decimal("6.4"), None))
-)
+ALICE: Final = user_usage("alice", NOW, Decimal("0.19"), LINK)
+BOB: Final = user_usage("bob", NOON, Decimal("6.4"), None)
+TOTALS: Final = api.set_usage(RESOURCE, NOON, {"cpu": Decimal("6.59"), "gres/gpu": Decimal(0)})
+USERS: Final = api.set_user_usages(ROW, [ALICE, BOB])
 
 
-def plain(payload: msgspec.Struct) -> dict[str, Any]:  # Any: JSON
-    sent: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(payload))
+def plain(payload: Request | UserUsage) -> dict[str, Any]:  # Any: JSON
+    encoded = (payload.body or b"") if isinstance(payload, Request) else msgspec.json.encode(payload)
+    sent: dict[str, Any] = msgspec.json.decode(encoded)
     return sent
 
 
@@ -58,12 +59,12 @@ def plain(payload: msgspec.Struct) -> dict[str, Any]:  # Any: JSON
     [
         (TOTALS, ComponentUsageCreateRequest),
         (USERS, ComponentUserUsageBulkCreateRequest),
-        (USERS.usages[0], ComponentUserUsageCreateRequest),
-        (USERS.usages[1], ComponentUserUsageCreateRequest),
+        (ALICE, ComponentUserUsageCreateRequest),
+        (BOB, ComponentUserUsageCreateRequest),
     ],
-    ids=lambda each: type(each).__name__ if isinstance(each, msgspec.Struct) else "",
+    ids=["totals", "users", "user with a link", "user"],
 )
-def test_payloads_survive_the_released_client(payload: msgspec.Struct, model: Any) -> None:  # Any: their models
+def test_payloads_survive_the_released_client(payload: Request | UserUsage, model: Any) -> None:  # Any: their models
     sent = plain(payload)
     read = model.from_dict(sent)
     assert read.to_dict() == sent
@@ -80,8 +81,8 @@ def test_the_documented_bodies() -> None:
     assert plain(USERS)["usages"][1] == {"username": "bob", "usage": "6.40", "date": "2026-02-01T12:00:00+00:00"}
 
 
-def fields(kind: Any, names: Any) -> Any:  # Any: their enumerations
-    return [kind(name) for name in names]
+def fields(kind: Any, answer: type[msgspec.Struct]) -> Any:  # Any: their enumerations
+    return [kind(name) for name in answer.__struct_fields__]
 
 
 READING: Final[list[tuple[Request, Any]]] = [  # Any: their keyword arguments
@@ -90,7 +91,7 @@ READING: Final[list[tuple[Request, Any]]] = [  # Any: their keyword arguments
     (
         api.offering(OFFERING),
         marketplace_provider_offerings_retrieve._get_kwargs(
-            OFFERING, field=fields(ProviderOfferingDetailsFieldEnum, api.OFFERING_FIELDS)
+            OFFERING, field=fields(ProviderOfferingDetailsFieldEnum, api.Offering)
         ),
     ),
     (
@@ -98,7 +99,7 @@ READING: Final[list[tuple[Request, Any]]] = [  # Any: their keyword arguments
         marketplace_provider_resources_list._get_kwargs(
             offering_uuid=[OFFERING],
             state=[ResourceState(state) for state in api.RESOURCE_STATES],
-            field=fields(ResourceFieldEnum, api.RESOURCE_FIELDS),
+            field=fields(ResourceFieldEnum, api.Resource),
         ),
     ),
     (
@@ -106,7 +107,7 @@ READING: Final[list[tuple[Request, Any]]] = [  # Any: their keyword arguments
         marketplace_offering_users_list._get_kwargs(
             offering_uuid=[OFFERING],
             is_restricted=False,
-            field=fields(OfferingUserFieldEnum, api.OFFERING_USER_FIELDS),
+            field=fields(OfferingUserFieldEnum, api.OfferingUser),
         ),
     ),
     (
@@ -114,7 +115,7 @@ READING: Final[list[tuple[Request, Any]]] = [  # Any: their keyword arguments
         marketplace_component_usages_list._get_kwargs(
             offering_uuid=OFFERING,
             billing_period=MARCH,
-            field=fields(ComponentUsageFieldEnum, api.COMPONENT_USAGE_FIELDS),
+            field=fields(ComponentUsageFieldEnum, api.ComponentUsage),
         ),
     ),
     (
@@ -122,7 +123,7 @@ READING: Final[list[tuple[Request, Any]]] = [  # Any: their keyword arguments
         marketplace_component_usages_list._get_kwargs(
             resource_uuid=RESOURCE,
             billing_period=MARCH,
-            field=fields(ComponentUsageFieldEnum, api.COMPONENT_USAGE_FIELDS),
+            field=fields(ComponentUsageFieldEnum, api.ComponentUsage),
         ),
     ),
     (
@@ -130,7 +131,7 @@ READING: Final[list[tuple[Request, Any]]] = [  # Any: their keyword arguments
         marketplace_component_user_usages_list._get_kwargs(
             offering_uuid=OFFERING,
             component_usage_billing_period=MARCH,
-            field=fields(ComponentUserUsageFieldEnum, api.USER_USAGE_FIELDS),
+            field=fields(ComponentUserUsageFieldEnum, api.ComponentUserUsage),
         ),
     ),
 ]
@@ -138,19 +139,19 @@ READING: Final[list[tuple[Request, Any]]] = [  # Any: their keyword arguments
 
 WRITING: Final[list[tuple[Request, Any]]] = [  # Any: the same
     (
-        api.set_usage(TOTALS),
+        TOTALS,
         marketplace_component_usages_set_usage._get_kwargs(body=ComponentUsageCreateRequest.from_dict(plain(TOTALS))),
     ),
     (
-        api.set_user_usages(str(ROW), USERS),
+        USERS,
         marketplace_component_usages_set_user_usages._get_kwargs(
             ROW, body=ComponentUserUsageBulkCreateRequest.from_dict(plain(USERS))
         ),
     ),
     (
-        api.set_user_usage(str(ROW), USERS.usages[0]),
+        api.set_user_usage(ROW, ALICE),
         marketplace_component_usages_set_user_usage._get_kwargs(
-            ROW, body=ComponentUserUsageCreateRequest.from_dict(plain(USERS.usages[0]))
+            ROW, body=ComponentUserUsageCreateRequest.from_dict(plain(ALICE))
         ),
     ),
 ]

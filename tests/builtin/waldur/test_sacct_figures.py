@@ -1,7 +1,6 @@
 """The same figures from what sacct prints."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -9,6 +8,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec.structs import replace
 
 from auditord.testing import FakePluginContext
 from auditord_builtin.waldur.usage import (

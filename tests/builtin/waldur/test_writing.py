@@ -1,12 +1,13 @@
 """One month's figures on their way to Waldur: everything arrives in the end, and nothing is asked that need not be."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec.structs import replace
 
 from auditord.testing import FakePluginContext
 from auditord_builtin.waldur.api import AccessDenied, DateIgnored, Unreachable
@@ -177,7 +178,7 @@ async def test_users_that_are_refused_do_not_keep_the_others_out() -> None:
 async def test_users_below_a_total_of_which_there_are_two_are_not_guessed() -> None:
     with fake_waldur(resources=resources(["r0"])) as waldur:
         await report(waldur, plan(["r0"]))
-        waldur.rows.append(replace(waldur.rows[0], uuid=uuid_of("second")))
+        waldur.rows.append(dataclasses.replace(waldur.rows[0], uuid=uuid_of("second")))
         waldur.requests.clear()
         outcome = await report(waldur, plan(["r0"]))
         assert outcome.resources[0].problems == [

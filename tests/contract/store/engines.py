@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from auditord.lake.dialect import DuckDbDialect
-from auditord.lake.duckdb_engine import DuckDb, EngineLimits, files_of_host, records_in, sums_over
+from auditord.lake.duckdb_engine import DuckDb, EngineLimits, files_of_host, rows_in
+from auditord.lake.engines import records_of, sums_of
 from auditord.lake.schema import SCHEMA, rows_of
 from auditord.store import RecordStore
 from auditord.store.lake import LakeRecord
@@ -38,14 +39,14 @@ class LakeEngine:
         """Sums over the records that the store has by now."""
         await self._copy(store.stream)
         with self._reading() as connection:
-            return sums_over(connection, query, DuckDbDialect("site"))
+            return sums_of(rows_in(connection), query, DuckDbDialect("site"))
 
     @asynccontextmanager
     async def stream(self, stored: Stream, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
         """The records that a store has by now, whose method ``stream`` is given."""
         await self._copy(stored)
         with self._reading() as connection:
-            yield _each(records_in(connection, query, DuckDbDialect("site")))
+            yield _each(records_of(rows_in(connection), query, DuckDbDialect("site")))
 
     def _reading(self) -> AbstractContextManager[Any]:
         return self._database.reading(files_of_host([str(self._file)]))

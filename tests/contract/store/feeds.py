@@ -1,14 +1,13 @@
 """The feed of a store: what is final, and what senders get of it."""
 
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import anyio
 
 from auditord.store import RecordStore
 from auditord.store.feed import end_of_feed
 from auditord.store.sql import Sql
-from auditord.store.store import SqlRecordStore
 from auditord.store.work import Work, execute
 from auditord_hookspecs import Entry
 
@@ -17,19 +16,19 @@ T = TypeVar("T")
 
 async def settled(store: RecordStore) -> None:
     """Wait until all that has been written is final: in PostgreSQL, another transaction may have begun before it."""
-    inside = cast("SqlRecordStore", store)
+    inside = store
     while await read(inside, end_of_feed()) < await newest(inside):  # noqa: ASYNC110
         await anyio.sleep(0.001)
 
 
-async def newest(store: SqlRecordStore) -> int:
+async def newest(store: RecordStore) -> int:
     """The position of the newest record."""
     records = store._dialect.records  # pyright: ignore[reportPrivateUsage] # no caller of a store writes SQL
     found = await read(store, execute(Sql(f"SELECT coalesce(max(position), 0) FROM {records}")))  # noqa: S608 literals
     return int(found[0][0])
 
 
-async def read(store: SqlRecordStore, work: Work[T]) -> T:
+async def read(store: RecordStore, work: Work[T]) -> T:
     """Do work that only reads."""
     return await store._read(work)  # pyright: ignore[reportPrivateUsage] # the same
 

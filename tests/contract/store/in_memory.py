@@ -12,17 +12,16 @@ import msgspec
 
 from auditord.client.query_string import matches
 from auditord.database.instants import to_micros
-from auditord.database.memory import PluginMemory
-from auditord.store.bulks import Bulk
-from auditord.store.changes import KeptVersion, Move, add_bulk, change_each
-from auditord.store.feed import Removed
+from auditord.database.memory import HeldTurn, Occasion, PluginMemory
+from auditord.store.changes import Move, add_bulk, change_each
+from auditord.store.dialects import StoreDialect
 from auditord.store.lake import Released
-from auditord.store.planning import Change
-from auditord.store.protocol import Difference, HeldTurn, Occasion, RecordCounts
-from auditord.store.rows import PendingRecord, RecordRow
+from auditord.store.planning import Change, KeptVersion, Removed
+from auditord.store.protocol import Difference, RecordCounts
+from auditord.store.rows import Bulk, PendingRecord, RecordRow
 from auditord.store.sqlite.dialect import SqliteDialect
-from auditord.store.store import SqlRecordStore, Sums, difference
-from auditord.store.work import Atomic, Compiled, ForEach, Records, Rows, Statement, Step, Work, as_json
+from auditord.store.store import RecordStore, Sums, difference
+from auditord.store.work import Atomic, Compiled, ForEach, Records, Rows, Statement, Step, Work
 from auditord_hookspecs import AggregateQuery, RecordQuery
 from auditord_hookspecs.wire import decode_record
 
@@ -111,11 +110,10 @@ class MemoryDatabase:
         )
         self.records[move.record_id] = (moved, received_at, to_micros(move.received_at), source)
 
-    def find_records(self, wanted: str) -> Rows:
-        whole = {each["record_id"]: each["whole"] for each in msgspec.json.decode(wanted)}
+    def find_records(self, ids: str, whole: bool) -> Rows:  # noqa: FBT001 as a parameter of the statement
         return [
-            (*identity, document if whole[identity[0]] or identity[2] is None else None)
-            for *identity, document in self.lock_records(as_json(list(whole)))
+            (*identity, document if whole or identity[2] is None else None)
+            for *identity, document in self.lock_records(ids)
         ]
 
     def lock_records(self, ids: str) -> Rows:
@@ -177,7 +175,7 @@ class MemoryDatabase:
         return self._names(source)[0]
 
 
-class MemoryRecordStore(SqlRecordStore):
+class MemoryRecordStore(RecordStore):
     """A record store as far as plans go: it adds, closes, replaces and corrects."""
 
     def __init__(self, database: MemoryDatabase, counted_keys: Sequence[str]) -> None:
@@ -213,7 +211,7 @@ class MemoryRecordStore(SqlRecordStore):
 
         yield pages(), Released()
 
-    async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
+    async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         raise AssertionError("sums are tested with the databases")
 
     async def counts(self) -> RecordCounts:

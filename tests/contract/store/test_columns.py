@@ -113,9 +113,9 @@ def test_the_tables_of_postgresql_are_as_described(postgres_url: str, table: str
     assert there == {each.name: each.type for each in kept_in(table, COLUMNS)}
 
 
-def test_a_list_with_an_unknown_name_is_refused() -> None:
+def test_an_unknown_word_is_refused() -> None:
     with pytest.raises(ValueError, match="removed_columns"):
-        load_queries("auditord.store.sqlite", "feed.sql")
+        load_queries("auditord.store", "sqlite/queries.sql")
 
 
 # -- ways of writing --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from auditord.store import RecordStore
-from auditord.store.known_daemons import SILENT_AFTER, DaemonState, KnownDaemon
+from auditord.store.protocol import SILENT_AFTER, DaemonState, KnownDaemon
 
 NOW = datetime.now(UTC)
 """A server takes its own clock for the present."""

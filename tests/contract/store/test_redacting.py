@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from auditord.contexts.instances import StorePluginContext
+from auditord.contexts.plugins import StorePluginContext
 from auditord.database.memory import PluginMemory
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.reading import StoredRecords

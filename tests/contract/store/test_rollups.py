@@ -26,13 +26,12 @@ from hypothesis import strategies as st
 
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord.store.aggregates import NotRolledUp
-from auditord.store.rollups.cells import CORES_KEY, FIRST_DAY
+from auditord.store.rollups.cells import CORES_KEY, FIRST_DAY, beside
 from auditord.store.rollups.folding import fold_slices
 from auditord.store.rollups.scope import MOST_SPLIT_DAYS, scope_of
 from auditord.store.rollups.upkeep import FoldingLimits
-from auditord.store.rollups.zone_keys import beside
 from auditord.store.sql import Sql
-from auditord.store.store import SqlRecordStore, Sums
+from auditord.store.store import Sums
 from auditord.store.work import Work, atomic, execute
 from auditord_hookspecs import (
     AggregateQuery,
@@ -302,10 +301,10 @@ async def stored(store: RecordStore) -> list[Record]:
         return [decode_record(document) async for page in pages for document in page]
 
 
-async def happen(store: SqlRecordStore, event: Event) -> None:
+async def happen(store: RecordStore, event: Event) -> None:
     match event:
         case Release(before):
-            await release(cast("RecordStore", store), cast("MemoryLake", store.lake), ALL_IDS, before)
+            await release(store, cast("MemoryLake", store.lake), ALL_IDS, before)
         case Keep(keys, waits, zone):
             store.rollups.keep_by(keys, zone)
             if waits:
@@ -321,16 +320,16 @@ async def happen(store: SqlRecordStore, event: Event) -> None:
             await change(store, event)
 
 
-def fold(store: SqlRecordStore, limit: int) -> Work[bool]:
+def fold(store: RecordStore, limit: int) -> Work[bool]:
     return (yield from fold_slices(limit, store._dialect))
 
 
-def fail(store: SqlRecordStore) -> Work[None]:
+def fail(store: RecordStore) -> Work[None]:
     yield from fold(store, 100)
     raise Killed
 
 
-async def change(store: SqlRecordStore, event: Change) -> None:
+async def change(store: RecordStore, event: Change) -> None:
     match event:
         case Add(record):
             await store.add(record, BY_COLLECTOR, Duplicates.IGNORE)
@@ -346,7 +345,7 @@ async def change(store: SqlRecordStore, event: Change) -> None:
             await store.redact([record_id], [key])
 
 
-async def correct(store: SqlRecordStore, record_id: str, wanted: Record | None) -> None:
+async def correct(store: RecordStore, record_id: str, wanted: Record | None) -> None:
     if (document := await store.get(record_id)) is not None:
         after = None
         if wanted is not None:
@@ -355,7 +354,7 @@ async def correct(store: SqlRecordStore, record_id: str, wanted: Record | None) 
         await store.amend([Amendment(action, document, after, "a test")], BY_COLLECTOR)
 
 
-async def from_rollups(store: SqlRecordStore, query: AggregateQuery) -> Aggregates | None:
+async def from_rollups(store: RecordStore, query: AggregateQuery) -> Aggregates | None:
     """The answer of the roll-ups; None if they do not know all of it."""
     try:
         answer, _, scope = await store.sums(query, from_cells=True)
@@ -364,7 +363,7 @@ async def from_rollups(store: SqlRecordStore, query: AggregateQuery) -> Aggregat
     return None if scope is None else answer
 
 
-async def answered(store: SqlRecordStore, query: AggregateQuery) -> tuple[Aggregates, bool]:
+async def answered(store: RecordStore, query: AggregateQuery) -> tuple[Aggregates, bool]:
     """The store's answer, and whether roll-ups gave it."""
     summed: list[Sums] = []
 
@@ -377,9 +376,9 @@ async def answered(store: SqlRecordStore, query: AggregateQuery) -> tuple[Aggreg
         return await store.aggregate(query), summed[-1].scope is not None
 
 
-async def check(store: SqlRecordStore, *others: AggregateQuery) -> int:
+async def check(store: RecordStore, *others: AggregateQuery) -> int:
     """Check that sums and counts are those of the records; returns how many of QUERIES the roll-ups knew."""
-    now, known = await stored(cast("RecordStore", store)), list[bool]()
+    now, known = await stored(store), list[bool]()
     for query in (*QUERIES, *others):
         answer, from_cells = await answered(store, query)
         assert answer == aggregate_records(now, query)
@@ -388,33 +387,33 @@ async def check(store: SqlRecordStore, *others: AggregateQuery) -> int:
     return sum(known[: len(QUERIES)])
 
 
-async def check_counts(store: SqlRecordStore, now: Sequence[Record]) -> None:
+async def check_counts(store: RecordStore, now: Sequence[Record]) -> None:
     counts = await store.counts()
     assert counts.total == len(now)
     for key in COUNTED_KEYS:
         assert counts.per_value[key] == Counter(value for each in now for value in set((each.meta or {}).get(key, ())))
 
 
-async def known_of_keys(store: SqlRecordStore) -> int:
+async def known_of_keys(store: RecordStore) -> int:
     """The number of questions about keys that the roll-ups answer."""
     return len([query for query in OF_KEYS if await from_rollups(store, query) is not None])
 
 
-async def folded(store: SqlRecordStore) -> None:
+async def folded(store: RecordStore) -> None:
     """Wait until the configured sets of cells, and the counts, have read the whole feed."""
     while store.rollups._wanted is not None:
         store.rollups.wake()
         await asyncio.sleep(0.001)
-    await settled(cast("RecordStore", store))
+    await settled(store)
     await store.rollups.fold()
 
 
-async def cells(store: SqlRecordStore) -> int:
+async def cells(store: RecordStore) -> int:
     ((number,),) = await store._read(execute(Sql(f"SELECT count(*) FROM {store._dialect.schema}rollups")))  # noqa: S608 literals
     return int(number)
 
 
-async def texts_in_database(store: SqlRecordStore, table: LiteralString) -> str:
+async def texts_in_database(store: RecordStore, table: LiteralString) -> str:
     select = Sql(f"SELECT * FROM {store._dialect.schema}{table}")  # noqa: S608 literals
     return str(await store._read(execute(select)))
 
@@ -429,19 +428,18 @@ def job(number: int, **meta: str) -> Record:
     )
 
 
-async def put(store: SqlRecordStore, *records: Record) -> None:
+async def put(store: RecordStore, *records: Record) -> None:
     await store.add_all(records, BY_COLLECTOR, Duplicates.SAME_RUN, atomic=True)
 
 
 @pytest.fixture
-async def store(stores: StoreFactory) -> AsyncIterator[SqlRecordStore]:
+async def store(stores: StoreFactory) -> AsyncIterator[RecordStore]:
     async with stores() as opened:
-        assert isinstance(opened, SqlRecordStore)
         opened.rollups.limits = BY_HAND
         yield opened
 
 
-async def test_roll_ups_know_the_answers(store: SqlRecordStore) -> None:
+async def test_roll_ups_know_the_answers(store: RecordStore) -> None:
     await put(store, *map(job, range(300)))
     assert await check(store) > 0  # from the feed alone
     await folded(store)
@@ -451,7 +449,7 @@ async def test_roll_ups_know_the_answers(store: SqlRecordStore) -> None:
     assert await check(store) == len(QUERIES)  # from both
 
 
-async def test_adding_a_record_writes_one_table(store: SqlRecordStore) -> None:
+async def test_adding_a_record_writes_one_table(store: RecordStore) -> None:
     await put(store, *map(job, range(300)))
     assert await cells(store) == 0
     for table in ("removals", "record_counts", "rollup_components"):
@@ -459,7 +457,7 @@ async def test_adding_a_record_writes_one_table(store: SqlRecordStore) -> None:
 
 
 async def test_a_feed_that_is_far_ahead_of_the_cells_is_read_by_its_times(
-    store: SqlRecordStore, monkeypatch: pytest.MonkeyPatch
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await put(store, *map(job, range(100)))
     await folded(store)
@@ -469,7 +467,7 @@ async def test_a_feed_that_is_far_ahead_of_the_cells_is_read_by_its_times(
     assert await check(store) == len(QUERIES)
 
 
-async def test_weeks_of_a_zone_over_centuries_have_a_bounded_statement(store: SqlRecordStore) -> None:
+async def test_weeks_of_a_zone_over_centuries_have_a_bounded_statement(store: RecordStore) -> None:
     """Records long before the days that cells answer, and behind them, are read one by one."""
     scope = scope_of(AggregateQuery(by=(WEEK_ELSEWHERE,), usage=USAGE))
     assert scope is not None
@@ -485,7 +483,7 @@ async def test_weeks_of_a_zone_over_centuries_have_a_bounded_statement(store: Sq
     assert await check(store) == len(QUERIES)
 
 
-async def test_the_first_record_of_a_cell_is_deleted(store: SqlRecordStore) -> None:
+async def test_the_first_record_of_a_cell_is_deleted(store: RecordStore) -> None:
     await put(store, *map(job, range(220)))  # the cells of months with job-0 have job-210 as well
     await folded(store)
     await correct(store, "job-0", None)
@@ -494,7 +492,7 @@ async def test_the_first_record_of_a_cell_is_deleted(store: SqlRecordStore) -> N
     assert await check(store) < len(QUERIES)
 
 
-async def test_the_first_record_of_a_cell_is_corrected(store: SqlRecordStore) -> None:
+async def test_the_first_record_of_a_cell_is_corrected(store: RecordStore) -> None:
     """The version that takes its place stopped at the same time: the ends of cells are still known."""
     await put(store, *map(job, range(20)))
     await folded(store)
@@ -505,7 +503,7 @@ async def test_the_first_record_of_a_cell_is_corrected(store: SqlRecordStore) ->
     assert await check(store) == len(QUERIES)
 
 
-async def test_a_score_that_no_record_has_any_more_is_in_no_answer(store: SqlRecordStore) -> None:
+async def test_a_score_that_no_record_has_any_more_is_in_no_answer(store: RecordStore) -> None:
     amounts = ((0, 9.2), (0, 18.5), (4, 9.2))
     parts = [(Component("Cores", amount, (Score("HS23", score),)),) for amount, score in amounts]
     await put(store, *[msgspec.structs.replace(job(at), components=each) for at, each in enumerate(parts)])
@@ -516,7 +514,7 @@ async def test_a_score_that_no_record_has_any_more_is_in_no_answer(store: SqlRec
     await check(store)
 
 
-async def test_a_correction_that_takes_the_cpu_time_away_leaves_the_others_ends(store: SqlRecordStore) -> None:
+async def test_a_correction_that_takes_the_cpu_time_away_leaves_the_others_ends(store: RecordStore) -> None:
     parts = (Component("Cores", 2, ()), Component("TotalCPU", 60, ()))
     meta: dict[str, tuple[str, ...]] = {"user_id": ("u",)}
     await put(store, *[Record(f"r{at}", BEGIN, parts, BEGIN + (at + 1) * HOUR, meta) for at in range(3)])
@@ -527,7 +525,7 @@ async def test_a_correction_that_takes_the_cpu_time_away_leaves_the_others_ends(
     assert 0 < await check(store) < len(QUERIES)  # the first stop with a CPU time is only known from the records
 
 
-async def test_nothing_keeps_a_name_that_is_in_no_record(store: SqlRecordStore) -> None:
+async def test_nothing_keeps_a_name_that_is_in_no_record(store: RecordStore) -> None:
     meta: dict[str, tuple[str, ...]] = {"site_id": ("a",), "user_id": ("alice",)}
     await put(store, *[Record(each, BEGIN, (Component("X", 1, ()),), BEGIN + HOUR, meta) for each in ("one", "two")])
     await folded(store)
@@ -544,12 +542,12 @@ async def test_nothing_keeps_a_name_that_is_in_no_record(store: SqlRecordStore) 
     assert await check(store) > 0
 
 
-async def test_former_versions_are_kept_until_all_consumers_have_passed_them(store: SqlRecordStore) -> None:
+async def test_former_versions_are_kept_until_all_consumers_have_passed_them(store: RecordStore) -> None:
     await put(store, job(1), job(2))
     await folded(store)
     await store.begin_lake()
     await store.fill_lake("a-table")
-    await settled(cast("RecordStore", store))
+    await settled(store)
     first = await store.lake_batch(0, 10)
     await store.lake_batch(first.number, 10)
     await correct(store, "job-1", None)
@@ -562,7 +560,7 @@ async def test_former_versions_are_kept_until_all_consumers_have_passed_them(sto
     assert await texts_in_database(store, "removals") == "[]"
 
 
-async def test_the_last_record_of_a_cell_is_deleted_and_another_comes(store: SqlRecordStore) -> None:
+async def test_the_last_record_of_a_cell_is_deleted_and_another_comes(store: RecordStore) -> None:
     await put(store, job(1))
     await folded(store)
     await correct(store, "job-1", None)
@@ -576,14 +574,12 @@ async def test_the_last_record_of_a_cell_is_deleted_and_another_comes(store: Sql
 
 async def test_cells_are_filled_anew_from_what_is_stored(stores: StoreFactory) -> None:
     async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
         await put(store, *map(job, range(100)))
         await folded(store)
         await store.rollups.start_over()
         await correct(store, "job-7", None)
         await put(store, job(101))
     async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
         await put(store, job(102))
         await correct(store, "job-50", None)
         assert await check(store)
@@ -593,38 +589,35 @@ async def test_cells_are_filled_anew_from_what_is_stored(stores: StoreFactory) -
 
 async def test_two_daemons_fold_while_records_come_change_and_go(stores: StoreFactory) -> None:
     async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
         store.rollups.keep_by(["VO"])
         await put(store, *map(labelled, range(200)))
 
-    async def come(store: SqlRecordStore, first: int) -> None:
+    async def come(store: RecordStore, first: int) -> None:
         for number in range(first, first + 60, 2):
             await put(store, labelled(number))
             await store.replace(job(number - 200, user_id="another", VO="another"), BY_COLLECTOR)
             await correct(store, f"job-{number - 140}", None)
 
-    async def kept_up(store: SqlRecordStore) -> None:
+    async def kept_up(store: RecordStore) -> None:
         for _ in range(20):
             await store._write(lambda: atomic(lambda: fold(store, 7)))
             await store.aggregate(QUERIES[1])
 
     async with stores() as store, stores() as other:
-        assert isinstance(store, SqlRecordStore)
-        assert isinstance(other, SqlRecordStore)
         async with anyio.create_task_group() as group:
             for each in (store, other):
                 group.start_soon(come, each, 200 + (each is other))
                 group.start_soon(kept_up, each)
         await check(store, *OF_KEYS)
         await folded(store)
-        assert len(await stored(cast("RecordStore", store))) == 200
+        assert len(await stored(store)) == 200
         await check(store, *OF_KEYS)
 
 
-async def test_slices_are_bounded(store: SqlRecordStore) -> None:
+async def test_slices_are_bounded(store: RecordStore) -> None:
     for number in range(20):
         await put(store, job(number))
-    await settled(cast("RecordStore", store))
+    await settled(store)
     slices = 1
     while not await store._write(lambda: atomic(lambda: fold(store, 3))):
         slices += 1
@@ -634,12 +627,11 @@ async def test_slices_are_bounded(store: SqlRecordStore) -> None:
 
 
 async def test_changes_are_folded_once_the_store_is_quiet_or_they_are_many(stores: StoreFactory) -> None:
-    async def wait_for_cells(store: SqlRecordStore) -> None:
+    async def wait_for_cells(store: RecordStore) -> None:
         while not await cells(store):  # noqa: ASYNC110 nothing else says that it is done
             await asyncio.sleep(0.01)
 
     async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
         store.rollups.limits = FoldingLimits(quiet_seconds=0.01)
         await put(store, job(1))
         await wait_for_cells(store)
@@ -655,7 +647,6 @@ def labelled(number: int) -> Record:
 
 async def test_cells_of_keys_are_filled_kept_up_and_dropped(stores: StoreFactory) -> None:
     async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
         await put(store, *map(labelled, range(200)))
         await check(store, *ALL_OTHERS)
         await folded(store)
@@ -674,7 +665,6 @@ async def test_cells_of_keys_are_filled_kept_up_and_dropped(stores: StoreFactory
         assert await known_of_keys(store) == len(OF_KEYS)
         await check(store, *ALL_OTHERS)
     async with stores() as store:
-        assert isinstance(store, SqlRecordStore)
         await put(store, labelled(300))  # as a command, which is not told of keys
         assert await known_of_keys(store) == len(OF_KEYS)
         await check(store, *OF_KEYS)
@@ -685,7 +675,7 @@ async def test_cells_of_keys_are_filled_kept_up_and_dropped(stores: StoreFactory
         await check(store, *OF_KEYS)
 
 
-async def test_days_of_a_zone_have_cells(store: SqlRecordStore) -> None:
+async def test_days_of_a_zone_have_cells(store: RecordStore) -> None:
     changed = [  # around both changes of the clocks in 2024, and a day in 1969
         msgspec.structs.replace(job(at), start_time=begun, stop_time=begun + timedelta(minutes=20 * at))
         for begun in (datetime(2024, 3, 30, 20, tzinfo=UTC), datetime(2024, 10, 26, 20, tzinfo=UTC))
@@ -716,7 +706,7 @@ async def test_days_of_a_zone_have_cells(store: SqlRecordStore) -> None:
 
 
 async def test_cells_by_other_clocks_of_a_zone_are_left_to_their_host(
-    store: SqlRecordStore, monkeypatch: pytest.MonkeyPatch
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a host whose zone database is another one: nothing here is right for it, and its cells are not touched."""
     theirs = "dates of Europe/Berlin 00000000"
@@ -738,7 +728,7 @@ async def test_cells_by_other_clocks_of_a_zone_are_left_to_their_host(
     await check(store, *OF_ZONE)
 
 
-async def test_consumers_say_what_they_have_not_read(store: SqlRecordStore) -> None:
+async def test_consumers_say_what_they_have_not_read(store: RecordStore) -> None:
     await folded(store)
     assert set((await store.counts()).unread.values()) == {None}
     await store.add(job(1), Provenance(day(9), "task:slurm"), Duplicates.SAME_RUN)
@@ -763,12 +753,10 @@ async def test_answers_are_those_of_the_records_after_any_history(
     with TemporaryDirectory() as folder:
         async with store_factory(Path(folder))() as store, store_factory(Path(folder))() as other:
             for each in (store, other):
-                assert isinstance(each, SqlRecordStore)
                 each.rollups.limits = BY_HAND
                 each.lake = memory
-            assert isinstance(store, SqlRecordStore)
             for of_other, event in events:
-                await happen(cast("SqlRecordStore", other if of_other else store), event)
+                await happen(other if of_other else store, event)
             await store.recall(ALL_IDS)
             await check(store, *ALL_OTHERS)
             await folded(store)

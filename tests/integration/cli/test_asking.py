@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from auditord.cli import auditord
 from auditord.cli import installation as installation_module
-from auditord.client.errors import UnsupportedQuery
+from auditord.client.exchange import UnsupportedQuery
 from auditord.client.query_string import encode_for_api
 from auditord.hooks import HookEntry, HookModule, installed_entries, load_hooks
 from auditord.testing.daemon import TestDaemon, running_daemon

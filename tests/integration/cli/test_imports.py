@@ -28,21 +28,15 @@ print(*sys.modules, file=sys.stderr)
 """
 
 LIBRARIES: Final = {"anyio", "click", "msgspec", "typing_extensions", "uvloop", "yaml"}
-"""All that may come from elsewhere: no rich, no aiohttp, no psycopg, no prometheus_client."""
-
-MODELS: Final = {"annotated_types", "pydantic", "pydantic_core", "typing_inspection"}
-"""Libraries of the configuration's models, which take as long as a whole command without them."""
-
-FURTHER: Final = {"top": MODELS, "status": MODELS | {"auditord_builtin", "pluggy"}}
-"""Those of commands that need more options than the places of spool and store; status asks kinds for their remarks."""
+"""All that may come from elsewhere: no rich, no aiohttp, no psycopg, and no pydantic with the models of options."""
 
 LOOKING: Final = {"cli", "config", "database", "errors"}
 STORE: Final = LOOKING | {"duplicates", "store"}
 OURS: Final = {
     "records": STORE,
-    "top": STORE | {"lake", "reporting"},
+    "top": STORE | {"reporting"},
     "quarantine list": LOOKING | {"spool", "web"},
-    "status": STORE | {"actions", "audit", "backup", "hooks", "spool"},
+    "status": STORE | {"backup", "spool"},
 }
 """Parts of the daemon."""
 
@@ -50,10 +44,11 @@ READING: Final = {"entries", "errors", "records", "roles", "terminal", "wire", "
 OF_STORE: Final = READING | {"aggregates", "query", "spreadsheets", "zones"}
 CONTRACT: Final = {
     "records": OF_STORE,
-    "top": OF_STORE | {"config", "schedule"},
+    "top": OF_STORE,
     "quarantine list": READING | {"batches", "folders"},
+    "status": READING | {"aggregates", "batches", "folders", "query", "zones"},
 }
-"""Parts of the contract; status needs nearly all, for the kinds."""
+"""Parts of the contract."""
 
 SLOW: Final = {"email.parser", "http.client", "urllib.request", "xml"}
 
@@ -82,15 +77,27 @@ def test_a_command_that_looks_imports_little(configuration: Path, command: str) 
     done = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60)
     modules = set(done.stderr.splitlines()[-1].split())
     tops = {name.partition(".")[0] for name in modules}
-    assert {name for name in tops if _is_foreign(name)} <= LIBRARIES | FURTHER.get(command, set())
+    assert {name for name in tops if _is_foreign(name)} <= LIBRARIES
     assert {name.split(".")[1] for name in modules if name.startswith("auditord.")} <= OURS[command]
     assert {name for name in modules if name.startswith("auditord.web.")} <= {
         "auditord.web.api", "auditord.web.api.shapes",
         "auditord.web.problem_shapes",
     }  # fmt: skip
     contract = {name.split(".")[1] for name in modules if name.startswith("auditord_hookspecs.")}
-    assert contract <= CONTRACT.get(command, contract)
+    assert contract <= CONTRACT[command]
     assert not modules & SLOW
+
+
+def test_top_says_the_same_with_the_models_of_options_and_without(configuration: Path) -> None:
+    command, arguments = [sys.executable, "-m", "auditord", "--config"], ("top", "sites", "--output", "json")
+    with_models = configuration.with_name("with-models.json")
+    with_models.write_text(json.dumps({**json.loads(configuration.read_text()), "ui": {}}))
+    plain, modelled = (
+        subprocess.run([*command, str(file), *arguments], capture_output=True, check=True, timeout=60)
+        for file in (configuration, with_models)
+    )
+    assert plain.stdout == modelled.stdout
+    assert b"core-hours" in plain.stdout
 
 
 FIRST_LINE: Final = """

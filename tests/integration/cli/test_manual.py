@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord
-from auditord.cli.reference import man_pages
+from auditord.cli.manual import man_pages
 from auditord.config.model import INSTANCE_SECTIONS, Configuration
 from auditord.hooks import load_hooks
 from auditord.manual import text_of, topics

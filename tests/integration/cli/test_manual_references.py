@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from auditord.hooks.rules import specified_hooks
+from auditord.hooks.loading import specified_hooks
 from auditord.manual import text_of
 from auditord.testing.daemon import TestDaemon
 

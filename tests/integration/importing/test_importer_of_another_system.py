@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auditord.cli import auditord
-from auditord.hooks.entries import HookEntry, HookModule, installed_entries
+from auditord.hooks.hooks import HookEntry, HookModule, installed_entries
 from auditord.store.opening import open_store_for_reading
 from auditord.testing import make_record
 from auditord_hookspecs import (

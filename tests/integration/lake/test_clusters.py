@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from auditord.errors import StoreUnavailable
 from auditord.lake.engines import Chosen, Engine, Work

@@ -21,8 +21,8 @@ import pytest
 import stamina
 
 from auditord.errors import StoreUnavailable
+from auditord.lake.syncing import verify
 from auditord.lake.table import LakeTable
-from auditord.lake.verifying import verify
 from auditord.lake.writing import month_number
 from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
 from auditord_hookspecs import (

@@ -6,7 +6,6 @@
 import asyncio
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from typing import Any, Final
 from unittest.mock import Mock, patch
 
 import pytest
+from msgspec.structs import replace
 
 from auditord.errors import StoreUnavailable
 from auditord.lake import engines

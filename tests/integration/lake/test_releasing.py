@@ -4,7 +4,6 @@ import os
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -15,22 +14,21 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pyiceberg.io.pyarrow import PyArrowFile
 
 from auditord.client.query_string import matches
 from auditord.errors import ConfigurationError, StoreUnavailable
 from auditord.lake import syncing
 from auditord.lake import table as tables
+from auditord.lake.catalog import DurableFileIO
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits
-from auditord.lake.files import DurableFileIO
 from auditord.lake.queries import LakeReader
-from auditord.lake.syncing import sync
+from auditord.lake.syncing import sync, verify
 from auditord.lake.table import LakeTable
-from auditord.lake.verifying import verify
 from auditord.lake.writing import month_number
 from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.merging import place_of
-from auditord.store.store import SqlRecordStore
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,
@@ -231,7 +229,6 @@ async def test_cells_that_are_filled_anew_leave_released_days_to_the_lake(stores
     records = [*map(job, range(1, 60))]
     expected = aggregate_records(records, BY_MONTH)
     async with stores(tmp_path) as (store, table):
-        assert isinstance(store, SqlRecordStore)
         await put(store, records)
         assert await run(store, table, "a", month_number(START) + 1) > 0
         await store.rollups.start_over()

@@ -16,7 +16,7 @@ from psycopg import sql
 from auditord.config.model import StoreSection
 from auditord.database.postgres import server as server_module
 from auditord.database.postgres.address import address_of
-from auditord.database.postgres.streaming import copied
+from auditord.database.postgres.server import copied
 from auditord.errors import SchemaMismatch, StoreMismatch, StoreUnavailable
 from auditord.store import Duplicates, Provenance, RecordStore, Verdict
 from auditord.store.opening import open_store, open_store_for_reading

@@ -15,9 +15,9 @@ import pytest
 
 from auditord.config.model import StoreSection
 from auditord.database.postgres.faults import translated
-from auditord.doctor.replica import check_replica
 from auditord.errors import SchemaMismatch, StoreUnavailable
 from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store.checks import check_replica
 from auditord.store.opening import open_replica, open_store
 from auditord.store.replica import Replica, ReplicatedReads
 from auditord.testing.daemon import running_daemon

@@ -9,7 +9,7 @@ import pytest
 
 from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
-from auditord.store.postgres.ties import in_parts, tied_stop
+from auditord.store.postgres.dialect import in_parts, tied_stop
 from auditord.store.sql import Sql
 from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs.query import Order, SortField

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auditord.web import bodies
-from auditord.web.reading import RateLimit, Shares
+from auditord.web.streams import RateLimit, Shares
 from tests.api_server import Api, api_server, record
 
 pytestmark = pytest.mark.anyio

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     def played(files: Sequence[str] = (), environ: Mapping[str, str] | None = None, **programs: str) -> None:
         monkeypatch.setattr(init, "ThisHost", lambda: FakeHost(programs, files, environ or {}))
 
-    def look_at_result(since: str) -> None:
-        assert since
+    def look_at_result(since: datetime) -> None:
+        assert since.tzinfo is not None
 
     monkeypatch.setattr(init, "look_at_result", look_at_result)
     return played

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from auditord import cli
-from auditord.actions import CONTROL_FILE
 from auditord.cli import PERMISSION_REMEDY
 from auditord.cli.demo_run import _from_afar  # pyright: ignore[reportPrivateUsage]
 from auditord.cli.installation import program
+from auditord.config.merging import CONTROL_FILE
 from auditord.errors import DaemonError, OutputClosed
 
 

@@ -67,7 +67,7 @@ def test_all_daemons_are_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_configuration_that_cannot_be_used_ends_it(tmp_path: Path) -> None:
-    (tmp_path / "a.yml").write_text("collectors: 7\n")
+    (tmp_path / "a.yml").write_text("store: 7\n")
     done = CliRunner().invoke(auditord, ["status", "--watch", "--config", str(tmp_path / "a.yml")])
     assert isinstance(done.exception, ConfigurationError)
 

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from auditord.cli.doctor import print_findings
+from auditord.cli.doctor import Examined, print_findings
 from auditord.cli.tables import Column, Table, new_table, print_table
-from auditord.doctor import Examined
 from tests.terminal import on_terminal
 
 PATH = "/var/lib/auditord/" + "x" * 130

@@ -17,7 +17,7 @@ from auditord.client import (
     UnknownRecord,
     exchange,
 )
-from auditord.client.connection import Server
+from auditord.client.exchange import Server
 from auditord.testing import make_record
 from auditord_hookspecs import HttpAnswer
 from auditord_hookspecs.wire import decode_records, decode_update, encode_record

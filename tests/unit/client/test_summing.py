@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditord.client import InvalidAnswer, UnsupportedQuery, aggregates
+from auditord.client.aggregates import Adder, records_for
 from auditord.client.query_string import matches
-from auditord.client.summing import Adder, records_for
 from auditord.testing import EPOCH, make_record
 from auditord.web.api.sums import read_sums_query
 from auditord_hookspecs import (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditord.config.printing import Remarks, to_yaml
+from auditord.config.shown import Remarks, to_yaml
 from auditord.config.yaml_files import parse
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))

@@ -4,16 +4,16 @@ import ast
 import inspect
 import re
 import textwrap
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
 from auditord import testing
 from auditord.hooks import load_hooks
-from auditord.hooks.reference import signature
-from auditord.hooks.rules import specified_hooks
+from auditord.hooks.contract_reference import signature
+from auditord.hooks.loading import specified_hooks
 from auditord.testing import plugin
 from auditord_hookspecs import (
     Batch,

@@ -14,9 +14,7 @@ import pytest
 import auditord
 import auditord_builtin
 import auditord_hookspecs
-from auditord.hooks.error_sources import Errors, read_errors
-from auditord.hooks.errors import STATUSES
-from auditord.hooks.sources import Source, installed_sources
+from auditord.hooks.source_references import STATUSES, Errors, Source, installed_sources, read_errors
 from auditord.manual import find, text_of
 from auditord_hookspecs import AuditordError
 
@@ -71,7 +69,7 @@ def test_every_class_says_what_to_do(errors: Errors) -> None:
 def test_texts_are_read_wherever_they_are_written_down(errors: Errors) -> None:
     silent = {each.name for each in errors.classes.values() if not each.messages and not each.name.startswith("_")}
     assert silent - TEXTS_OF_OTHERS == set(), (
-        "their texts are made in a way that auditord.hooks.error_sources does not read"
+        "their texts are made in a way that auditord.hooks.source_references does not read"
     )
     assert silent | {"InvalidAnswer", "Refused"} >= TEXTS_OF_OTHERS
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from auditord.errors import HookError
-from auditord.hooks import HookEntry, HookModule, entries, installed_entries, load_hooks, survey
+from auditord.hooks import HookEntry, HookModule, hooks, installed_entries, load_hooks, survey
 from auditord_hookspecs import (
     Batch,
     CollectorContext,
@@ -90,8 +90,8 @@ def test_an_import_that_does_not_end_is_reported_and_then_refused(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     end = Event()
-    monkeypatch.setattr(entries, "SLOW_IMPORT", 0.05)
-    monkeypatch.setattr(entries, "LONGEST_IMPORT", 0.2)
+    monkeypatch.setattr(hooks, "SLOW_IMPORT", 0.05)
+    monkeypatch.setattr(hooks, "LONGEST_IMPORT", 0.2)
     try:
         text = refusal(HookEntry(HookModule("slow", "acme_slow", "acme", "1.2"), end.wait))
     finally:

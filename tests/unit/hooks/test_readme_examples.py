@@ -16,10 +16,10 @@ import pytest
 from pydantic import SecretStr
 
 import auditord_hookspecs
-from auditord.hooks.reference import signature
-from auditord.hooks.rules import specified_hooks
+from auditord.hooks.contract_reference import signature
+from auditord.hooks.loading import specified_hooks
 from auditord.testing import FakeCollectorContext, FakePluginContext, make_record
-from auditord.testing.http import HttpRequest
+from auditord.testing.contexts import HttpRequest
 from auditord_hookspecs import (
     AuditordError,
     CollectorKind,
@@ -54,7 +54,7 @@ def run(words: str, **names: Any) -> dict[str, Any]:  # Any: of an example
 
 
 def test_each_piece_is_run_here_or_is_a_file_of_a_distribution() -> None:
-    here = ["Deferred(", "check_program", "february =", "def publish"]
+    here = ["Deferred.at(", "check_program", "february =", "def publish"]
     distributions = ["class PageLogConfig", 'Panel("pages"']  # test_third_party, test_panels
     assert [block for block in BLOCKS if not any(words in block for words in (*here, *distributions))] == []
 
@@ -77,7 +77,7 @@ def test_a_kind_that_is_declared_by_name_is_imported_when_it_is_asked_for(monkey
     kind = CollectorKind(name="pagelog", config=RunConfig, collect=lambda *_: None)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "auditord_pagelog", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "auditord_pagelog.kinds", SimpleNamespace(PAGELOG=kind))
-    (deferred,) = run("Deferred(", Iterable=Iterable, Any=Any)["auditord_collectors"]()
+    (deferred,) = run("Deferred.at(", Iterable=Iterable, Any=Any)["auditord_collectors"]()
     assert (deferred.name, deferred.load()) == ("pagelog", kind)
 
 

@@ -9,7 +9,7 @@ from types import CodeType
 import pytest
 
 import auditord_hookspecs
-from auditord.hooks.types import CHAPTERS, definitions, documented, fields_of, markdown, methods_of
+from auditord.hooks.contract_reference import CHAPTERS, definitions, documented, fields_of, methods_of, types_markdown
 from auditord.testing import FakeCollectorContext, FakePluginContext, HttpRequest, make_record
 from auditord_hookspecs import CommandContext, HttpAnswer
 
@@ -29,7 +29,7 @@ EXAMPLES = dict(examples())
 
 def test_every_exported_name_is_in_it_once() -> None:
     assert sorted(name for name, _, _ in NAMED) == sorted(auditord_hookspecs.__all__)
-    headings = [line.removeprefix("### ") for line in markdown().splitlines() if line.startswith("### ")]
+    headings = [line.removeprefix("### ") for line in types_markdown().splitlines() if line.startswith("### ")]
     assert sorted(headings) == sorted(auditord_hookspecs.__all__)
 
 
@@ -40,7 +40,7 @@ def test_every_field_method_and_type_has_a_text() -> None:
     ]
     assert silent + [name for name, node in CLASSES if not ast.get_docstring(node)] == []
     assert [name for name, _ in CLASSES if inspect.isabstract(getattr(auditord_hookspecs, name))] == []
-    assert len(markdown()) > 30_000
+    assert len(types_markdown()) > 30_000
 
 
 def test_a_docstring_is_taken_apart() -> None:

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 from itertools import pairwise
@@ -13,16 +12,22 @@ from zipfile import ZipFile
 from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec.structs import replace
 
 from auditord.reporting import MEASURES, Question, Report
-from auditord.reporting.bins import part_of
-from auditord.reporting.grid import Gathering, Grid, grid_of
-from auditord.reporting.periods import PERIODS, as_far_as, before, month_of, year_before, year_of
-from auditord.reporting.pledges import Pledge, pledged
-from auditord.reporting.questions import UnknownIntensity
-from auditord.reporting.report import condensed, following, make_report
-from auditord.reporting.workbook import write_xlsx
-from auditord.reporting.writing import csv_pieces, json_pieces, write_parquet
+from auditord.reporting.questions import (
+    PERIODS,
+    Pledge,
+    UnknownIntensity,
+    as_far_as,
+    before,
+    month_of,
+    pledged,
+    year_before,
+    year_of,
+)
+from auditord.reporting.report import condensed, following, make_report, part_of
+from auditord.reporting.writing import Gathering, Grid, csv_pieces, grid_of, json_pieces, write_parquet, write_xlsx
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.aggregates import CalendarUnit
 from auditord_hookspecs.query import Window

@@ -9,19 +9,20 @@ from pathlib import Path
 import pytest
 
 from auditord.database.migrations import load_migrations, migrate
+from auditord.store.aggregates import Overflow
 from auditord.store.aggregates_sql import compile_aggregate
-from auditord.store.sqlite.dialect import SqliteDialect, marked, take_rows
-from auditord.store.sqlite.store import MIGRATIONS
-from auditord.store.sqlite.sums import (
-    Arithmetic,
-    Overflow,
+from auditord.store.sqlite.dialect import (
+    SqliteDialect,
+    marked,
     noticing_overflow,
     pieces,
     product_sum,
     split_product_sum,
     sum_of,
+    take_rows,
     whole,
 )
+from auditord.store.sqlite.store import MIGRATIONS
 from auditord_hookspecs import Window, aggregates
 from auditord_hookspecs.query import AllOf, Comparison, Condition, MetaContains, TimeCompares, TimeField
 from auditord_hookspecs.records import MAX_AMOUNT
@@ -51,7 +52,7 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 
 def plan(connection: sqlite3.Connection, query: aggregates.AggregateQuery) -> list[str]:
-    statement = compile_aggregate(query, SqliteDialect(Arithmetic.LIKELY, windowed=query.window is not None)).statement
+    statement = compile_aggregate(query, SqliteDialect(windowed=query.window is not None)).statement
     sql, parameters = marked(statement)
     steps = connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)
     return [step for *_, step in steps if " records " in step]
@@ -69,8 +70,8 @@ def test_everything_that_is_asked_for_is_a_parameter() -> None:
     query = aggregates.AggregateQuery(
         MetaContains("o'key", "o'value"), by, (aggregates.ComponentUsage("o'name", ("o'score",)),), DAY, START
     )
-    for arithmetic in Arithmetic:
-        statement = compile_aggregate(query, SqliteDialect(arithmetic, windowed=True)).statement
+    for is_exact in (False, True):
+        statement = compile_aggregate(query, SqliteDialect(is_exact=is_exact, windowed=True)).statement
         assert "o'" not in statement.sql
         assert 'o"' not in statement.sql
         assert statement.sql.count("%s") == len(statement.parameters)
@@ -114,7 +115,7 @@ def test_split_sums_are_exact_and_their_limbs_leave_room_for_two_billion(
     connection: sqlite3.Connection, amount: int, runtime: int
 ) -> None:
     for (columns, limbs), expected in (
-        (sum_of("column1", Arithmetic.SPLIT), amount),
+        (sum_of("column1", is_exact=True), amount),
         (split_product_sum("column1", "column2"), amount * runtime),
     ):
         rows = ROWS.format(amount=amount, runtime=runtime)

@@ -11,10 +11,9 @@ import pytest
 from auditord.database.postgres import Connection
 from auditord.errors import StoreUnavailable
 from auditord.store import Duplicates, Provenance, Verdict
-from auditord.store.bulks import Bulk
 from auditord.store.planning import Change, Outcome, Stop, ids_of
 from auditord.store.postgres.batches import Batches
-from auditord.store.rows import PendingRecord, make_pending
+from auditord.store.rows import Bulk, PendingRecord, make_pending
 from auditord_hookspecs import InvalidRecord, Record
 
 pytestmark = pytest.mark.anyio
@@ -29,6 +28,11 @@ def stop(record_id: str) -> Stop:
 
 def pending(record_id: str) -> PendingRecord:
     return make_pending(Record(record_id, NOW, ()), PROVENANCE, Duplicates.SAME_RUN)
+
+
+def bulk(*record_ids: str) -> Bulk:
+    records = [Record(name, NOW, ()) for name in record_ids]
+    return Bulk(records, [None] * len(records), PROVENANCE, Duplicates.SAME_RUN, source=1, atomic=True)
 
 
 class Database:
@@ -110,26 +114,49 @@ async def test_changes_of_one_record_wait_for_each_other_and_others_pass_them() 
     database = Database()
     batches = Batches(database.connect, database.make, 2)
     database.going.clear()
-    waiting = [batches.submit(stop("a"))]
+    waiting = [batches.submit(bulk("a"))]
     await turns()
-    waiting += [batches.submit(stop(name)) for name in "aba"]
+    waiting += [batches.submit(each) for each in (stop("a"), stop("b"), stop("a"))]
     await turns()
     assert database.transactions == [["a"], ["b"]]
     database.going.set()
-    assert await asyncio.gather(*waiting) == [True] * 4
+    await asyncio.gather(*waiting)
     assert database.transactions == [["a"], ["b"], ["a", "a"]]
+
+
+async def test_changes_gather_while_others_are_made_and_a_bulk_passes_them() -> None:
+    database = Database()
+    batches = Batches(database.connect, database.make, 2)
+    database.going.clear()
+    waiting = [batches.submit(stop("a"))]
+    await turns()
+    waiting += [batches.submit(each) for each in (stop("b"), bulk("c"), stop("d"))]
+    await turns()
+    assert database.transactions == [["a"], ["c"]]
+    database.going.set()
+    await asyncio.gather(*waiting)
+    assert database.transactions == [["a"], ["c"], ["b", "d"]]
+
+
+async def test_changes_that_gathered_do_not_wait_for_the_bulk_before_them() -> None:
+    database = Database()
+    batches = Batches(database.connect, database.make, 2)
+    waiting = [batches.submit(each) for each in (bulk("a"), stop("b"))]
+    database.going.clear()
+    await turns(20)
+    assert database.transactions == [["a"], ["b"]]
+    database.going.set()
+    await asyncio.gather(*waiting)
 
 
 async def test_a_bulk_has_a_transaction_of_its_own_and_its_turn() -> None:
     database = Database()
     batches = Batches(database.connect, database.make, 1)
     before = batches.submit(stop("a"))
-    records = [Record(name, NOW, ()) for name in "ba"]
-    shared = (PROVENANCE, Duplicates.SAME_RUN)
-    bulk = batches.submit(Bulk(records, [None, None], *shared, source=1, atomic=True))
+    together = batches.submit(bulk("b", "a"))
     after = batches.submit(stop("b"))
     beside = batches.submit(stop("c"))
-    assert list(await asyncio.gather(before, bulk, after, beside)) == [True, [Verdict.ADDED] * 2, True, True]
+    assert list(await asyncio.gather(before, together, after, beside)) == [True, [Verdict.ADDED] * 2, True, True]
     assert database.transactions == [["a", "c"], ["b", "a"], ["b"]]
 
 

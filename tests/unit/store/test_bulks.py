@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from auditord.store import Duplicates, Provenance
-from auditord.store.bulks import Bulk
-from auditord.store.rows import PendingRecord, make_pending
+from auditord.store.rows import Bulk, PendingRecord, make_pending
 from auditord_hookspecs import Component, InvalidRecord, Record, Score
 from auditord_hookspecs.wire import decode_records, encode_record
 

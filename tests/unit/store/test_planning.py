@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from auditord.store import Duplicates, Provenance, Verdict
-from auditord.store.planning import Addition, Change, ChangePlan, Outcome, Replacement, Stop, StoredRow
+from auditord.store.planning import Change, ChangePlan, Outcome, Replacement, Stop, StoredRow
 from auditord.store.rows import PendingRecord, make_pending
 from auditord_hookspecs import Component, Record
 
@@ -38,27 +38,27 @@ def written(plan: ChangePlan) -> dict[str, PendingRecord]:
 
 def test_a_record_that_is_closed_in_the_batch_that_brings_it_is_written_once() -> None:
     plan = ChangePlan({})
-    assert outcomes(plan, Addition(running()), Addition(pending())) == [Verdict.ADDED, Verdict.CLOSED]
+    assert outcomes(plan, running(), pending()) == [Verdict.ADDED, Verdict.CLOSED]
     assert (plan.new, plan.overwritten) == ([pending()], [])
 
 
 def test_what_is_there_already_needs_no_writing_and_no_lock() -> None:
     plan = ChangePlan(stored(pending()))
-    assert outcomes(plan, Addition(pending()), Addition(running())) == [Verdict.SAME, Verdict.SAME]
+    assert outcomes(plan, pending(), running()) == [Verdict.SAME, Verdict.SAME]
     assert (written(plan), plan.touched, plan.differences) == ({}, set(), {})
 
 
 def test_a_difference_locks_the_record_and_writes_nothing_to_it() -> None:
     plan = ChangePlan(stored(pending()))
     other = pending(components=())
-    assert outcomes(plan, Addition(other), Addition(pending(meta=None)), Addition(other)) == [Verdict.DIFFERENT] * 3
+    assert outcomes(plan, other, pending(meta=None), other) == [Verdict.DIFFERENT] * 3
     assert [each.record for each in plan.differences.values()] == [pending(meta=None).record, other.record]
     assert (written(plan), plan.touched) == ({}, {"job"})
 
 
 def test_overwriting_forgets_the_differences_that_came_before() -> None:
     plan = ChangePlan(stored(running()))
-    changes = (Addition(running(components=())), Addition(pending()))
+    changes = (running(components=()), pending())
     assert outcomes(plan, *changes) == [Verdict.DIFFERENT, Verdict.CLOSED]
     assert (plan.differences, plan.settled) == ({}, {"job"})
 
@@ -76,14 +76,14 @@ def test_stop_times_follow_each_other() -> None:
 def test_a_record_that_is_stopped_in_the_batch_that_brings_it_keeps_its_scores() -> None:
     plan = ChangePlan({})
     scored = msgspec.structs.replace(running(), score_set=7)
-    assert outcomes(plan, Addition(scored), Stop("job", START + HOUR, PROVENANCE)) == [Verdict.ADDED, True]
+    assert outcomes(plan, scored, Stop("job", START + HOUR, PROVENANCE)) == [Verdict.ADDED, True]
     (new,) = plan.new
     assert (new.record.stop_time, new.score_set) == (START + HOUR, 7)
 
 
 def test_an_earlier_start_of_an_open_record_moves_it() -> None:
     plan = ChangePlan(stored(running()))
-    assert outcomes(plan, Addition(running(start_time=START - HOUR))) == [Verdict.SAME]
+    assert outcomes(plan, running(start_time=START - HOUR)) == [Verdict.SAME]
     assert written(plan)["job"].record == running(start_time=START - HOUR).record
 
 

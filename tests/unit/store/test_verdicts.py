@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from auditord.store import Duplicates, Verdict
-from auditord.store.rows import anonymous_hash, content_hash
-from auditord.store.verdicts import Identity, classify, starts_earlier
+from auditord.store.planning import classify, starts_earlier
+from auditord.store.rows import Identity, anonymous_hash, content_hash
 from auditord_hookspecs import Component, Record, Score
 
 A, B = 1_000_000, 2_000_000  # starts

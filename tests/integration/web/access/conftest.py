@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from auditord.actions import CONTROL_FILE
+from auditord.config.merging import CONTROL_FILE
 from auditord.testing.daemon import TestDaemon, running_daemon
 from auditord.web import server
 from auditord.web.dispatch import Dispatcher, Route

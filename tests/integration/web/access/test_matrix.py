@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from auditord.web.dispatch import Route
 from auditord_hookspecs import Permission

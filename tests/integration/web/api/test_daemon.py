@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from auditord.testing.daemon import TestDaemon, running_daemon
-from auditord.web.control import for_the_owner
 from auditord.web.dispatch import Route
+from auditord.web.listeners import for_the_owner
 from auditord_hookspecs import (
     Batch,
     CollectorContext,

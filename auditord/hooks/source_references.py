@@ -1,0 +1,373 @@
+"""The references of all errors and metrics as Markdown, read from the sources of the daemon and of all hook modules.
+
+The cause of an error is the first paragraph of its class's docstring, what to do the section ``Remedy:`` in it, and its
+messages are those of the calls that make one, with ``…`` for the names in them.
+
+Nothing is imported for this: the references have to be whole also where a library is not installed. Most metrics are
+there only once their instance has run, so a registry would not name them all.
+"""
+
+import ast
+import json
+import re
+from collections import ChainMap, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from http import HTTPStatus
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import msgspec
+
+from auditord.hooks.hooks import installed_entries
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A module that is not imported for this."""
+
+    module: str
+    path: Path
+
+    def text(self) -> str:
+        """Return the module's text. Callers search it first, since parsing takes far longer than reading."""
+        return self.path.read_text("utf-8")
+
+
+def installed_sources() -> Iterator[Source]:
+    """Yield the modules of the daemon, of the contract and of every installed hook module."""
+    for name in sorted({"auditord", "auditord_hookspecs", *(entry.described.module for entry in installed_entries())}):
+        yield from _sources(name)
+
+
+def _sources(name: str) -> Iterator[Source]:
+    spec = find_spec(name)
+    if spec is not None and spec.submodule_search_locations:
+        for folder in map(Path, spec.submodule_search_locations):
+            for path in sorted(folder.rglob("*.py")):
+                parts = path.relative_to(folder).with_suffix("").parts
+                yield Source(".".join((name, *parts)).removesuffix(".__init__"), path)
+    elif spec is not None and spec.origin:
+        yield Source(name, Path(spec.origin))
+
+
+Assigned: TypeAlias = Mapping[str, list[ast.expr]]
+
+_ROOT: Final = "AuditordError"
+_REFUSED: Final = "auditord.web.problems.Refused"
+_CONFIGURATION: Final = "auditord.errors.ConfigurationError"
+_ANSWERS: Final = frozenset({"json_error", "plain_text", "Answer", "Refused"})
+_MAY_BE_TEXT: Final = (ast.Constant, ast.JoinedStr, ast.IfExp, ast.Name, ast.Call)
+_IN_CONFIGURATION: Final = re.compile(r"\.config(\.|$)")
+_DEFINED: Final = re.compile(r"^[ \t]*class (\w+)(?:\[[^\]]*\])?\(([^)]*)\)", re.MULTILINE)
+_RENAMED: Final = re.compile(r"\b(\w+) as ([A-Z]\w*)")
+_WORD: Final = re.compile(r"\w+")
+_CALLED: Final = re.compile(r"\b(\w+)[(\[]")
+_ANYWHERE: Final = re.compile(r"from |\w+(?:: [^=\n]+)? = ")
+_STATEMENT: Final = re.compile(r"^(?=[A-Za-z_@])", re.MULTILINE)
+
+
+@dataclass
+class ErrorClass:
+    """A class of errors; cause and remedy are of its docstring, messages those that it is raised with."""
+
+    name: str
+    module: str
+    bases: tuple[str, ...]
+    cause: str
+    remedy: str
+    messages: set[str] = field(default_factory=set[str])
+
+
+@dataclass
+class Errors:
+    """All errors: classes by their full names; texts of refused requests, with what to do, by status."""
+
+    classes: dict[str, ErrorClass]
+    refusals: defaultdict[int, set[tuple[str, str]]] = field(default_factory=lambda: defaultdict(set))
+
+
+def read_errors(sources: Iterable[Source]) -> Errors:
+    """Read all of them."""
+    texts = [(source, source.text()) for source in sources]
+    names = _error_names([text for _, text in texts])
+    read = [(source, _Contents(source, _tree(source, text, names))) for source, text in texts]
+    known = {f"{source.module}.{node.name}": _class(source, node) for source, found in read for node in found.classes}
+    wanted = {_ROOT}
+    while more := {each.name for each in known.values() if wanted.intersection(each.bases)} - wanted:
+        wanted |= more
+    errors = Errors(
+        {name: each for name, each in known.items() if each.name == _ROOT or wanted.intersection(each.bases)}
+    )
+    for _, found in read:
+        for call, assigned in found.calls:
+            _note(errors, call, found, assigned)
+    return errors
+
+
+def _error_names(texts: Sequence[str]) -> set[str]:
+    """Return the names that errors may have where they are raised, found without parsing."""
+    bases = [(name, set(_WORD.findall(words))) for text in texts for name, words in _DEFINED.findall(text)]
+    bases += [(alias, {name}) for text in texts for name, alias in _RENAMED.findall(text)]
+    names = {_ROOT}
+    while more := {name for name, words in bases if words & names} - names:
+        names |= more
+    return names
+
+
+def _tree(source: Source, text: str, names: set[str]) -> ast.Module:
+    """Parse only the statements that may raise an error; parsing everything takes four times as long."""
+    wanted = names.union(_ANSWERS if _is_web(source) else ())
+    wanted |= {"ValueError"} if _IN_CONFIGURATION.search(source.module) else set[str]()
+    statements = [(each, not wanted.isdisjoint(_CALLED.findall(each))) for each in _STATEMENT.split(text)]
+    if not any(may_tell for _, may_tell in statements):
+        return ast.Module([], [])
+    try:
+        return ast.parse("".join(each for each, may_tell in statements if may_tell or _ANYWHERE.match(each)))
+    except SyntaxError:  # it was cut in a statement of several parts, or in a text
+        return ast.parse(text)
+
+
+def _class(source: Source, node: ast.ClassDef) -> ErrorClass:
+    text = ast.get_docstring(node) or ""
+    remedy = re.search(r"^Remedy:\n((?:    .*\n?)+)", text, re.MULTILINE)
+    cause = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", " ".join(text.partition("\n\n")[0].split())).replace("``", "`")
+    bases = tuple(_last(base) for base in node.bases)
+    return ErrorClass(node.name, source.module, bases, cause, " ".join(remedy[1].split()) if remedy else "")
+
+
+def _note(errors: Errors, call: ast.Call, found: "_Contents", assigned: Assigned) -> None:
+    """Add what a call tells of an error."""
+    name = found.full_name(call.func, errors.classes)
+    if name is not None and name != _REFUSED:
+        texts = (text for argument in call.args[:2] for text in _texts(argument, assigned))
+        errors.classes[name].messages.update(text for text in texts if " " in text)
+    elif found.is_web and _last(call.func) in _ANSWERS and (status := _status(call.args)):
+        remedies = (keyword.value for keyword in call.keywords if keyword.arg == "remedy")
+        remedy = next((text for each in remedies for text in _texts(each, assigned)), "")
+        errors.refusals[status].update((text, remedy) for text in _texts(call.args[1], assigned))
+
+
+def _is_web(source: Source) -> bool:
+    return source.module.startswith("auditord.web")
+
+
+def _status(arguments: list[ast.expr]) -> int | None:
+    """Return the HTTP status of a refusal with a text."""
+    match arguments:
+        case [ast.Constant(value=int(status)), _, *_] if status >= HTTPStatus.BAD_REQUEST:
+            return status
+        case [ast.Attribute(value=ast.Name(id="HTTPStatus"), attr=name), _, *_]:
+            return HTTPStatus[name].value
+        case _:
+            return None
+
+
+def _last(node: ast.expr) -> str:
+    """Return the last name of a dotted expression."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(value=value):
+            return _last(value)
+        case _:
+            return ""
+
+
+class _Contents(ast.NodeVisitor):
+    """The classes and the calls of a module; each call with the assignments to names in its scope."""
+
+    def __init__(self, source: Source, tree: ast.Module) -> None:
+        self._module = source.module
+        self._imported: dict[str, str] = {}
+        self._assigned: ChainMap[str, list[ast.expr]] = ChainMap()
+        self.is_web = _is_web(source)
+        self.classes: list[ast.ClassDef] = []
+        self.calls: list[tuple[ast.Call, Assigned]] = []
+        self.visit(tree)
+
+    def full_name(self, called: ast.expr, known: Mapping[str, ErrorClass]) -> str | None:
+        """Return the known class that is called; a fault of a configuration value is a ConfigurationError."""
+        name = _last(called)
+        if name == "ValueError" and _IN_CONFIGURATION.search(self._module):
+            return _CONFIGURATION
+        full = self._imported.get(name, f"{self._module}.{name}")
+        package = full.rpartition(".")[0]
+        found = (each for each, known_class in known.items() if known_class.name == name and each.startswith(package))
+        return full if full in known else next(found, None)  # a package has it from one of its modules
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self._imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.classes.append(node)
+        self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._assigned = self._assigned.new_child()
+        self.generic_visit(node)
+        self._assigned = self._assigned.parents
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 ast's own
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._assign(target, node.value)
+        self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self._assign(node.target, node.value)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = _last(node.func)
+        if node.args and (name in _ANSWERS or name[:1].isupper()):
+            self.calls.append((node, self._assigned))
+        self.generic_visit(node)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name) and isinstance(value, _MAY_BE_TEXT):
+            own: dict[str, list[ast.expr]] = self._assigned.maps[0]  # type: ignore[assignment]
+            own.setdefault(target.id, []).append(value)
+
+
+def _texts(node: ast.expr, assigned: Assigned, deep: int = 2) -> Iterator[str]:
+    """Yield the texts that an expression can have; none if they are computed elsewhere."""
+    match node:
+        case ast.Constant(value=str(text)):
+            yield _one_line(text)
+        case ast.Constant(value=bytes(text)):
+            yield text.decode()
+        case ast.JoinedStr(values=parts):
+            yield _one_line("".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts))
+        case ast.IfExp(body=one, orelse=other):
+            yield from (*_texts(one, assigned, deep), *_texts(other, assigned, deep))
+        case ast.Name(id=name) if deep:
+            yield from (text for value in assigned.get(name, ()) for text in _texts(value, assigned, deep - 1))
+        case ast.Call(func=ast.Attribute(attr="text"), args=[ast.Constant(value=str(key)), *_]):
+            if key in _page_texts():
+                yield re.sub(r"\{\w+\}", "…", _page_texts()[key])
+        case _:
+            return
+
+
+def _one_line(text: str) -> str:
+    return " ".join(re.sub(r"%[sdr]", "…", text).split())
+
+
+@cache
+def _page_texts() -> Mapping[str, str]:
+    """Return the texts of the page by their keys."""
+    spec = find_spec("auditord")
+    folder = Path((spec.origin if spec is not None else None) or "").parent
+    texts: Mapping[str, str] = json.loads((folder / "web/page/texts/en.json").read_bytes())
+    return texts
+
+
+_ERRORS: Final = """\
+# Every error
+
+Words of a message find its entry: `auditord manual WORD WORD`. The parts that vary are … here. There are
+pages of [exit codes](exit-codes.md) and of [symptoms](troubleshooting.md).
+
+"""
+STATUSES: Final[Mapping[int, tuple[str, str]]] = {
+    400: ("the request cannot be understood", "correct what the text names; a posted body is in quarantine"),
+    401: ("the caller is unknown", "send a token or a certificate, or log in: `auditord manual access`"),
+    403: ("the caller may not do this", "get a role that allows it: `auditord manual access`; see the audit log"),
+    404: ("there is no such path, record, instance or entry", "check id and path; `/openapi.json` lists all paths"),
+    405: ("the path does not take this method", "use one of those in the header `Allow`"),
+    409: ("it has changed meanwhile, or is impossible in this state", "look again, then decide"),
+    413: ("the body is too large", "split it, or raise `api.max_body`"),
+    415: ("the body has an unsupported type", "send `application/json`, or what the text names"),
+    421: ("the request is for another host's name", "add the name to `api.hosts`"),
+    422: ("it is valid, but cannot be done", "correct what the text names"),
+    500: ("the id is taken (`RECORD_EXISTS`, as in AUDITOR), or the store is unavailable", "post one by one, or later"),
+    503: ("the store, or the requested part, is unavailable now", "try again later; `auditord status` has the reason"),
+}  # fmt: skip
+"""Causes and remedies of the statuses with which requests are refused."""
+
+
+def errors_markdown() -> str:
+    """Return the whole index, for ``auditord manual errors``."""
+    index = read_errors(installed_sources())
+    parts = [_ERRORS, *_statuses(index.refusals), "## By class\n\n"]
+    for entry in sorted(index.classes.values(), key=lambda each: (each.name, each.module)):
+        if not entry.name.startswith("_"):
+            parts += _section(entry)
+    return "".join(parts).rstrip() + "\n"
+
+
+def _section(entry: ErrorClass) -> Iterator[str]:
+    yield f"### {entry.name} ({entry.module.removesuffix('.errors')})\n\n"
+    yield f"{_sentence(entry.cause)} What to do: {entry.remedy}\n\n"
+    if entry.messages:
+        yield "".join(f"- {each}\n" for each in sorted(entry.messages)) + "\n"
+
+
+def _statuses(found: Mapping[int, set[tuple[str, str]]]) -> Iterator[str]:
+    yield "## Statuses of HTTP\n\n"
+    for status, texts in sorted(found.items()):
+        cause, remedy = STATUSES[status]
+        yield f"### {status} {HTTPStatus(status).phrase}\n\n{_sentence(cause)} What to do: {remedy}.\n\n"
+        yield "".join(f"- {text}{f': {what}' if what else ''}\n" for text, what in sorted(texts)) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+_TYPES: Final = ("counter", "gauge", "histogram", "summary")
+_MAY_DECLARE: Final = re.compile(rf"(?i)(?:{'|'.join(_TYPES)})\w*\(\s*\"")
+_METRICS: Final = """\
+# Every metric
+
+`GET /metrics` has them in Prometheus' text format. Most have the labels `task` (the instance's name) and `kind`. A
+counter's name ends in `_total`; a histogram has `_bucket`, `_sum` and `_count`. Under AUDITOR's names are
+`num_records_database`, `num_records_database_per_site`, `_per_group`, `_per_user`, `http_server_active_requests`,
+`http_server_duration_seconds`, `http_server_request_size_bytes`, `http_server_response_size_bytes`, `priority` and
+`resource_usage`.
+
+| metric | type | |
+|---|---|---|
+| `auditord_http_request_duration_seconds` | histogram | Time until the answer was complete. |
+| `auditord_http_request_size_bytes` | histogram | Announced size of the request's body. |
+| `auditord_http_requests_in_flight` | gauge | HTTP requests that are being worked on. |
+| `auditord_http_response_size_bytes` | histogram | Size of the answer. |
+"""
+
+
+class Exposed(msgspec.Struct, frozen=True, order=True):
+    """A metric as its source declares it."""
+
+    name: str
+    type: str
+    text: str
+
+
+def metrics_markdown() -> str:
+    """Return the whole reference, for ``auditord manual metrics``."""
+    rows = (f"| `{each.name}` | {each.type} | {each.text} |\n" for each in sorted(set(exposed())))
+    return f"{_METRICS}{''.join(rows)}"
+
+
+def exposed() -> Iterator[Exposed]:
+    """Yield the metrics of the daemon and of every installed hook module."""
+    for source in installed_sources():
+        if _MAY_DECLARE.search(text := source.text()):
+            yield from _declared(ast.parse(text))
+
+
+def _declared(tree: ast.Module) -> Iterator[Exposed]:
+    """Yield calls such as ``Counter("name", "help", …)``, also of a function that makes one."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Name(id=called) | ast.Attribute(attr=called),
+                args=[ast.Constant(value=str(name)), ast.Constant(value=str(text)), *_],
+            ) if kind := next((each for each in _TYPES if each in called.lower()), None):
+                yield Exposed(f"{name}_total" if kind == "counter" else name, kind, text)
+            case _:
+                continue

@@ -1,0 +1,126 @@
+"""The lake for the doctor (libraries, table, this daemon's records in it, the backlog) and for the daemon's log."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import closing, suppress
+from datetime import datetime, timedelta
+from shlex import quote
+from typing import Final
+
+from auditord.checks import Places, check_tokens
+from auditord.config.model import Configuration
+from auditord.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
+from auditord.lake.opening import ConfiguredLake, lake_module
+from auditord.store import RecordStore
+from auditord.store.lake import LakeState
+from auditord.store.opening import open_store_for_reading
+from auditord_hookspecs import hookimpl
+from auditord_hookspecs.checks import Finding, Severity, check_extra
+from auditord_hookspecs.wording import counted
+
+_LATE: Final = timedelta(hours=1)
+_MANY: Final = 20_000
+"""Changes of one commit. Fewer may have come since the last run, whose failure is a finding about the daemon."""
+
+_CLIENTS: Final = {"spark": ("pyspark", "lake-spark"), "trino": ("trino", "lake-trino")}
+"""By engine, its library and the extra that brings it."""
+
+_FOREIGN: Final = (
+    "another program has written them, and sums over the lake count them: find out who may write catalog and files, "
+    "then let the daemon of that name sync anew:"
+)
+_REMEDY: Final = "mend lake.catalog, lake.warehouse and their secrets"
+
+_log: Final = logging.getLogger(__name__)
+
+
+@hookimpl
+def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
+    """Bring the checks of the lake."""
+    yield "lake", _check_lake(configuration, now)
+
+
+@hookimpl
+def feature_work(configuration: Configuration, store: RecordStore, start_soon: Callable[..., object]) -> None:
+    """Warn, once, of changes that nothing syncs."""
+    if not configuration.lake.enabled:
+        start_soon(_warn_of_changes, store)
+
+
+async def _warn_of_changes(store: RecordStore) -> None:
+    """Warn that changes pile up for a lake that is not enabled."""
+    with suppress(StoreUnavailable):
+        if (await store.lake_state()).lake_id:
+            waiting = counted(await store.lake_waiting(), "change waits", "changes wait")
+            _log.warning("%s for a lake that is not enabled: enable it again, or run `auditord lake end`", waiting)
+
+
+async def _check_lake(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+    """Look at the lake, where one is configured, as far as one can come."""
+    if not configuration.lake.is_there:
+        return
+    libraries = [check_extra(module, "lake") for module in ("pyarrow", "pyiceberg")]
+    if (client := _CLIENTS.get(configuration.lake.engine)) is not None:
+        libraries.append(check_extra(*client))
+    for finding in libraries:
+        yield finding
+    for finding in check_tokens(configuration.lake, now()):
+        yield finding
+    state, waiting = await _known(configuration) if configuration.lake.enabled else (LakeState(), 0)
+    if configuration.lake.enabled and not state.lake_id:
+        yield Finding(Severity.OK, "table", "nothing is synced yet")
+    elif all(finding.severity is Severity.OK for finding in libraries):
+        for finding in await asyncio.to_thread(lambda: list(_table(configuration, state, waiting, now()))):
+            yield finding
+
+
+async def _known(configuration: Configuration) -> tuple[LakeState, int]:
+    """The store's side of the lake, and how many changes wait; nothing if the store's own checks say why."""
+    try:
+        async with open_store_for_reading(configuration.store) as store:
+            return await store.lake_state(), await store.lake_waiting()
+    except (StoreUnavailable, SchemaMismatch):
+        return LakeState(), 0
+
+
+def _table(configuration: Configuration, state: LakeState, waiting: int, now: datetime) -> Iterator[Finding]:
+    daemon, syncs = configuration.lake.name or "", configuration.lake.enabled  # then the model wants a name
+    with closing(ConfiguredLake(configuration)) as lake:
+        try:
+            facts, lacking, foreign = lake.table.facts(), lake.table.lacking_columns(), lake.table.unaccounted()
+            if state.records and lake.table.newest().lake_id != state.released_in:
+                text = f"{lake.warehouse} is another table than that to which records are released: {state.location}"
+                yield Finding(Severity.FAILURE, "released", text, _REMEDY)
+            if syncs:
+                lake_module("table").refuse_mixed(facts.positions, daemon, state.store_id)
+        except StoreUnavailable as error:
+            yield Finding(Severity.FAILURE, "table", str(error), _REMEDY)
+            return
+        except ConfigurationError as error:
+            yield Finding(Severity.FAILURE, "table", str(error), "see the message")
+            return
+    for name, count in sorted(foreign.items()):
+        text = f"{counted(count, 'row')} under the name {name or '(none)'} came with no batch of that daemon"
+        yield Finding(Severity.FAILURE, "origin", text, f"{_FOREIGN} `auditord lake forget {quote(name)}`")
+    if syncs and daemon not in facts.positions:
+        text = f"it has no records of {daemon}, although some were synced: another table, or an emptied one"
+        yield Finding(Severity.WARNING, "table", text, f"{_REMEDY}; if it is right, the next run syncs all again")
+    else:
+        held = f"{counted(facts.records, 'record')} of {counted(len(facts.positions), 'daemon')}"
+        yield Finding(Severity.OK, "table", f"{held} at {lake.warehouse}")
+    if lacking:
+        text = f"the table has no column {', '.join(lacking)}"
+        yield Finding(Severity.WARNING, "schema", text, "the next run adds it: `auditord lake run`")
+    if syncs:
+        yield _backlog(facts.committed_at, waiting, now)
+
+
+def _backlog(committed_at: datetime | None, waiting: int, now: datetime) -> Finding:
+    age = None if committed_at is None else now - committed_at
+    last = "no commit yet" if age is None else f"last commit {int(age.total_seconds() // 60)} min ago"
+    text = f"{last}, {counted(waiting, 'change')} not synced yet"
+    if waiting > _MANY and (age is None or age > _LATE):
+        remedy = "see the runs of `lake` in `auditord status`, or `auditord lake run`"
+        return Finding(Severity.WARNING, "backlog", text, remedy)
+    return Finding(Severity.OK, "backlog", text)

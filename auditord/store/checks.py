@@ -1,0 +1,173 @@
+"""Check the record store (connection, schema, clock, roll-ups, the last record of each site) and its replica."""
+
+import shutil
+from collections.abc import AsyncGenerator, Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+import anyio
+
+from auditord.checks import Places, check_pair
+from auditord.config.model import Configuration, StoreSection
+from auditord.config.store_url import is_postgresql, sqlite_path
+from auditord.errors import SchemaMismatch, StoreUnavailable
+from auditord.store import RecordStore
+from auditord.store.opening import open_replica, open_store_for_reading
+from auditord.store.replica import Replica
+from auditord.store.silence import TIMES, site_activity
+from auditord_hookspecs import AggregateQuery, hookimpl
+from auditord_hookspecs.checks import Finding, Severity
+from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
+from auditord_hookspecs.wording import counted
+
+CLOCKS_DIFFER: Final = timedelta(seconds=5)
+"""Above this, times of receipt and leases of turns are no longer comparable between hosts."""
+
+AHEAD: Final = timedelta(minutes=5)
+"""If a job ended this far in the future, the clock of its host or of this one is wrong."""
+
+_FEED_LAGS: Final = 3_600.0
+"""Seconds; the roll-ups and the counts read new records within seconds."""
+
+
+_BETWEEN_LOOKS: Final = 0.1
+"""Seconds, which are part of the lag that is found."""
+
+_LONGEST: Final = timedelta(minutes=1)
+"""A replica that is further behind is not waited for."""
+
+
+@hookimpl
+def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
+    """Bring the checks of the record store and of its replica."""
+    yield "store", _check_records(configuration, now)
+    yield "store.replica", check_replica(configuration.store)
+
+
+async def _check_records(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+    """Look at the record store, as far as one can come."""
+    section = configuration.store
+    if is_postgresql(section.url):
+        async for finding in _check_server(section, now):
+            yield finding
+            if finding.severity is Severity.FAILURE:
+                return
+    elif not sqlite_path(section.url).exists():
+        yield Finding(Severity.OK, "database", f"{sqlite_path(section.url)} is not there yet: the daemon makes it")
+        return
+    try:
+        async with open_store_for_reading(section) as store:
+            counts = await store.counts()
+            yield Finding(Severity.OK, "database", f"it answers, with {counted(counts.total, 'record')}")
+            for consumer, lag in counts.lag(now()).items():
+                if lag > _FEED_LAGS and consumer != "lake":  # which reads once a day, say
+                    yield await _lagging(section, consumer, lag)
+            async for finding in _check_content(store, now()):
+                yield finding
+    except SchemaMismatch as error:
+        yield Finding(Severity.FAILURE, "schema", str(error), "see the message")
+    except StoreUnavailable as error:
+        yield Finding(Severity.FAILURE, "database", str(error), "see the message; posts go to the spool")
+
+
+async def _lagging(section: StoreSection, consumer: str, lag: float) -> Finding:
+    """Return why a consumer of the feed has not read old entries."""
+    remedy = "auditord status shows its state; figures are correct meanwhile, but sums take longer"
+    if is_postgresql(section.url):
+        from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, only if configured
+        from auditord.store.postgres.administration import oldest_writer  # noqa: PLC0415 the same
+
+        if (writer := await oldest_writer(address_of(section))) is not None:
+            remedy = f"it waits for {writer}: end that transaction"
+    text = f"it has not read a record that came {lag / 60:.0f} minutes ago"
+    return Finding(Severity.WARNING, f"consumer {consumer}", text, remedy)
+
+
+async def _check_server(section: StoreSection, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
+    from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, only if configured
+    from auditord.store.postgres.administration import clock_offset, database_status  # noqa: PLC0415 the same
+
+    for finding in check_pair(section.sslrootcert, section.sslcert, section.sslkey, now()):
+        yield finding
+    address = address_of(section)
+    try:
+        status, offset = await database_status(address), await clock_offset(address, now)
+    except SchemaMismatch as error:
+        yield Finding(Severity.FAILURE, "schema", str(error), "install the newer version of auditord again")
+        return
+    except StoreUnavailable as error:
+        remedy = "check the server and store.url; posts go to the spool meanwhile"
+        yield Finding(Severity.FAILURE, "database", str(error), remedy)
+        return
+    yield Finding(Severity.OK, "server", f"PostgreSQL {status.server_version} at {status.where}")
+    if status.pending:
+        text = f"{len(status.pending)} migrations are missing"
+        yield Finding(Severity.FAILURE, "schema", text, "auditord database migrate")
+    else:
+        yield Finding(Severity.OK, "schema", f"{len(status.applied)}, which is this version's")
+    if shutil.which("pg_dump") is None:
+        text = "pg_dump is not installed: backups leave out the records"
+        yield Finding(Severity.WARNING, "pg_dump", text, "install PostgreSQL's client programs")
+    text = f"the database's clock differs from ours by {offset.total_seconds():+.1f} s"
+    if abs(offset) > CLOCKS_DIFFER:
+        yield Finding(Severity.FAILURE, "clock", text, "synchronise both hosts (chronyd, systemd-timesyncd)")
+    else:
+        yield Finding(Severity.OK, "clock", text)
+
+
+async def _check_content(store: RecordStore, now: datetime) -> AsyncGenerator[Finding, None]:
+    ahead = await _count(store, TimeCompares(TimeField.STOP, Comparison.GT, now + AHEAD))
+    if ahead:
+        text = f"{counted(ahead, 'record')} stopped in the future"
+        yield Finding(Severity.WARNING, "clocks", text, "check the clocks of this host and of the batch system")
+    for each in await site_activity(store, now):
+        subject = f"site {each.site}" if each.site else "records without site_id"
+        silent = now - each.last
+        text = (
+            f"{counted(each.records, 'record')} in 90 days, the last ended {silent / timedelta(hours=1):.1f} hours ago"
+        )
+        if each.is_gap(now):
+            usual = (each.usual or timedelta(0)) / timedelta(days=1)
+            text += f", more than {TIMES} times its usual interval of {usual:.1f} days"
+            yield Finding(Severity.WARNING, subject, text, "check its collector: auditord status, auditord audit")
+        else:
+            yield Finding(Severity.OK, subject, text)
+
+
+async def _count(store: RecordStore, where: TimeCompares) -> int:
+    return sum(group.records for group in (await store.aggregate(AggregateQuery(where))).groups)
+
+
+async def check_replica(section: StoreSection) -> AsyncGenerator[Finding, None]:
+    """See that it answers, follows the database, and how far it is behind."""
+    if section.replica is None:
+        return
+    subject, remedy = (
+        "replica",
+        "repair its replication (pg_stat_replication on that server); store.url answers meanwhile",
+    )
+    try:
+        async with open_store_for_reading(section) as primary, open_replica(section, primary) as replica:
+            lag = await _lag(replica, min(section.replica_max_lag, _LONGEST))
+    except SchemaMismatch as error:
+        yield Finding(
+            Severity.FAILURE, subject, str(error), "set a standby of store.url's server, or remove store.replica"
+        )
+    except StoreUnavailable as error:
+        text = "check both servers and store.replica; store.url answers long reads meanwhile"
+        yield Finding(Severity.WARNING, subject, str(error), text)
+    else:
+        if lag is None:
+            text = f"it is more than {min(section.replica_max_lag, _LONGEST).total_seconds():g} s behind"
+            yield Finding(Severity.WARNING, subject, text, remedy)
+        else:
+            yield Finding(Severity.OK, subject, f"a standby of the database, {lag:.1f} s behind at most")
+
+
+async def _lag(replica: Replica, patience: timedelta) -> float | None:
+    """Return an upper bound of the lag in seconds; None if the replica has not reached the first position."""
+    with anyio.move_on_after(patience.total_seconds()):
+        while replica.lag is None:
+            await replica.look()
+            await anyio.sleep(_BETWEEN_LOOKS)
+    return replica.lag

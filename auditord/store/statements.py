@@ -1,0 +1,55 @@
+"""The statements of record stores by name: most are one text for both databases, in which a few words differ.
+
+Such a text has names in braces in the places of words, some with an argument: ``{any ids}``, ``{micros start_time}``.
+Its parameters are written as ``:name``. The others are in a ``queries.sql`` of each database.
+"""
+
+from collections.abc import Mapping
+from typing import Final, LiteralString
+
+from auditord.database.sql_files import load_queries
+from auditord.store.columns import POSTGRES_LISTS, SQLITE_LISTS
+
+POSTGRES_WORDS: Final[Mapping[str, LiteralString]] = {
+    "schema": "auditord.",
+    "any": "= ANY (ARRAY(SELECT jsonb_array_elements_text(:{}::jsonb)))",
+    "arrival": "arrival",
+    "clock": "clock_timestamp()",
+    "greatest": "greatest",
+    "json": "text",
+    "least": "least",
+    "lock": "FOR UPDATE {}",
+    "micros": "(extract(EPOCH FROM {}) * 1000000)::bigint",
+    "micros_since": "(extract(EPOCH FROM clock_timestamp() - {}) * 1000000)::bigint",
+    "now": "now()",
+    "place_in": "strpos",
+}
+
+SQLITE_WORDS: Final[Mapping[str, LiteralString]] = {
+    "schema": "",
+    "any": "IN (SELECT value FROM json_each(:{}))",
+    "arrival": "seq",
+    "clock": ":now",
+    "greatest": "max",
+    "json": "BLOB",
+    "least": "min",
+    "lock": "",  # SQLite has one writer at a time
+    "micros": "{}",
+    "micros_since": ":now - {}",
+    "now": "CAST(strftime('%s', 'now') AS INTEGER) * 1000000",
+    "place_in": "instr",
+}
+
+_SHARED: Final = ("queries.sql", "feed.sql", "lake.sql", "copying.sql")
+
+
+def postgres_statements() -> Mapping[str, LiteralString]:
+    """The statements for PostgreSQL."""
+    words: Mapping[str, LiteralString] = {**POSTGRES_LISTS, **POSTGRES_WORDS}
+    return load_queries("auditord.store", *_SHARED, "postgres/queries.sql", words=words, parameter="%({})s")
+
+
+def sqlite_statements() -> Mapping[str, LiteralString]:
+    """The statements for SQLite."""
+    words: Mapping[str, LiteralString] = {**SQLITE_LISTS, **SQLITE_WORDS}
+    return load_queries("auditord.store", *_SHARED, "sqlite/queries.sql", words=words)

@@ -1,0 +1,87 @@
+"""Check the running daemon, and the last runs of its instances."""
+
+from collections.abc import AsyncGenerator, Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from auditord.checks import Places
+from auditord.config.kinds import remarks
+from auditord.config.model import Configuration, kind_of
+from auditord.hooks import Hooks
+from auditord.spool import LastRun, Spool, owner
+from auditord.spool.spool import FILE as SPOOL_FILE
+from auditord.tasks.instances import when
+from auditord.tasks.runs import latest_tick
+from auditord_hookspecs import hookimpl
+from auditord_hookspecs.checks import Finding, Severity
+from auditord_hookspecs.wording import counted, span
+
+OVERDUE: Final = 3
+"""The number of intervals without a success after which an instance counts as overdue."""
+
+_EVER: Final = timedelta(days=3_660)
+_MOMENT: Final = timedelta(microseconds=1)
+
+OLD_QUEUE: Final = timedelta(hours=1)
+
+
+@hookimpl
+def feature_checks(configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]) -> Places:
+    """Bring the checks of the daemon and its instances' runs."""
+    yield "daemon", _check_runs(configuration, hooks, now)
+
+
+async def _check_runs(
+    configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
+) -> AsyncGenerator[Finding, None]:
+    """Look for a running daemon, and into the spool: runs of instances, queues, quarantine."""
+    for remark in remarks(configuration, hooks.kinds):
+        yield Finding(Severity.WARNING, "configuration", remark, "see the remark")
+    pid = owner(configuration.state_dir)
+    if pid is None:
+        yield Finding(Severity.WARNING, "process", "no daemon runs", "systemctl start auditord, or auditord run")
+    else:
+        yield Finding(Severity.OK, "process", f"process {pid} runs")
+    if not (configuration.state_dir / SPOOL_FILE).exists():
+        yield Finding(Severity.OK, "spool", "not there yet: the daemon makes it")
+        return
+    async with Spool.opened_read_only(configuration.state_dir, now) as spool:
+        statistics, runs = await spool.statistics(), await spool.last_runs()
+    yield Finding(Severity.OK, "spool", "it can be read, and its schema is this version's")
+    for sender, queue in statistics.queues.items():
+        age = timedelta(0) if queue.oldest is None else now() - queue.oldest
+        text = f"{counted(queue.entries, 'entry waits', 'entries wait')} for {sender}, the oldest for {span(age)}"
+        late = Severity.WARNING if age > OLD_QUEUE else Severity.OK
+        yield Finding(late, "queue", text, "auditord status shows the error" if age > OLD_QUEUE else "")
+    if count := sum(statistics.quarantined.values()):
+        text = f"{counted(count, 'job, record or body waits', 'jobs, records or bodies wait')} for a decision"
+        yield Finding(Severity.WARNING, "quarantine", text, "auditord quarantine list")
+    for section in ("collectors", "plugins"):
+        for name, config in getattr(configuration, section).items():
+            if config.enabled:
+                kind = getattr(hooks.kinds, section)[kind_of(config)]
+                due = _due(when(config, kind.interval), now())
+                yield _last(name, next(iter(runs.get(name, ())), None), due, now())
+
+
+def _due(times: timedelta | str, now: datetime) -> datetime:
+    """Return when a run should have ended: several intervals ago, or at the tick before the last one."""
+    if isinstance(times, timedelta):
+        return now - OVERDUE * times
+    last = latest_tick(times, now) or now - _EVER
+    return latest_tick(times, last - _MOMENT) or now - _EVER
+
+
+def _last(name: str, last: LastRun | None, due: datetime, now: datetime) -> Finding:
+    if last is None:
+        return Finding(Severity.WARNING, name, "it has never run", "check whether the daemon runs, and its log")
+    if last.error is not None:
+        severity = Severity.FAILURE if last.failures >= OVERDUE else Severity.WARNING
+        return Finding(severity, name, f"{counted(last.failures, 'failure')} in a row: {last.error}", "see the message")
+    ended = last.started + last.duration
+    if ended < due:
+        text = f"its last run ended {span(now - ended)} ago, and one should have ended since {due:%Y-%m-%d %H:%M} UTC"
+        return Finding(
+            Severity.WARNING, name, text, "check with auditord status whether the daemon runs, or a run hangs"
+        )
+    return Finding(Severity.OK, name, f"its last run, {span(now - ended)} ago, went well")
