@@ -24,8 +24,8 @@ from auditord.ingest import Pairing, missing_store, recognise, refuse_lost_spool
 from auditord.lake.opening import ConfiguredLake, lake_of
 from auditord.spool import Generation, Spool
 from auditord.spool.spool import FILE as SPOOL
-from auditord.store import RecordStore
 from auditord.store.opening import open_store, open_store_for_reading
+from auditord.store.store import RecordStore
 from auditord.store.work import Work
 from auditord_hookspecs import AggregateQuery, InstanceConfig, SenderKind, Transform, hookimpl
 from auditord_hookspecs.checks import Finding, Severity, check_folder

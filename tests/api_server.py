@@ -19,8 +19,9 @@ from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.ingest import Ingest
 from auditord.spool import Spool
-from auditord.store import Provenance, RecordStore, Verdict
+from auditord.store import Provenance, Verdict
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 from auditord.web.access.authorisation import Authorisation
 from auditord.web.api.lake_source import Lake
 from auditord.web.server import serve

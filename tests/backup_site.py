@@ -17,8 +17,8 @@ from auditord.backup.restoring import Restoration, Restored
 from auditord.config.model import Configuration, StoreSection
 from auditord.ingest import Pairing, StoreSink
 from auditord.spool import Spool
-from auditord.store import RecordStore
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 from auditord.testing import make_record
 from auditord_hookspecs import Batch, RecordQuery
 from auditord_hookspecs.wire import decode_record

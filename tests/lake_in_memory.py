@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from auditord.store import RecordStore
 from auditord.store.lake import Days, LakeRecord, LakeSnapshot, LakeState, Released, ReleasedRow
+from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
 LOCATION: Final = "file:///lake"

@@ -18,9 +18,10 @@ from anyio import to_thread
 
 from auditord.audit.values import FAULTS, AuditReport, AuditRequest, DayCounts, Discrepancy, State
 from auditord.spool import Spool
-from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.planning import classify
 from auditord.store.rows import Identity, make_pending
+from auditord.store.store import RecordStore
 from auditord_hookspecs import AuditordError, Batch, Produced, Quarantined, Record, RecordQuery, Transform
 from auditord_hookspecs.kinds import Reach
 from auditord_hookspecs.query import Order, SortField, stopped_within

@@ -17,9 +17,9 @@ from auditord.config.model import Configuration, kind_of
 from auditord.ingest import Pairing
 from auditord.spool import Spool
 from auditord.spool.spool import FILE as SPOOL
-from auditord.store import RecordStore
 from auditord.store.daemons import follows
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 
 _LOCAL: Final = "local"
 """The kind of senders to the record store, and the name of the one that exists without being configured."""

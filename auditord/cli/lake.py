@@ -18,8 +18,8 @@ from auditord.config.model import Configuration
 from auditord.lake.opening import ConfiguredLake, lake_module, lake_of
 from auditord.lake.running import INSTANCE
 from auditord.spool import own
-from auditord.store import RecordStore
 from auditord.store.opening import open_store, open_store_for_reading
+from auditord.store.store import RecordStore
 from auditord_hookspecs.terminal import confirm, output_option, say, write_json, yes_option
 from auditord_hookspecs.wording import counted
 

@@ -18,9 +18,9 @@ from auditord.cli.daemons import daemon_at
 from auditord.cli.installation import load_configuration, load_place, utc_now
 from auditord.cli.option_types import INSTANT, SPAN
 from auditord.cli.tables import new_table, print_table
-from auditord.store import RecordStore
 from auditord.store.opening import open_store_for_reading
 from auditord.store.reading import StoredRecords, decoded
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Record, RecordQuery
 from auditord_hookspecs import query as queries
 from auditord_hookspecs.aggregates import amount_of

@@ -30,8 +30,9 @@ from auditord.hooks import survey
 from auditord.importing.comparing import Compared, RowProblem, RowState, StoreComparison
 from auditord.importing.writing import PositionFile, Writer
 from auditord.spool.lock import own
-from auditord.store import Provenance, RecordStore
+from auditord.store import Provenance
 from auditord.store.opening import open_store, open_store_for_reading
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Importer, ImporterKind, Section, Table, Transform
 from auditord_hookspecs.terminal import output_option, say, write_json
 from auditord_hookspecs.wording import counted

@@ -13,9 +13,10 @@ import msgspec
 
 from auditord.database.instants import to_micros
 from auditord.importing.writing import Advanced, in_order, transformed
-from auditord.store import Duplicates, RecordStore, Verdict
+from auditord.store import Duplicates, Verdict
 from auditord.store.planning import classify
 from auditord.store.rows import Identity, anonymous_hash, content_hash
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Importer, ImportPage, InvalidRecord, Record, Transform
 from auditord_hookspecs.wire import decode_record, encode_record
 

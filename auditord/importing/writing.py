@@ -16,8 +16,9 @@ import msgspec
 
 from auditord.database.durable_files import write_durably
 from auditord.ingest import add_each
-from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.amendments import Action, Amendment
+from auditord.store.store import RecordStore
 from auditord_hookspecs import AuditordError, Importer, ImportPage, InvalidRecord, Record, Transform
 
 T = TypeVar("T")

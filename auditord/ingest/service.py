@@ -27,8 +27,9 @@ from auditord.ingest.submission import (
     writing_roles,
 )
 from auditord.spool import Spool
-from auditord.store import Provenance, RecordStore
+from auditord.store import Provenance
 from auditord.store.planning import ChangePlan
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Close, Entry, Principal, Record, RecordUpdate, Transform
 from auditord_hookspecs.wording import counted
 

@@ -12,9 +12,9 @@ from auditord.checks import Places, check_tokens
 from auditord.config.model import Configuration
 from auditord.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
 from auditord.lake.opening import ConfiguredLake, lake_module
-from auditord.store import RecordStore
 from auditord.store.lake import LakeState
 from auditord.store.opening import open_store_for_reading
+from auditord.store.store import RecordStore
 from auditord_hookspecs import hookimpl
 from auditord_hookspecs.checks import Finding, Severity, check_extra
 from auditord_hookspecs.wording import counted

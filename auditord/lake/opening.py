@@ -16,8 +16,8 @@ from typing_extensions import override
 from auditord.config.model import Configuration
 from auditord.database.durable_files import make_private_folder
 from auditord.errors import ConfigurationError
-from auditord.store import RecordStore
 from auditord.store.lake import Days, LakeRecord, LakeState, Released, ReleasedRecords, ReleasedRow
+from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from auditord.config.lake import LakeSection
 from auditord.lake.opening import ConfiguredLake, lake_module
-from auditord.store import RecordStore
 from auditord.store.lake import LakeOvertaken
+from auditord.store.store import RecordStore
 from auditord_hookspecs import PluginContext, PluginKind
 from auditord_hookspecs.wording import counted
 

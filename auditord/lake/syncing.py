@@ -20,8 +20,8 @@ from auditord.lake.pruning import rows_of_daemon
 from auditord.lake.schema import RECORD_COLUMNS, records_of
 from auditord.lake.table import LakePosition, LakeTable
 from auditord.lake.writing import Partition
-from auditord.store import RecordStore
 from auditord.store.lake import LakeDiverged, LakeState, ReleasedRow
+from auditord.store.store import RecordStore
 from auditord_hookspecs.wording import counted
 
 BATCH_CHANGES: Final = 20_000

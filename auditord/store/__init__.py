@@ -14,7 +14,6 @@
 from auditord.duplicates import Duplicates
 from auditord.store.amendments import Action, Amended, Amendment, Version
 from auditord.store.protocol import Difference, Outbox, OutboxEntry, RecordCounts, Verdict
-from auditord.store.store import RecordStore
 from auditord_hookspecs import Provenance
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "OutboxEntry",
     "Provenance",
     "RecordCounts",
-    "RecordStore",
     "Verdict",
     "Version",
 ]

@@ -11,10 +11,10 @@ from auditord.checks import Places, check_pair
 from auditord.config.model import Configuration, StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.errors import SchemaMismatch, StoreUnavailable
-from auditord.store import RecordStore
 from auditord.store.opening import open_replica, open_store_for_reading
 from auditord.store.replica import Replica
 from auditord.store.silence import TIMES, site_activity
+from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, hookimpl
 from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.query import Comparison, TimeCompares, TimeField

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from auditord.store import RecordStore
+from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, CalendarPeriod, CalendarUnit, Group, MetaValue
 from auditord_hookspecs.query import AllOf, Comparison, TimeCompares, TimeField
 

@@ -15,8 +15,9 @@ from auditord.errors import UnknownInstance, UnsuitableRequest
 from auditord.ingest import transformed_once
 from auditord.spool import QuarantineEntry, Stage, retry
 from auditord.storage import Storage
-from auditord.store import Action, Amended, Amendment, Provenance, RecordStore
+from auditord.store import Action, Amended, Amendment, Provenance
 from auditord.store.amendments import check_reason
+from auditord.store.store import RecordStore
 from auditord.tasks.audits import Audits
 from auditord.tasks.instances import Instances
 from auditord.tasks.runs import Listener, Runnable, run_once, run_reported

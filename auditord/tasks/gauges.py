@@ -30,9 +30,9 @@ from auditord.ingest import Pairing
 from auditord.metrics import CountedKey, DatabaseMetrics, gauge
 from auditord.spool import Spool
 from auditord.spool.encoding import QueueStatistics, SpoolStatistics
-from auditord.store import RecordStore
 from auditord.store.protocol import DaemonState
 from auditord.store.silence import SiteActivity, site_activity
+from auditord.store.store import RecordStore
 from auditord.systemd import Notifier
 from auditord.tasks.instances import Instances, when
 from auditord.tasks.runs import latest_tick

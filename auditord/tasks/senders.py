@@ -16,7 +16,7 @@ from auditord.health import Health, TaskHealth
 from auditord.metrics import TaskMetrics
 from auditord.spool import Queued, Spool, handing_over
 from auditord.storage import Storage
-from auditord.store import RecordStore
+from auditord.store.store import RecordStore
 from auditord.tasks.runs import Backoff, describe, wait_after
 from auditord_hookspecs import InstanceConfig, RecordsRejected, Sender, SenderContext, SenderKind
 from auditord_hookspecs.wording import counted

@@ -45,7 +45,7 @@ HEAVY: Final = SERVING | DATABASES | WORK | METRICS | {"pydantic_settings", "reg
 @pytest.mark.parametrize(
     ("words", "heavy"),
     [
-        pytest.param(["--version"], {*HEAVY, "pydantic", "aiohttp", "rich", "pluggy", "msgspec"}, id="version"),
+        pytest.param(["--version"], {*HEAVY, "pydantic", "aiohttp", "rich", "pluggy"}, id="version"),
         pytest.param(["--help"], {*HEAVY, "aiohttp", "rich"}, id="help"),
         pytest.param(["status"], {*HEAVY, *STORES, "aiohttp"}, id="status"),
         pytest.param(["records"], {*HEAVY, "aiohttp"}, id="records"),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from auditord.store import RecordStore
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 from tests.benchmark.measured import Location, Running, server
 from tests.postgres_server import NoServer, OwnServer, PostgresServer, migrate_database, own_server
 

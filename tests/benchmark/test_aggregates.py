@@ -20,7 +20,8 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store import Duplicates, Provenance
+from auditord.store.store import RecordStore
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,

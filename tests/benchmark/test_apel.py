@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from auditord.store import RecordStore
 from auditord.store.reading import StoredRecords
+from auditord.store.store import RecordStore
 from auditord.testing import FakePluginContext
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import Summaries, render, sync_message

@@ -17,8 +17,9 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store import Duplicates, Provenance
 from auditord.store.reading import StoredRecords
+from auditord.store.store import RecordStore
 from auditord.testing import FakePluginContext
 from auditord_builtin.priority.config import PriorityConfig
 from auditord_builtin.priority.running import set_priorities

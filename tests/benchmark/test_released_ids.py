@@ -19,10 +19,11 @@ from unittest.mock import patch
 import psycopg
 import pytest
 
-from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
 from auditord.store.postgres import driver as postgres
 from auditord.store.sqlite import driver as sqlite
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, Record, Score
 from tests.benchmark.measured import Cost, Location, counted
 

@@ -16,7 +16,8 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store import Duplicates, Provenance
+from auditord.store.store import RecordStore
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,

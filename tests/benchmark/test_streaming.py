@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, Record, Score
 from auditord_hookspecs.wire import encode_record
 

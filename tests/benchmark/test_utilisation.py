@@ -10,8 +10,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store import Duplicates, Provenance
 from auditord.store.reading import StoredRecords
+from auditord.store.store import RecordStore
 from auditord.testing import FakePluginContext
 from auditord_builtin.utilisation.config import UtilisationConfig, parse_period
 from auditord_builtin.utilisation.report import as_csv, ask, report_on

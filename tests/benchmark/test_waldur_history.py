@@ -15,9 +15,10 @@ from typing import Final
 
 import pytest
 
-from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
+from auditord.store.store import RecordStore
 from auditord.testing import FakePluginContext
 from auditord_builtin.waldur.history import History, load_history
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, Records

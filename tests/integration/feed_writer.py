@@ -12,8 +12,9 @@ import anyio
 import anyio.lowlevel
 from msgspec.structs import replace
 
-from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
+from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, Record
 
 START: Final = datetime(2024, 1, 15, tzinfo=UTC)

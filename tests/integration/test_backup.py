@@ -29,7 +29,8 @@ from auditord.config.model import StoreSection
 from auditord.errors import StoreDamaged
 from auditord.ingest import Pairing, StoreSink
 from auditord.spool import Spool
-from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store import Duplicates, Provenance
+from auditord.store.store import RecordStore
 from auditord.tasks.senders import forward_all
 from auditord.testing import make_record
 from auditord.testing.daemon import running_daemon

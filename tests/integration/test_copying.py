@@ -17,10 +17,11 @@ import pytest
 
 from auditord.config.model import StoreSection
 from auditord.errors import SchemaMismatch
-from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Action, Amendment, Duplicates, Provenance, Verdict
 from auditord.store.copying import Copied, CopyRefused, copy_store
 from auditord.store.copying.endpoints import AT_ONCE
 from auditord.store.opening import open_store, open_store_for_reading
+from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, Component, Insert, Record, RecordQuery, RecordUpdate, Score
 from auditord_hookspecs.query import Order, SortField
 from auditord_hookspecs.records import MAX_AMOUNT

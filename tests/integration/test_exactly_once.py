@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from auditord.ingest import StoreSink
 from auditord.spool import Queued, Spool
-from auditord.store import Duplicates, RecordStore
+from auditord.store import Duplicates
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Batch, Close, Component, Insert, Produced, Provenance, Record, RecordQuery
 from auditord_hookspecs.wire import decode_record
 

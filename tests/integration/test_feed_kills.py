@@ -16,9 +16,9 @@ from typing import cast
 import anyio.to_thread
 import pytest
 
-from auditord.store import RecordStore
 from auditord.store.aggregates import NotRolledUp
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,

@@ -23,10 +23,11 @@ from auditord.hooks import load_hooks
 from auditord.ingest import StoreSink, recognise
 from auditord.spool import Generation, Spool
 from auditord.storage import Storage, opened_storage
-from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.amendments import Action, Amendment
 from auditord.store.opening import open_store
 from auditord.store.protocol import DaemonState
+from auditord.store.store import RecordStore
 from auditord.store.work import Work
 from auditord.tasks.gauges import Heartbeat
 from auditord.testing import make_record

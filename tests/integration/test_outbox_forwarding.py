@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from auditord.errors import StoreUnavailable
 from auditord.spool import Spool
-from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store import Duplicates, Provenance
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 from auditord.tasks import senders
 from auditord.tasks.senders import forward_all
 from auditord.testing import make_record

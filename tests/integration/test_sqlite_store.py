@@ -16,7 +16,7 @@ import pytest
 
 from auditord.database import Database
 from auditord.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
-from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.amendments import Action, Amendment
 from auditord.store.conditions import compile_query
 from auditord.store.opening import open_store, open_store_for_reading
@@ -25,6 +25,7 @@ from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.sqlite.dialect import SqliteDialect, marked, other_times, perhaps_of
 from auditord.store.sqlite.driver import run
 from auditord.store.sqlite.store import MIGRATIONS, has_none
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery, RecordUpdate
 from auditord_hookspecs.query import (
     AllOf,

@@ -20,9 +20,10 @@ import msgspec
 
 from auditord.duplicates import Duplicates
 from auditord.spool import Spool
-from auditord.store import Action, Amendment, Provenance, RecordStore
+from auditord.store import Action, Amendment, Provenance
 from auditord.store.opening import open_store
 from auditord.store.protocol import DaemonState
+from auditord.store.store import RecordStore
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,

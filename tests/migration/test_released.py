@@ -28,9 +28,9 @@ from auditord.database.migrations import BEFORE_1_0, Migrations, load_migrations
 from auditord.errors import SchemaMismatch
 from auditord.spool import Spool
 from auditord.spool.spool import MIGRATIONS as SPOOL_MIGRATIONS
-from auditord.store import RecordStore
 from auditord.store.copying import copy_store
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import AggregateQuery, Insert, MetaValue, RecordQuery, Replace
 from tests.contract.store.feeds import settled

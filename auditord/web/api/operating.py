@@ -17,7 +17,7 @@ from auditord.actions import Actions, Closing, Note, Outcome, RecordActions, Ret
 from auditord.config.shown import Changes
 from auditord.errors import ConfigurationError
 from auditord.spool import Spool
-from auditord.store import RecordStore
+from auditord.store.store import RecordStore
 from auditord.web.answers import JSON, json_answer
 from auditord.web.api import changes
 from auditord.web.api.operation import (

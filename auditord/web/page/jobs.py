@@ -19,7 +19,7 @@ from auditord.client.query_string import matches
 from auditord.reporting import Figure, LabelKeys
 from auditord.reporting.measures import CORES, CPU_TIME, ENERGY, MEMORY, PEAK
 from auditord.reporting.questions import PERIODS, Question
-from auditord.store import RecordStore
+from auditord.store.store import RecordStore
 from auditord.web.api.operating import note_of
 from auditord.web.api.records import Listing, cursor
 from auditord.web.page.figures import Figures

@@ -20,7 +20,7 @@ from auditord.audit.site_reports import Reporter, SiteReports
 from auditord.errors import StoreUnavailable
 from auditord.reporting.questions import PERIODS
 from auditord.spool import QuarantineReason, Spool
-from auditord.store import RecordStore
+from auditord.store.store import RecordStore
 from auditord.web.api.shapes import Instance
 from auditord.web.api.status import StatusHandlers
 from auditord.web.page.figures import Figures

@@ -21,7 +21,7 @@ from auditord.errors import StoreUnavailable
 from auditord.reporting import LabelKeys
 from auditord.reporting.questions import UnknownIntensity
 from auditord.reporting.writing import NoParquet
-from auditord.store import RecordStore
+from auditord.store.store import RecordStore
 from auditord.web.access.authorisation import Authorisation
 from auditord.web.answers import plain_text
 from auditord.web.api.document import PATH as DOCUMENT_PATH

@@ -15,9 +15,10 @@ from typing import Final
 
 import pytest
 
-from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
+from auditord.store.store import RecordStore
 from auditord_builtin.apel.config import ApelConfig
 from auditord_builtin.apel.messages import SummaryRow, render, sync_message
 from auditord_builtin.apel.summaries import summaries

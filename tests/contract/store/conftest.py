@@ -12,8 +12,8 @@ from unittest.mock import patch
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from auditord.store import RecordStore
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 from tests.contract.store.engines import LakeEngine
 from tests.contract.store.in_memory import MemoryDatabase, MemoryRecordStore
 

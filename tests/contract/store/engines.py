@@ -10,9 +10,9 @@ from auditord.lake.dialect import DuckDbDialect
 from auditord.lake.duckdb_engine import DuckDb, EngineLimits, files_of_host, rows_in
 from auditord.lake.engines import records_of, sums_of
 from auditord.lake.schema import SCHEMA, rows_of
-from auditord.store import RecordStore
 from auditord.store.lake import LakeRecord
 from auditord.store.reading import decoded
+from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, Aggregates, RecordQuery
 from auditord_hookspecs.wire import encode_record
 

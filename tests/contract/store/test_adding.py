@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from auditord.store import Difference, Duplicates, Provenance, RecordCounts, RecordStore, Verdict
+from auditord.store import Difference, Duplicates, Provenance, RecordCounts, Verdict
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery, Score
 from auditord_hookspecs.wire import decode_record, encode_record
 

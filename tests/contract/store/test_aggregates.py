@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store import Duplicates, Provenance
 from auditord.store.aggregates import Folding, Row
 from auditord.store.reading import StoredRecords
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, Record, RecordUpdate, Score, TooManyGroups, Window, aggregates
 from auditord_hookspecs.query import (
     AllOf,

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 import anyio
 import pytest
 
-from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, RecordStore, Verdict, Version
+from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, Verdict, Version
+from auditord.store.store import RecordStore
 from auditord_hookspecs import (
     AggregateQuery,
     Close,

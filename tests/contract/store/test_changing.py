@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from auditord.ingest import StoreSink
-from auditord.store import Action, Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Action, Duplicates, Provenance, Verdict
 from auditord.store.reading import StoredRecords
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Close, Entry, Insert, Record, RecordQuery, RecordUpdate, Replace
 from auditord_hookspecs.query import IsOpen
 from auditord_hookspecs.wire import decode_record, encode_record

@@ -19,7 +19,7 @@ from psycopg.rows import dict_row
 from auditord.client.query_string import matches
 from auditord.config.model import StoreSection
 from auditord.database.sql_files import load_queries
-from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store import Duplicates, Provenance
 from auditord.store.columns import (
     AMOUNT_COLUMNS,
     COLUMNS,
@@ -34,6 +34,7 @@ from auditord.store.columns import (
 from auditord.store.copying import copy_store
 from auditord.store.opening import open_store
 from auditord.store.rows import make_pending
+from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, Component, ComponentUsage, MetaValue, Record, RecordQuery, Score
 from auditord_hookspecs.query import (
     Comparison,

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from auditord.errors import StoreUnavailable
-from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Duplicates, Provenance, Verdict
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, Record, RecordQuery
 from auditord_hookspecs.wire import decode_record
 

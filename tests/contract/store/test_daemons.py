@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from auditord.store import RecordStore
 from auditord.store.protocol import SILENT_AFTER, DaemonState, KnownDaemon
+from auditord.store.store import RecordStore
 
 NOW = datetime.now(UTC)
 """A server takes its own clock for the present."""

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from auditord.database.instants import to_micros
-from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
+from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.lake import LakeBatch, LakeDiverged
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, Record, RecordUpdate
 from auditord_hookspecs.wire import encode_record
 from tests.contract.store.feeds import settled

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from auditord.database.memory import Occasion
-from auditord.store import RecordStore
+from auditord.store.store import RecordStore
 from auditord.testing import EPOCH
 from tests.contract.store.conftest import StoreFactory
 

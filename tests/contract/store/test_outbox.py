@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Action, Amendment, Duplicates, Provenance, Verdict
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Close, Insert, RecordUpdate, Replace
 from tests.contract.store.conftest import StoreFactory
 from tests.contract.store.feeds import forwarded, settled

@@ -10,8 +10,9 @@ import pytest
 
 from auditord.contexts.plugins import StorePluginContext
 from auditord.database.memory import PluginMemory
-from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Action, Amendment, Duplicates, Provenance, Verdict
 from auditord.store.reading import StoredRecords
+from auditord.store.store import RecordStore
 from auditord.testing import FakePluginContext
 from auditord_builtin.privacy import retention
 from auditord_builtin.privacy.retention import RetentionConfig

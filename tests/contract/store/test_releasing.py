@@ -10,8 +10,9 @@ import pytest
 
 from auditord.database.instants import to_micros
 from auditord.errors import StoreUnavailable
-from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, Verdict
 from auditord.store.lake import LakeOvertaken, ReleasedRow
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, Record, RecordQuery, RecordUpdate, Score
 from auditord_hookspecs.wire import encode_record
 from tests.lake_in_memory import LOCATION, MemoryLake, release, snapshot, synced

@@ -24,14 +24,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
+from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.aggregates import NotRolledUp
 from auditord.store.rollups.cells import CORES_KEY, FIRST_DAY, beside
 from auditord.store.rollups.folding import fold_slices
 from auditord.store.rollups.scope import MOST_SPLIT_DAYS, scope_of
 from auditord.store.rollups.upkeep import FoldingLimits
 from auditord.store.sql import Sql
-from auditord.store.store import Sums
+from auditord.store.store import RecordStore, Sums
 from auditord.store.work import Work, atomic, execute
 from auditord_hookspecs import (
     AggregateQuery,

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auditord.client.query_string import matches
-from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store import Duplicates, Provenance
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, Record, RecordQuery
 from auditord_hookspecs.query import (
     AllOf,

@@ -13,9 +13,10 @@ from auditord.duplicates import Duplicates
 from auditord.errors import StoreUnavailable
 from auditord.ingest import Ingest, StoreSink
 from auditord.spool import Spool, retry
-from auditord.store import Provenance, RecordStore
+from auditord.store import Provenance
 from auditord.store.opening import open_store
 from auditord.store.reading import StoredRecords
+from auditord.store.store import RecordStore
 from auditord.tasks.demands import RecordEditor
 from auditord.testing import make_record
 from auditord_hookspecs import Batch, InvalidRecord, Quarantined, Record, RecordQuery

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store import Duplicates, Provenance
 from auditord.store.reading import StoredRecords
+from auditord.store.store import RecordStore
 from auditord_builtin.utilisation.config import UtilisationConfig, parse_period
 from auditord_builtin.utilisation.usage import Estimator, Intensity, Question, Totals, Usages, Who, totals_of
 from auditord_hookspecs import Record

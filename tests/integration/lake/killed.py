@@ -26,10 +26,10 @@ from auditord.lake.duckdb_engine import DuckDb, EngineLimits
 from auditord.lake.queries import LakeReader
 from auditord.lake.syncing import release, sync
 from auditord.lake.table import LakeTable
-from auditord.store import RecordStore
 from auditord.store.lake import LakeOvertaken
 from auditord.store.lake_store import LakeStore
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 from tests.contract.store.feeds import settled
 from tests.s3_server import BUCKET, s3_properties
 

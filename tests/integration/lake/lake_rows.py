@@ -11,7 +11,7 @@ from pyiceberg.expressions import EqualTo
 
 from auditord.lake.schema import RECORD_COLUMNS, records_of
 from auditord.lake.table import LakeTable
-from auditord.store import RecordStore
+from auditord.store.store import RecordStore
 from auditord_hookspecs import RecordQuery
 from auditord_hookspecs.wire import decode_record
 

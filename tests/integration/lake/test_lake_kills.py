@@ -24,7 +24,8 @@ from auditord.errors import StoreUnavailable
 from auditord.lake.syncing import verify
 from auditord.lake.table import LakeTable
 from auditord.lake.writing import month_number
-from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
+from auditord.store import Action, Amendment, Duplicates, Provenance
+from auditord.store.store import RecordStore
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,

@@ -27,8 +27,9 @@ from auditord.lake.queries import LakeReader
 from auditord.lake.syncing import sync, verify
 from auditord.lake.table import LakeTable
 from auditord.lake.writing import month_number
-from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, Verdict
 from auditord.store.merging import place_of
+from auditord.store.store import RecordStore
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,

@@ -26,9 +26,10 @@ from auditord.lake.queries import LakeReader
 from auditord.lake.syncing import Synced, sync
 from auditord.lake.table import POSITIONS, TABLE, LakeMoved, LakePosition, LakeTable, beyond, positions_of
 from auditord.lake.writing import commit_files, partition_of_file, write_rows
-from auditord.store import Action, Amendment, Duplicates, Provenance, RecordStore
+from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.lake import LakeBatch
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, RecordUpdate, Score
 from auditord_hookspecs.wire import encode_record
 from tests.integration.lake.killed import LOG, lake_in

@@ -14,9 +14,10 @@ from auditord.config.model import StoreSection
 from auditord.config.secrets import ReferencedSecret
 from auditord.database.postgres.address import address_of
 from auditord.errors import StoreMisconfigured, StoreUnavailable
-from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.postgres import PostgresRecordStore
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Record
 from tests.integration.postgres.test_faults import works
 from tests.postgres_server import NoServer, OwnServer, migrate_database, own_server

@@ -18,10 +18,11 @@ from auditord.database.postgres import server as server_module
 from auditord.database.postgres.address import address_of
 from auditord.database.postgres.server import copied
 from auditord.errors import SchemaMismatch, StoreMismatch, StoreUnavailable
-from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.postgres import PostgresRecordStore
 from auditord.store.postgres import store as store_module
+from auditord.store.store import RecordStore
 from auditord.store.work import Work
 from auditord_hookspecs import Component, InvalidRecord, Record, RecordQuery
 from auditord_hookspecs.wire import decode_record

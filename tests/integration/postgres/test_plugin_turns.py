@@ -15,9 +15,9 @@ from auditord.database.postgres import Connection, Server
 from auditord.database.postgres.address import address_of
 from auditord.database.sql_files import load_scripts
 from auditord.errors import RanElsewhere, StoreUnavailable, TurnLost
-from auditord.store import RecordStore
 from auditord.store.opening import open_store
 from auditord.store.postgres import MIGRATIONS, turns
+from auditord.store.store import RecordStore
 from auditord.testing import EPOCH
 from tests.integration.postgres.test_faults import way_to
 

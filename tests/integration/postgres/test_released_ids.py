@@ -10,10 +10,11 @@ import psycopg
 import pytest
 
 from auditord.database.postgres import Connection
-from auditord.store import Duplicates, Provenance, RecordStore, Verdict
+from auditord.store import Duplicates, Provenance, Verdict
 from auditord.store.opening import open_store
 from auditord.store.postgres.driver import run
 from auditord.store.releasing import release
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, Record, RecordQuery
 from tests.lake_in_memory import MemoryLake, snapshot, synced
 

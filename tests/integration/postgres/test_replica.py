@@ -16,10 +16,11 @@ import pytest
 from auditord.config.model import StoreSection
 from auditord.database.postgres.faults import translated
 from auditord.errors import SchemaMismatch, StoreUnavailable
-from auditord.store import Duplicates, Provenance, RecordStore
+from auditord.store import Duplicates, Provenance
 from auditord.store.checks import check_replica
 from auditord.store.opening import open_replica, open_store
 from auditord.store.replica import Replica, ReplicatedReads
+from auditord.store.store import RecordStore
 from auditord.testing.daemon import running_daemon
 from auditord_hookspecs import AggregateQuery, MetaValue, Record, RecordQuery
 from auditord_hookspecs.checks import Finding, Severity

@@ -11,9 +11,10 @@ import msgspec
 import psycopg
 import pytest
 
-from auditord.store import Duplicates, Provenance, RecordCounts, RecordStore, Verdict
+from auditord.store import Duplicates, Provenance, RecordCounts, Verdict
 from auditord.store.feed import list_consumers
 from auditord.store.opening import open_store
+from auditord.store.store import RecordStore
 from auditord_hookspecs import (
     AggregateQuery,
     CalendarPeriod,

@@ -11,8 +11,9 @@ import pytest
 
 from auditord.ingest import StoreSink
 from auditord.spool import Spool, encoding
-from auditord.store import Duplicates, Provenance, RecordStore, rows
+from auditord.store import Duplicates, Provenance, rows
 from auditord.store.sqlite import SqliteRecordStore
+from auditord.store.store import RecordStore
 from auditord_hookspecs import Batch, Component, Entry, Insert, Produced, Record, Score
 from auditord_hookspecs.entries import Encoded
 from auditord_hookspecs.wire import decode_record, encode_record, encode_with

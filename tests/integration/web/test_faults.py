@@ -19,7 +19,8 @@ from auditord.config.model import ApiSection
 from auditord.duplicates import Duplicates
 from auditord.errors import StoreDamaged, StoreMisconfigured, StoreUnavailable
 from auditord.ingest import Ingest
-from auditord.store import Provenance, RecordStore, Verdict
+from auditord.store import Provenance, Verdict
+from auditord.store.store import RecordStore
 from auditord.web.server import serve
 from auditord_hookspecs import (
     Close,

@@ -25,8 +25,9 @@ from auditord.errors import StoreMismatch, StoreUnavailable
 from auditord.ingest import Pairing, StoreSink, recognise
 from auditord.spool import Generation, Spool
 from auditord.spool.spool import MIGRATIONS
-from auditord.store import RecordStore, Verdict
+from auditord.store import Verdict
 from auditord.store.daemons import follows
+from auditord.store.store import RecordStore
 from auditord.store.work import Statement
 from auditord.testing import make_record
 from auditord_hookspecs import Insert, Record
