@@ -63,7 +63,7 @@ class FoldingLimits(msgspec.Struct, frozen=True):
 
     unread: int = 20_000
     quiet_seconds: float = 1.0
-    slice_seconds: float = 0.03
+    slice_seconds: float = 0.02
     smallest: int = 100
     largest: int = 50_000
 
