@@ -1,13 +1,18 @@
-"""The cells of roll-ups: sums by day and month, in sets that tell different things apart.
+"""The cells of roll-ups: sums of records by day and month of their stop times, in several sets.
 
-The first set tells sites, groups, users and numbers of cores apart. Each further set tells the values of one key
-apart, of all users together: a meta key, or the days of a time zone with a meta key or the number of cores. So the
-cells of several keys add up instead of multiplying.
+All sets group records by site and by group of users. The first set also groups by number of cores and, at two of its
+levels, by user. Each further set groups by one key instead, for all users together. The key is a meta key, or the dates
+of a time zone together with a meta key or the number of cores. Each key has its own set, so the numbers of their cells
+add up instead of multiplying.
 
-The value of a record under the key of a time zone is by how many days the date that the zone's clocks showed when it
-stopped is ahead of that in UTC: 1, -1, or none where both are the same. So a day of UTC has two cells, with and without
-a value; months and years are those of the dates. A key names the clocks beside the zone: hosts that disagree about
-these do not read each other's cells. With another key behind it, it has cells that tell both apart.
+Cells of days are always days of UTC. A set whose key names a time zone also labels each record with the difference
+between two dates of its stop time, the date in the zone minus the date in UTC: ``1``, ``-1``, or no label if the dates
+are equal. So a day of UTC can have two cells, one with a label and one without. Day plus label is the date in the zone.
+Cells of months in such a set are those of the zone's dates.
+
+The key of a zone is, for example, ``dates of Europe/Berlin 1f2e3d4c``. It ends with a hash of the zone's clock changes,
+so hosts with different time zone data do not read each other's cells. Another key can follow:
+``dates of Europe/Berlin 1f2e3d4c by queue``.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -25,29 +30,36 @@ from auditord_hookspecs import CalendarPeriod
 from auditord_hookspecs.zones import CHANGES_END, clock_changes, day_of
 
 FIRST_DAY: Final = -719_162
-"""The year 1. Days are numbers since 1970."""
+"""The first day of the year 1. Days are counted from 1970-01-01, which is day 0."""
 
 END: Final = 2_932_897
-"""The year 10000, behind all days."""
+"""The first day of the year 10000, later than all stop times."""
 
 MICROS_PER_DAY: Final = 86_400_000_000
 
 CPU_TIME: Final = "TotalCPU"
-"""The component by whose presence cells are told apart: an efficiency is that of the records that have it."""
+"""The component that efficiencies need. Cells group by its presence: an efficiency counts only records that have it."""
 
 CORES: Final = "Cores"
 
 CORES_KEY: Final = ""
-"""Stands for the number of cores among the keys that have cells; no meta key is empty."""
+"""The key that stands for the number of cores. It cannot be a meta key, since none is empty."""
 
 GROUPED_KEYS: Final = frozenset({*CELL_META_COLUMNS, *OLDER_KEYS})
-"""The keys that all cells tell apart, and older names of theirs, which no record in them has."""
+"""The meta keys that need no set of their own: sites, groups and users, and the older names of these keys.
+
+All sets group by site and group; only the levels with users of the first set group by user. Records with an older name
+are in no cell.
+"""
 
 _ORDINAL_OF_1970: Final = date(1970, 1, 1).toordinal()
 
 
 class Level(IntEnum):
-    """Cells of one size in the first set, as the column says it."""
+    """The sizes of cells in the first set, with their values in the column ``level``.
+
+    Cells of ``DAY`` and ``MONTH`` add up all users. Further sets have only these two; see :meth:`CellSet.level`.
+    """
 
     DAY_AND_USER = 0
     DAY = 1
@@ -56,17 +68,17 @@ class Level(IntEnum):
 
 
 LEVELS: Final = len(Level)
-"""Added to a level as often as the number of a set says."""
+"""The number of levels that are reserved for each set."""
 
 
 class CellSet(msgspec.Struct, frozen=True):
-    """A set of cells, and how far it has read the feed.
+    """A set of cells, and the position up to which it has read the feed.
 
     Args:
-        number: of the set; of its levels and its consumer.
-        key: a meta key, or a key of :mod:`auditord.store.rollups.cells`; None for the first set.
+        number: identifies the set, its levels and its consumer; 0 for the first set.
+        key: the key that the set groups by, in one of the forms that this module describes; None for the first set.
         filled_from: the first day of stop times whose records are in the cells.
-        position: of its consumer.
+        position: the position in the feed up to which the set's consumer has read.
     """
 
     number: int
@@ -76,28 +88,33 @@ class CellSet(msgspec.Struct, frozen=True):
 
     @property
     def consumer(self) -> str:
-        """The name of its consumer."""
+        """The name of the feed's consumer that fills this set."""
         return f"rollup:{self.number}"
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The keys that its cells tell apart."""
+        """The keys that this set groups by, in addition to site, group and (in the first set) user."""
         return (CORES_KEY,) if self.key is None else parts_of(self.key)
 
     @property
     def of_zone(self) -> str | None:
-        """The part that is of the dates of a zone; months of the cells are of these dates."""
+        """The part of the key that names a time zone, or None; if given, cells of months are months in that zone."""
         return self.parts[0] if self.key is not None and is_of_zone(self.key) else None
 
     def level(self, level: Level) -> int:
-        """The level of its cells of one size."""
+        """Return the value of the column ``level`` for this set's cells of one size."""
         return level + LEVELS * self.number
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Cells of one size: periods from ``begin`` on, before ``end``.
+    """A range of days whose cells of one size are read.
 
-    If they are given, only with dates of the key's zone from ``first_date`` on, or before ``end_date``.
+    Args:
+        is_of_months: whether cells of months are read, not cells of days.
+        begin: the first day.
+        end: the day after the last one.
+        first_date: the first date in the key's time zone; cells of earlier dates are left out.
+        end_date: the date in the key's time zone after the last one; cells of this date and later ones are left out.
     """
 
     is_of_months: bool
@@ -107,14 +124,14 @@ class Segment(msgspec.Struct, frozen=True):
     end_date: int | None = None
 
     def periods(self) -> Sequence[int]:
-        """The first day of each period."""
+        """Return the first day of each period."""
         days = range(self.begin, self.end)
         return list(dict.fromkeys(map(first_of_month, days))) if self.is_of_months else list(days)
 
 
 def segments(begin: int, end: int) -> Sequence[Segment]:
-    """Whole months, and days at both ends."""
-    first = begin if begin == FIRST_DAY else _next_month(begin)
+    """Split the days from ``begin`` to before ``end`` into whole months, and single days before and after them."""
+    first = begin if begin == FIRST_DAY else _month_from(begin)
     last = end if end == END else first_of_month(end)
     if first >= last:
         return [Segment(is_of_months=False, begin=begin, end=end)]
@@ -124,15 +141,24 @@ def segments(begin: int, end: int) -> Sequence[Segment]:
 
 
 def segments_of_dates(begin: int, end: int) -> Sequence[Segment]:
-    """The same where months are of the dates of a zone, which are a day off from UTC at most."""
+    """Split days of UTC like :func:`segments`, for cells whose months are months in a time zone.
+
+    A date in a zone differs from the date in UTC by one day at most. So all records of a month stopped within the
+    range if the range contains the month and one more day of UTC on both sides.
+    """
     first, last = (begin if begin == FIRST_DAY else begin + 1), (end if end == END else end - 1)
     months = next((each for each in segments(first, max(first, last)) if each.is_of_months), None)
     if months is None:
         return [Segment(is_of_months=False, begin=begin, end=end)]
-    return [*_around(begin, end, months), months]
+    return [*_days_around(months, begin, end), months]
 
 
-def _around(begin: int, end: int, months: Segment) -> Iterator[Segment]:
+def _days_around(months: Segment, begin: int, end: int) -> Iterator[Segment]:
+    """Yield the segments of days before and after months in a time zone.
+
+    Each segment of days overlaps the months by one day of UTC, since that day can also have records with dates outside
+    the months. The segment's date limit keeps records from being counted twice.
+    """
     if begin < months.begin:
         yield Segment(is_of_months=False, begin=begin, end=months.begin + 1, end_date=months.begin)
     if months.end < end:
@@ -140,32 +166,33 @@ def _around(begin: int, end: int, months: Segment) -> Iterator[Segment]:
 
 
 def day_with_number(number: int) -> date:
-    """The day with a number since 1970."""
+    """Return the date of a day that is given as a number since 1970."""
     return date.fromordinal(number + _ORDINAL_OF_1970)
 
 
 def number_of(day: date) -> int:
-    """The number of a day since 1970."""
+    """Return the number of days since 1970."""
     return day.toordinal() - _ORDINAL_OF_1970
 
 
 @lru_cache(10_000)
 def first_of_month(day: int) -> int:
-    """The number of the first day of a day's month."""
+    """Return the first day of the month that a day belongs to."""
     return number_of(day_with_number(day).replace(day=1))
 
 
-def _next_month(day: int) -> int:
-    """The first day of a month, of this one or of the next one."""
+def _month_from(day: int) -> int:
+    """Return the day itself if it begins a month, else the first day of the next month."""
     first = first_of_month(day)
     return day if first == day else first_of_month(first + 31)
 
 
 @lru_cache(maxsize=64)
 def split_days(periods: Collection[CalendarPeriod], begin: int, end: int) -> Sequence[int]:
-    """The days of UTC that belong to more than one period of a time zone; cells do not tell their records apart.
+    """Return the days of UTC that contain instants of two periods, according to the time zone of the periods.
 
-    A month in Berlin begins at 22 or 23 o'clock of a day in UTC; the other days lie within one month.
+    Cells that do not group by the zone's dates cannot divide the records of such a day. For example, a month in Berlin
+    begins at 22:00 or 23:00 UTC on the last day of the month before. All other days lie within one month.
     """
     if not periods:
         return ()
@@ -181,7 +208,7 @@ def _is_split(day: int, period: CalendarPeriod) -> bool:
 
 
 def first_moment(day: int) -> datetime:
-    """The begin of a day since 1970, in UTC."""
+    """Return the instant at which a day of UTC begins."""
     return from_micros(day * MICROS_PER_DAY)
 
 
@@ -191,7 +218,7 @@ _BY: Final = " by "
 
 @lru_cache(64)
 def key_of_zone(zone: str) -> str | None:
-    """The key of a zone; None for one whose days are those of UTC."""
+    """Return the key for the dates of a time zone, or None if its dates are always those of UTC."""
     if not (changes := clock_changes(zone)):
         return None
     clocks = ";".join(f"{to_micros(each.moment)} {each.ahead}" for each in changes)
@@ -200,7 +227,10 @@ def key_of_zone(zone: str) -> str | None:
 
 @lru_cache(64)
 def zone_of_key(key: str) -> str | None:
-    """The zone of a key; None for a meta key, and where the clocks of this host are others."""
+    """Return the zone of a key, or None for a meta key.
+
+    Also return None if this host does not know the zone, or knows other clock changes than the key's hash says.
+    """
     of_zone = parts_of(key)[0]
     zone = of_zone.removeprefix(_BEGIN).rpartition(" ")[0]
     try:
@@ -210,13 +240,13 @@ def zone_of_key(key: str) -> str | None:
 
 
 def beside(of_zone: str, key: str) -> str:
-    """The key of a zone with another one behind it."""
+    """Return the key that groups by the dates of a zone and by another key."""
     return f"{of_zone}{_BY}{key}"
 
 
 @lru_cache(1_000)
 def parts_of(key: str) -> tuple[str, ...]:
-    """The keys that a key consists of, that of the zone first."""
+    """Return the keys that a key is made of; the zone's comes first."""
     if not is_of_zone(key):
         return (key,)
     of_zone, has_more, other = key.partition(_BY)
@@ -224,5 +254,5 @@ def parts_of(key: str) -> tuple[str, ...]:
 
 
 def is_of_zone(key: str) -> bool:
-    """Tell if a key is about days of some zone. A meta key that reads like one gets no cells."""
+    """Return whether a key names the dates of a time zone. A meta key that begins like one gets no cells."""
     return key.startswith(_BEGIN)
