@@ -1,9 +1,11 @@
-"""The demo: a daemon in a temporary folder, with recorded and made-up records, until Ctrl-C.
+"""``auditord demo``: run a daemon in a temporary folder, with recorded and made-up records, until Ctrl-C.
 
-The real collector reads recorded accounting of a real batch system into an embedded store. Three months of a made-up
-site are added, the same for each day on which they are made. Nothing in them was measured: two clusters, five groups
-with sixty users; weekends and nights are quieter, some jobs are arrays, some fail, some use GPUs, and in the second
-month faster machines raise the score per core.
+The real collectors read recorded accounting data of a real batch system into an embedded store. With ``--check``, the
+demo then verifies that the daemon serves these records, and ends.
+
+Otherwise it adds three months of a made-up site. No value in them was measured. Demos on the same day make up the same
+records. The site has two clusters, and five groups with sixty users. Weekends and nights are quieter, some jobs are
+arrays, some fail, and some use GPUs. Halfway through, faster machines raise the score per core.
 """
 
 import json
@@ -47,7 +49,9 @@ from auditord_hookspecs.wire import decode_record, encode_record
 from auditord_hookspecs.wording import counted
 
 _FILES: Final = "files"
-_AT_ONCE: Final = 2_000
+"""The kind of collector that reads the damaged lines; the demo's instance of it has the same name."""
+
+_BATCH_SIZE: Final = 2_000
 
 
 class Demo(msgspec.Struct, frozen=True):
@@ -59,14 +63,22 @@ class Demo(msgspec.Struct, frozen=True):
 
 
 def show(port: int, *, check: bool) -> None:
-    """Replay recorded jobs; then verify that they are served, or show them with a made-up site until Ctrl-C."""
+    """Collect recorded jobs; then serve them with a made-up site until Ctrl-C, or only verify that they are served.
+
+    Args:
+        port: the port on which the daemon listens, on 127.0.0.1.
+        check: whether to verify only.
+    """
     with TemporaryDirectory(prefix="auditord-demo-") as folder:
         demo = set_up(Path(folder), port, made_up=not check)
         run_async(_demonstrate, demo, check)
 
 
 def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:
-    """Write the demo's configuration into a folder and load it, as the daemon would."""
+    """Write the demo's configuration into a folder and load it as the daemon would.
+
+    With ``made_up``, also write damaged record lines for the collector of files.
+    """
     hooks = load_hooks([])
     sections = {name: dict(kind.demo()) for name, kind in hooks.kinds.collectors.items() if kind.demo is not None}
     if made_up and _FILES in hooks.kinds.collectors:
@@ -107,12 +119,17 @@ async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.r
             say_lines(_what_to_try(urls[0], demo.file))
             if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
                 await anyio.to_thread.run_sync(webbrowser.open, urls[0])
-            await _interrupted()
+            await _wait_for_interrupt()
         stop.set()
     say_lines("The demo ended well." if check else "\nThe demo is over; its temporary folder is gone.")
 
 
 async def _collect(demo: Demo) -> list[RunReport]:
+    """Run every collector once and return the reports.
+
+    Raises:
+        DemoFailed: a run failed.
+    """
     reports: list[RunReport] = []
     async with acting(demo.configuration, demo.hooks, utc_now) as owner:
         for instance in demo.configuration.collectors:
@@ -135,10 +152,10 @@ async def _make_up(demo: Demo) -> None:
     with bar:
         task = bar.add_task("made-up site", total=len(records))
         async with open_store(demo.configuration.store, counted_keys=keys) as store:
-            for first in range(0, len(records), _AT_ONCE):
-                some = records[first : first + _AT_ONCE]
-                await store.add_all(some, Provenance(now, "demo", None), Duplicates.SAME_RUN, atomic=False)
-                bar.update(task, completed=first + len(some))
+            for first in range(0, len(records), _BATCH_SIZE):
+                batch = records[first : first + _BATCH_SIZE]
+                await store.add_all(batch, Provenance(now, "demo", None), Duplicates.SAME_RUN, atomic=False)
+                bar.update(task, completed=first + len(batch))
             stored = await store.get(WRONG) or b""
             right, reason = corrected(decode_record(stored)), "made up: it had 8 cores, not 800"
             amendment = Amendment(Action.CORRECT, stored, right, reason)
@@ -150,7 +167,7 @@ async def _serve(demo: Demo, ready: Callable[[Sequence[str]], None], stop: anyio
     await run(demo.configuration, demo.hooks, ready=ready, now=utc_now, stop=stop)
 
 
-async def _interrupted() -> None:
+async def _wait_for_interrupt() -> None:
     signals: AbstractContextManager[Any] = anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM)  # Any: a signal
     with signals as received:
         async for _ in received:
@@ -158,10 +175,10 @@ async def _interrupted() -> None:
 
 
 async def _verify(url: str, expected: int) -> None:
-    """Check that the REST API serves all collected records.
+    """Check that the REST API serves all collected records, and that ``/metrics`` counts them.
 
     Raises:
-        DemoFailed: a record is missing.
+        DemoFailed: a request failed, no record was collected, or the numbers differ.
     """
     async with aiohttp.ClientSession(url) as session:
         answers: Mapping[str, str] = {
@@ -185,7 +202,7 @@ async def _get(session: aiohttp.ClientSession, path: str) -> str:
 def _what_to_try(url: str, file: Path) -> str:
     called = program()
     return f"""
-Look at it:  {url}{_from_afar(url)}
+Look at it:  {url}{_ssh_hint(url)}
 
 Three months of a made-up site (nothing in it was measured), and recorded jobs of a real Slurm. Ctrl-C ends it. In
 another terminal:
@@ -203,8 +220,8 @@ The configuration of this demo is {file}.
 """
 
 
-def _from_afar(url: str) -> str:
-    """Return a hint for users whose browser runs on another machine."""
+def _ssh_hint(url: str) -> str:
+    """Return the command that lets a browser on another machine reach the demo; empty outside an SSH session."""
     if "SSH_CONNECTION" not in os.environ:
         return ""
     port = urlsplit(url).port
@@ -212,17 +229,21 @@ def _from_afar(url: str) -> str:
 
 
 DAYS: Final = 92
+"""The number of days before today for which records are made up."""
+
 LATE: Final = "aurora-demo-late"
 WRONG: Final = "aurora-demo-wrong"
-"""The ids of a late record and of a wrong one."""
+"""The ids of a record that is stored after records of later jobs, and of one with a wrong number of cores."""
 
 _SEED: Final = 2026
 _USERS: Final = 60
-_WEEKEND: Final = 0.3
+_WEEKEND_ACTIVITY: Final = 0.3
+"""The submissions on a day of a weekend, as a share of those on a weekday."""
+
 _SATURDAY: Final = 5
-_FAILING: Final = 0.06
-_LONGEST: Final = 47 * 3_600
-_OLD, _NEW = 13.2, 17.8
+_FAILURE_RATE: Final = 0.06
+_LONGEST_SECONDS: Final = 47 * 3_600
+_OLD_SCORE, _NEW_SCORE = 13.2, 17.8
 """HEPscore23 per core, before and after the new machines."""
 
 _WATTS_PER_CORE: Final = 5
@@ -233,12 +254,17 @@ class _Group(msgspec.Struct, frozen=True):
     """The job profile of a group.
 
     Args:
-        cores: sizes of its jobs; frequent sizes are repeated.
-        gpus: numbers of GPUs of its jobs.
+        name: the name of the group.
+        users: the number of its users.
+        cluster: the cluster that it uses.
+        cores: the numbers of cores of its jobs; frequent numbers are repeated.
+        hours: the median duration of its jobs.
+        efficiency: the typical share of the cores' time that its jobs use.
+        gpus: the numbers of GPUs of its jobs; frequent numbers are repeated.
     """
 
     name: str
-    share: int
+    users: int
     cluster: str
     cores: tuple[int, ...]
     hours: float
@@ -256,7 +282,7 @@ _GROUPS: Final = (
 
 
 def made_up_records(now: datetime) -> Iterator[Record]:
-    """Yield the jobs that ended before an instant, roughly by start time."""
+    """Yield the records of the jobs that ended by ``now``, roughly by start time, then the late and the wrong one."""
     random, number = Random(_SEED), 1_000  # noqa: S311 reproducible, not secret
     begin = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=DAYS)
     users = _users()
@@ -273,7 +299,7 @@ def made_up_records(now: datetime) -> Iterator[Record]:
 
 
 def damaged_lines(now: datetime) -> Iterator[bytes]:
-    """Yield malformed record lines: truncated JSON, and records without a start time."""
+    """Yield six malformed record lines: truncated JSON, and records without a start time."""
     for at, hours in enumerate((30, 29, 7)):
         record = _single(f"aurora-demo-damaged-{at}", now - timedelta(hours=hours), 8)
         text = encode_record(record)
@@ -282,7 +308,7 @@ def damaged_lines(now: datetime) -> Iterator[bytes]:
 
 
 def corrected(record: Record) -> Record:
-    """Return the wrong record with its correct number of cores."""
+    """Return the record :data:`WRONG` with its correct number of cores."""
     return _with_cores(record, 8)
 
 
@@ -292,14 +318,15 @@ def _with_cores(record: Record, count: int) -> Record:
 
 
 def _users() -> Sequence[tuple[int, _Group]]:
-    groups = [group for group in _GROUPS for _ in range(group.share)]
+    """Return the number and the group of each user."""
+    groups = [group for group in _GROUPS for _ in range(group.users)]
     return list(enumerate(groups[:_USERS]))
 
 
 def _submissions(random: Random, morning: datetime, user: int) -> Iterator[tuple[datetime, int]]:
-    """Yield the times at which a user submits on a day, with the number of tasks of each array."""
+    """Yield a user's submissions on a day: the time, and the number of tasks; more than one makes an array."""
     busy = 0.55 + 0.45 * ((user * 7 + morning.toordinal() // 9) % 5) / 4  # some weeks are busier than others
-    quiet = _WEEKEND if morning.weekday() >= _SATURDAY else 1.0
+    quiet = _WEEKEND_ACTIVITY if morning.weekday() >= _SATURDAY else 1.0
     for _ in range(int(random.expovariate(1.0) * 2.2 * busy * quiet + 0.35)):
         hour = min(max(random.gauss(13.5, 4.0), 0.0), 23.9)
         tasks = random.choice((5, 10, 20)) if random.random() < 0.08 else 1  # noqa: PLR2004 one in twelve is an array
@@ -309,19 +336,20 @@ def _submissions(random: Random, morning: datetime, user: int) -> Iterator[tuple
 def _jobs(
     random: Random, start: datetime, tasks: int, user: tuple[int, _Group], name: str, *, fast: bool
 ) -> Iterator[Record]:
+    """Yield a record for each task of a submission; ``fast`` says whether the new machines are in use."""
     number, group = user
     cores, gpus = random.choice(group.cores), random.choice(group.gpus)
     hours = group.hours * (0.6 if fast and group.cluster == "borealis" else 1.0)
     for task in range(tasks):
-        failed = random.random() < _FAILING
-        seconds = int(min(random.lognormvariate(0.0, 0.7) * hours * 3_600, _LONGEST)) + 20
+        failed = random.random() < _FAILURE_RATE
+        seconds = int(min(random.lognormvariate(0.0, 0.7) * hours * 3_600, _LONGEST_SECONDS)) + 20
         seconds = random.randint(5, 600) if failed else seconds
         waited = timedelta(seconds=random.randint(0, 5_400))
         used = max(0.02, min(1.0, random.gauss(group.efficiency - 0.02 * (number % 6), 0.06)))
         record_id = f"{group.cluster}-demo-{name}" + (f"_{task}" if tasks > 1 else "")
         labels = {"state": "FAILED" if failed else "COMPLETED", "user_id": f"demo-user-{number + 1:02}"}
         waiting = Component("WaitTime", waited // timedelta(seconds=1), ())
-        components = chain(_components(cores, gpus, seconds, used, _NEW if fast else _OLD), [waiting])
+        components = chain(_components(cores, gpus, seconds, used, _NEW_SCORE if fast else _OLD_SCORE), [waiting])
         yield _record(record_id, start + waited, seconds, components, (group, labels))
 
 
@@ -344,5 +372,6 @@ def _record(
 
 
 def _single(name: str, start: datetime, cores: int) -> Record:
+    """Return the record of a job of two hours by the first user."""
     labels = {"state": "COMPLETED", "user_id": "demo-user-01"}
-    return _record(name, start, 7_200, _components(cores, 0, 7_200, 0.5, _NEW), (_GROUPS[0], labels))
+    return _record(name, start, 7_200, _components(cores, 0, 7_200, 0.5, _NEW_SCORE), (_GROUPS[0], labels))

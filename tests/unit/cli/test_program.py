@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from auditord import cli
 from auditord.cli import PERMISSION_REMEDY
-from auditord.cli.demo_run import _from_afar  # pyright: ignore[reportPrivateUsage]
+from auditord.cli.demo_run import _ssh_hint  # pyright: ignore[reportPrivateUsage]
 from auditord.cli.installation import program
 from auditord.config.merging import CONTROL_FILE
 from auditord.errors import DaemonError, OutputClosed
@@ -48,11 +48,11 @@ def test_a_module_is_called_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert program() == f"{sys.executable} -m auditord"
 
 
-def test_a_user_from_afar_hears_how_to_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_ssh_hint_hears_how_to_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
-    assert _from_afar("http://127.0.0.1:8000") == ""
+    assert _ssh_hint("http://127.0.0.1:8000") == ""
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.2 22")
-    assert "ssh -L 8000:127.0.0.1:8000 " in _from_afar("http://127.0.0.1:8000")
+    assert "ssh -L 8000:127.0.0.1:8000 " in _ssh_hint("http://127.0.0.1:8000")
 
 
 @pytest.mark.parametrize(
