@@ -1,8 +1,8 @@
-"""Notes in the state folder: the last backups, a restore that is under way, and a restore that was made.
+"""Notes in the state folder: the last backups, an unfinished restore, and a restore after which collectors catch up.
 
-Until a restore is done, nothing may take the files for a pair. After it, plugins wait until the collectors have caught
-up, since sums are still too low: a plugin that ran then would report less than before the loss, and sites would be paid
-or judged by its report.
+While a restore is unfinished, record store and spool may not belong together, so no program may use them. After a
+restore, plugins wait until the collectors have caught up. Until then sums are too low: a plugin would report less than
+before the loss, and sites could be paid or judged by its report.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,18 +25,26 @@ RESTORED: Final = "restored.json"
 UNFINISHED: Final = "restore.json"
 
 BY_COMMAND: Final = "command"
-"""The name under which backups of ``auditord backup`` are noted."""
+"""The name under which the last backup by the command ``auditord backup`` is noted."""
 
 
 class LastBackup(msgspec.Struct, frozen=True):
-    """The last backup of an instance: the moment whose state it has, and its folder."""
+    """The last backup by an instance or by the command.
+
+    Args:
+        made_at: the instant whose state the backup has.
+        folder: the folder of the backup.
+    """
 
     made_at: datetime
     folder: str
 
 
 def last_backups(state_dir: Path) -> Mapping[str, LastBackup]:
-    """Return the last backups by instance; none if the note cannot be read, so that the alert for old backups fires."""
+    """Return the last backups by instance; empty if the note is missing or cannot be read.
+
+    If it is empty, the metric of the last backups has no samples, and the alert for old backups cannot fire.
+    """
     try:
         return msgspec.json.decode((state_dir / BACKUPS).read_bytes(), type=dict[str, LastBackup])
     except (OSError, msgspec.DecodeError):
@@ -44,20 +52,26 @@ def last_backups(state_dir: Path) -> Mapping[str, LastBackup]:
 
 
 def note_backup(state_dir: Path, task: str, made: "Made") -> None:
-    """Note that a backup was made."""
+    """Note a backup as the last one by an instance, or by the command (:data:`BY_COMMAND`)."""
     noted = {**last_backups(state_dir), task: LastBackup(made.manifest.made_at, str(made.folder))}
     write_durably(state_dir / BACKUPS, msgspec.json.encode(noted))
 
 
 class InstanceBackups(msgspec.Struct, frozen=True):
-    """Implements :class:`auditord_hookspecs.Backups` for an instance."""
+    """Implements :class:`auditord_hookspecs.Backups` for an instance of a plugin.
+
+    Args:
+        task: the name of the instance.
+        configuration: the daemon's configuration.
+        now: the clock.
+    """
 
     task: str
     configuration: "Configuration"
     now: Callable[[], datetime]
 
     async def make(self, folder: Path, *, keep: int, rate: int | None, dump: bool) -> Path:
-        """Make a backup, and note it."""
+        """Make a backup and note it as this instance's last one; return its folder."""
         from auditord.backup.creation import BackupOptions, make_backup  # noqa: PLC0415 psycopg, once a day
 
         made = await make_backup(self.configuration, BackupOptions(folder, keep, rate, dump), self.now, self)
@@ -65,16 +79,16 @@ class InstanceBackups(msgspec.Struct, frozen=True):
         return made.folder
 
     def progressed(self, phase: str, done: int, total: int) -> None:
-        """Show nothing."""
+        """Ignore the progress of a backup."""
 
 
 class Unfinished(msgspec.Struct, frozen=True):
     """A restore that has begun to move files.
 
     Args:
-        backup: the folder that it is made from.
-        aside: the name under which it puts the previous files aside.
-        present: whether a record store was there, and a spool.
+        backup: the folder of the backup.
+        aside: the name under which the previous files are moved aside.
+        present: whether a record store existed before the restore, and whether a spool did.
     """
 
     backup: str
@@ -83,7 +97,7 @@ class Unfinished(msgspec.Struct, frozen=True):
 
 
 def unfinished(state_dir: Path) -> Unfinished | None:
-    """Return the interrupted restore into a state folder, or None."""
+    """Return the unfinished restore into a state folder, or None."""
     try:
         return msgspec.json.decode((state_dir / UNFINISHED).read_bytes(), type=Unfinished)
     except FileNotFoundError:
@@ -91,21 +105,21 @@ def unfinished(state_dir: Path) -> Unfinished | None:
 
 
 def begin(state_dir: Path, note: Unfinished) -> None:
-    """Block every use of the state folder until :func:`end`."""
+    """Note that a restore begins to move files. It blocks every use of the state folder until :func:`end`."""
     write_durably(state_dir / UNFINISHED, msgspec.json.encode(note))
 
 
 def end(state_dir: Path) -> None:
-    """Let the state folder be used again."""
+    """Delete the note of the unfinished restore, so that the state folder can be used again."""
     (state_dir / UNFINISHED).unlink()
     synced(state_dir)
 
 
 def refuse_unfinished(state_dir: Path) -> None:
-    """Return unless a restore was interrupted.
+    """Raise if a restore into the state folder is unfinished.
 
     Raises:
-        StoreMismatch: one was.
+        StoreMismatch: a restore was interrupted; the text says how to complete it.
     """
     if (note := unfinished(state_dir)) is not None:
         raise StoreMismatch(
@@ -115,18 +129,25 @@ def refuse_unfinished(state_dir: Path) -> None:
 
 
 class Restore(msgspec.Struct, frozen=True):
-    """The instant of a restore."""
+    """A restore after which collectors have to catch up.
+
+    Args:
+        at: the instant of the restore.
+    """
 
     at: datetime
 
 
 def note_restore(state_dir: Path, at: datetime) -> None:
-    """Let plugins wait until all collectors have caught up."""
+    """Note a restore. Plugins then wait until :func:`collectors_behind` finds no collector."""
     write_durably(state_dir / RESTORED, msgspec.json.encode(Restore(at)))
 
 
 async def collectors_behind(spool: "Spool", collectors: Collection[str]) -> Sequence[str]:
-    """Return the collectors without a successful run since the restore; empty without a restore."""
+    """Return the collectors that have not run successfully since the last restore; empty if none is noted.
+
+    If all collectors have, delete the note of the restore, so that plugins run from then on.
+    """
     file = spool.state_dir / RESTORED
     try:
         restored = msgspec.json.decode(file.read_bytes(), type=Restore)
