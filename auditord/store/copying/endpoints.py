@@ -1,4 +1,4 @@
-"""The two ends of a copy: the part that all databases share."""
+"""The two ends of a copy, source and target: the part that all databases share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -26,19 +26,25 @@ from auditord_hookspecs.wire import decode_record
 T = TypeVar("T")
 
 AT_ONCE: Final = 500
-"""Rows that are read or written at a time."""
+"""The number of rows that are read or written at a time."""
 
 ALL: Final = 1 << 40
-"""More records than any store has."""
+"""A limit that is larger than any number of records."""
 
-Forwarded: TypeAlias = tuple[Operation, Provenance]
-"""The operation that senders forward of a record, and who changed it."""
+Unforwarded: TypeAlias = tuple[Operation, Provenance]
+"""A change to a record that senders have yet to forward: the operation, and who made the change."""
 
 Row: TypeAlias = Sequence[Any]  # Any: columns of all types
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table that is copied as a whole: its name, its columns, and the one that numbers its rows."""
+    """A table that is copied as a whole.
+
+    Args:
+        name: the name of the table.
+        columns: the names of the columns that are copied.
+        numbered: the column whose values the database assigns by counting up, or None.
+    """
 
     name: LiteralString
     columns: Sequence[LiteralString]
@@ -69,7 +75,7 @@ TABLES: Final[Sequence[Table]] = (
 )
 
 FIRST_RELEASE: Final = {"differences", "versions", "plugin_state"}
-"""The tables that a store of version 0.1.0 has."""
+"""The names of those tables that a store of version 0.1.0 has."""
 
 _OUTBOX_OF_FIRST_RELEASE: Final = Table(
     "outbox", ("number", "operation", "document", "received_at", "source_id"), "number"
@@ -87,7 +93,7 @@ _OPERATIONS: Final[Mapping[type[Entry], Operation]] = {Insert: "insert", Close: 
 
 
 class CopyRefused(AuditordError):
-    """A copy that would mix records, or did not come out equal.
+    """A copy that would mix the records of two stores, or whose result is not equal to the source.
 
     Remedy:
         do what the text says: choose an empty target, or add --resume; both stores are unchanged, or hold only
@@ -96,7 +102,17 @@ class CopyRefused(AuditordError):
 
 
 class CopiedRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record with everything that a store knows of it."""
+    """A record with everything that a store knows about it.
+
+    Args:
+        record_id: the id of the record.
+        document: the record as JSON.
+        content: the hash of the content.
+        received_at: the instant at which it was received.
+        updated_at: the instant of its last change; None if it was never changed.
+        principal: the sender, as in :class:`auditord_hookspecs.Provenance`.
+        agent: the User-Agent of the sender, as in :class:`auditord_hookspecs.Provenance`.
+    """
 
     record_id: str
     document: str
@@ -124,18 +140,24 @@ def _provenance_of(entry: Entry) -> Provenance:
 
 
 class Progress(Protocol):
-    """An observer of a copy."""
+    """Observes the progress of a copy."""
 
     def progressed(self, phase: str, done: int, total: int) -> None:
-        """Called with the number of records copied or compared."""
+        """Receive the number of records that have been copied or compared in a phase, and the total."""
         ...
 
 
 class End(ABC):
-    """A store as an end of a copy: one to be read, as of the moment when it was opened, or one to be filled."""
+    """A store at one end of a copy: the source, read as of the moment when it was opened, or the target.
+
+    Args:
+        where: the store's address, for messages.
+        queries: the statements by name, in the SQL of the database.
+        is_first_release: whether it is a source that version 0.1.0 made.
+    """
 
     words: ClassVar[Mapping[str, LiteralString]]
-    """See :mod:`auditord.store.statements`."""
+    """The database's SQL for each name in braces in shared statements; see :mod:`auditord.store.statements`."""
     dialect: ClassVar[StoreDialect]
 
     def __init__(self, where: str, queries: Mapping[str, LiteralString], *, is_first_release: bool = False) -> None:
@@ -143,24 +165,23 @@ class End(ABC):
         self._schema: LiteralString = self.words["schema"]
         self._queries = queries
         self._is_first_release = is_first_release
-        """True of a source that version 0.1.0 has made."""
         self._sources = Sources(self._look_up)
 
     @abstractmethod
     async def _rows(self, query: LiteralString, parameters: Mapping[str, object]) -> Sequence[Row]:
-        """The rows of a statement, if it has any."""
+        """Execute a statement and return its rows, if it has any."""
 
     @abstractmethod
     def _stream(self, query: LiteralString) -> AsyncIterator[Sequence[Row]]:
-        """The rows of a query, in parts."""
+        """Yield the rows of a query in batches."""
 
     @abstractmethod
     async def _write_rows(self, query: LiteralString, rows: Sequence[Row]) -> None:
-        """Run a statement with ``%s`` for each row."""
+        """Execute a statement once for each row, with the row's values for its ``%s``."""
 
     @abstractmethod
     async def _write_records(self, added: Sequence[PendingRecord], updated: Sequence[datetime | None]) -> None:
-        """Add records, with the instants of their last changes."""
+        """Add records. ``updated`` has the instant of the last change of each, or None."""
 
     @abstractmethod
     async def run(self, work: Work[T]) -> T:
@@ -168,19 +189,19 @@ class End(ABC):
 
     @abstractmethod
     def _transaction(self) -> AbstractAsyncContextManager[object]:
-        """Inside, all or nothing is written."""
+        """Open a transaction: everything that is written within it is committed or rolled back together."""
 
     async def count(self) -> int:
-        """The number of records."""
+        """Return the number of records."""
         return int(str(await self._one("count_records")))
 
     async def row_counts(self) -> Mapping[str, int]:
-        """The number of rows of each table beside the records."""
+        """Return the number of rows of each table in :data:`TABLES`, by name."""
         count = f"SELECT count(*) FROM {self._schema}"  # noqa: S608 a literal
         return {table.name: int((await self._rows(count + table.name, {}))[0][0]) for table in TABLES}
 
     async def lake(self) -> LakePart | None:
-        """The records that this store has released to the lake; None if there are none."""
+        """Return the part of the records that this store has released to the lake; None if there are none."""
         columns = "location, snapshot_id, release, records"
         rows = await self._rows(f"SELECT {columns} FROM {self._schema}lake WHERE records > 0", {})  # noqa: S608 literals
         for place, snapshot, release, records in rows:
@@ -188,7 +209,7 @@ class End(ABC):
         return None
 
     async def page(self, after: str) -> Sequence[CopiedRecord]:
-        """The records behind an id, in the order of ids; none at the end."""
+        """Return the next page of records after an id, in the order of ids; empty after the last record."""
         return [
             CopiedRecord(record_id, document, content, from_micros(received_at), _moment(updated_at), principal, agent)
             for record_id, document, content, received_at, updated_at, principal, agent in (
@@ -198,11 +219,11 @@ class End(ABC):
 
     @property
     def tables(self) -> Sequence[Table]:
-        """The tables beside the records that are copied from here."""
+        """The tables that are copied from this store, in addition to the records."""
         return [each for each in TABLES if not self._is_first_release or each.name in FIRST_RELEASE]
 
     async def rows(self, table: Table) -> AsyncIterator[Sequence[Row]]:
-        """Yield the rows of a table in parts, with provenances in the place of the numbers of sources."""
+        """Yield the rows of a table in batches. The numbers of sources are replaced by their provenances."""
         sources = {number: Provenance(EPOCH, *names) for number, *names in await self._ask("read_sources")}
         taken: Mapping[str, Callable[[Any], object]] = {  # Any: see Row
             **dict.fromkeys(_TIMES, _moment),
@@ -225,13 +246,13 @@ class End(ABC):
         return self.words["arrival"] if column == "arrival" else column
 
     async def counts(self) -> RecordCounts | None:
-        """The counts of records; None where only the copy can count them."""
+        """Return the counts of records; None if the store cannot tell them, so the target has to count its records."""
         return None if self._is_first_release else await self.run(read_counts(None, self.dialect))
 
-    async def forwards(self) -> Mapping[str, Forwarded] | None:
-        """Changes that senders have yet to forward, by record id; None if none follow the feed."""
+    async def unforwarded(self) -> Mapping[str, Unforwarded] | None:
+        """Return the changes that senders have yet to forward, by record id; None if no sender follows the feed."""
         if self._is_first_release:
-            return await self._forwards_of_first_release()
+            return await self._unforwarded_of_first_release()
         if SENDERS not in {each.name for each in await self.run(list_consumers())}:
             return None
         outbox = await self.run(read_outbox(ALL))
@@ -239,8 +260,8 @@ class End(ABC):
             _id_of(each.entry): (_OPERATIONS[type(each.entry)], _provenance_of(each.entry)) for each in outbox.entries
         }
 
-    async def _forwards_of_first_release(self) -> Mapping[str, Forwarded]:
-        found: dict[str, Forwarded] = {}
+    async def _unforwarded_of_first_release(self) -> Mapping[str, Unforwarded]:
+        found: dict[str, Unforwarded] = {}
         async for rows in self.rows(_OUTBOX_OF_FIRST_RELEASE):
             for _, operation, document, received_at, source in rows:
                 record_id = decode_record(document.encode()).record_id
@@ -251,33 +272,33 @@ class End(ABC):
         return found
 
     async def last_number(self, table: Table) -> object:
-        """The highest number that a numbered table has ever given."""
+        """Return the highest number that a numbered table has ever given to a row."""
         return await self._one("last_number", table=table.name, column=table.numbered)
 
     async def refuse_unfinished(self) -> None:
-        """Return unless it is itself an unfinished copy.
+        """Raise if this store is itself an unfinished copy.
 
         Raises:
-            CopyRefused: it is.
+            CopyRefused: it holds only a part of another store.
         """
         if (unfinished := await self.unfinished()) is not None:
             raise CopyRefused(f"{self.where} holds a part of {unfinished} from an interrupted copy")
 
     async def unfinished(self) -> str | None:
-        """The store that is being copied here."""
+        """Return the source of the unfinished copy that this store holds, or None."""
         rows = await self._ask("unfinished_copy")
         return str(rows[0][0]) if rows else None
 
     async def is_empty(self) -> bool:
-        """Return whether nothing has been kept here."""
+        """Return whether the store has no records, versions, plugin states or released records."""
         return bool(await self._one("is_empty"))
 
     async def begin(self, source: str) -> None:
-        """Keep all programs from using the store until :meth:`finish`."""
+        """Note that a copy begins. It keeps all programs from using the store until :meth:`finish`."""
         await self._ask("begin_copy", source=source)
 
     async def write(self, added: Sequence[CopiedRecord], removed: Sequence[str]) -> None:
-        """Remove records, then add others, in one transaction."""
+        """Delete the records with the ids ``removed``, then add others, in one transaction."""
         async with self._transaction():
             await self._ask("delete_records", ids=as_json(removed))
             pending = [
@@ -291,11 +312,11 @@ class End(ABC):
             await self._write_records(pending, [kept.updated_at for kept in added])
 
     async def refill(self, source: "End") -> None:
-        """Make everything beside the records equal to the source, in one transaction.
+        """Replace everything except the records by the content of the source, in one transaction.
 
         Cells of roll-ups are not copied: the daemon fills them from the records.
         """
-        counts, forwards = await source.counts(), await source.forwards()
+        counts, unforwarded = await source.counts(), await source.unforwarded()
         async with self._transaction():
             for table in source.tables:
                 await self._rows(f"DELETE FROM {self._schema}{table.name}", {})  # noqa: S608 literals
@@ -304,13 +325,13 @@ class End(ABC):
             positions = count(position + 1) if self.dialect.has_numbers else repeat(1)
             for table in source.tables:
                 await self._copy(table, source, positions)
-            if self.dialect.has_numbers:  # those of released records are given to nothing else
+            if self.dialect.has_numbers:  # the database must not assign the positions of released records again
                 await self._ask("set_last_number", table="records", number=await self._last_position())
             await self._ask("forget_consumers")
             await self.run(start_over_beside_released())
             await self._write_counts(counts)
-            if forwards is not None:
-                await self._forward(forwards)
+            if unforwarded is not None:
+                await self._write_unforwarded(unforwarded)
 
     async def _last_position(self) -> int:
         return int(str(await self._one("last_position")))
@@ -326,7 +347,10 @@ class End(ABC):
             await self._ask("set_last_number", table=table.name, column=table.numbered, number=number)
 
     async def _kept(self, column: LiteralString, value: Any, positions: Iterator[int]) -> object:  # Any: see Row
-        """The value of a column here. The lake gets all records again, since they have other positions here."""
+        """Return the value to store in a column of the target.
+
+        All records get new positions here. So ``lake_id`` and ``given`` are reset, and the lake gets all records again.
+        """
         if column in _SOURCES:
             return await self._sources.number(value)
         match column:
@@ -347,7 +371,7 @@ class End(ABC):
         await self._write_rows(f"INSERT INTO {self._schema}{table.name} ({names}) VALUES ({values})", rows)  # noqa: S608 literals
 
     async def _write_counts(self, counts: RecordCounts | None) -> None:
-        """Go on with the counts of the source, which are of released records as well."""
+        """Continue from the source's counts, which include released records; without them, count from the start."""
         await self._ask("forget_record_counts")
         if counts is None:
             await self.run(add_consumer(PREFIX + ALL_RECORDS, 0))
@@ -357,11 +381,11 @@ class End(ABC):
             await self.run(add_consumer(PREFIX + key, position))
             await self._insert(_COUNTS, [(key, *each) for each in values.items()])
 
-    async def _forward(self, forwards: Mapping[str, Forwarded]) -> None:
-        """Let senders follow the feed from here on, and change records that they have yet to forward."""
+    async def _write_unforwarded(self, unforwarded: Mapping[str, Unforwarded]) -> None:
+        """Let senders read the feed from its end, then append the changes to it that they have yet to forward."""
         await self.run(add_consumer(SENDERS, await self._last_position()))
         removals = list[Removed]()
-        for record_id, (operation, provenance) in sorted(forwards.items()):
+        for record_id, (operation, provenance) in sorted(unforwarded.items()):
             number = await self._sources.number(provenance)
             removals.append(Removed(record_id, operation, provenance.received_at, number))
         await self.run(note_removals(removals))
@@ -371,7 +395,7 @@ class End(ABC):
         return await self.run(make())
 
     async def finish(self) -> None:
-        """End the copy: it is complete."""
+        """Note that the copy is complete, so that programs can use the store."""
         await self._ask("finish_copy")
 
     async def _ask(self, query: str, **parameters: object) -> Sequence[Row]:
