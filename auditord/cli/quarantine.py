@@ -1,4 +1,4 @@
-"""``auditord quarantine``: list, show, retry or discard what could not be handled."""
+"""``auditord quarantine``: list, show, retry or discard jobs, records and bodies that could not be processed."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -32,8 +32,8 @@ def quarantine_command() -> None:
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @url_option
 def list_command(task: str | None, output: str, url: str | None) -> None:
-    """List the entries, the oldest first."""
-    entries = run_async(_all, task, url)
+    """List the entries, oldest first."""
+    entries = run_async(_entries, task, url)
     if output == "json":
         write_json(entries)
     else:
@@ -46,13 +46,13 @@ def list_command(task: str | None, output: str, url: str | None) -> None:
 @url_option
 def show_command(number: int, url: str | None) -> None:
     """Show one entry as JSON, with its raw input."""
-    write_json(run_async(_get, number, url))
+    write_json(run_async(_entry, number, url))
 
 
 @quarantine_command.command("retry")
 @click.argument("numbers", type=int, nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Every entry (with --task: of this collector or sender).")
-@click.option("--task", help="With --all: only these.")
+@click.option("--all", "every", is_flag=True, help="All entries; with --task: all of that collector or sender.")
+@click.option("--task", help="With --all: only entries of this collector or sender.")
 @output_option
 @url_option
 def retry_command(*, numbers: Sequence[int], every: bool, task: str | None, output: str, url: str | None) -> None:
@@ -63,8 +63,8 @@ def retry_command(*, numbers: Sequence[int], every: bool, task: str | None, outp
 
 @quarantine_command.command("discard")
 @click.argument("numbers", type=int, nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Every entry (with --task: of this collector or sender).")
-@click.option("--task", help="With --all: only these.")
+@click.option("--all", "every", is_flag=True, help="All entries; with --task: all of that collector or sender.")
+@click.option("--task", help="With --all: only entries of this collector or sender.")
 @yes_option
 @output_option
 @url_option
@@ -78,12 +78,14 @@ def discard_command(
 
 
 def _require_choice(numbers: Sequence[int], *, every: bool) -> None:
+    """Raise UsageError unless the user gave either numbers or ``--all``."""
     if bool(numbers) == every:
         raise click.UsageError("name entries by their numbers (auditord quarantine list), or use --all")
 
 
 async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, url: str | None) -> None:
-    chosen = await _chosen(numbers, task, url)
+    """Retry entries and print the result. The program exits with status 1 if an entry failed again."""
+    chosen = await _chosen_numbers(numbers, task, url)
     from auditord.cli.daemons import actions  # noqa: PLC0415 not needed to list entries
 
     async with actions(url) as owner:
@@ -92,7 +94,7 @@ async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, u
         write_json(retried)
     else:
         still = len(retried.failed)
-        say(f"{retried.settled} settled, {counted(retried.queued, 'record')} on the way, {still} still wrong")
+        say(f"{retried.settled} settled, {counted(retried.queued, 'record')} queued, {still} still wrong")
         for number, reason in retried.failed.items():
             say(f"  {number}: {reason}", err=True)
     if retried.failed:
@@ -100,7 +102,12 @@ async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, u
 
 
 async def _discard(numbers: Sequence[int] | None, task: str | None, output: str, url: str | None) -> None:
-    chosen = await _chosen(numbers, task, url)
+    """Delete entries and print how many there were.
+
+    Raises:
+        AuditordError: some of the numbers do not exist. The other entries were deleted.
+    """
+    chosen = await _chosen_numbers(numbers, task, url)
     from auditord.cli.daemons import actions  # noqa: PLC0415 not needed to list entries
 
     async with actions(url) as owner:
@@ -110,19 +117,21 @@ async def _discard(numbers: Sequence[int] | None, task: str | None, output: str,
         raise AuditordError(f"{len(chosen) - discarded} of the numbers do not exist: see auditord quarantine list")
 
 
-async def _chosen(numbers: Sequence[int] | None, task: str | None, url: str | None) -> Sequence[int]:
-    return [entry.number for entry in await _all(task, url)] if numbers is None else numbers
+async def _chosen_numbers(numbers: Sequence[int] | None, task: str | None, url: str | None) -> Sequence[int]:
+    """Return the given numbers; if they are None, those of all entries (of the instance ``task``, if given)."""
+    return [entry.number for entry in await _entries(task, url)] if numbers is None else numbers
 
 
-async def _all(task: str | None, url: str | None) -> Sequence[QuarantineEntry]:
+async def _entries(task: str | None, url: str | None) -> Sequence[QuarantineEntry]:
+    """Return all entries, from the daemon at a URL; without a URL, from the spool of this host."""
     if url is None:
-        async with aclosing(_in_files(task)) as entries:
+        async with aclosing(_entries_in_spool(task)) as entries:
             return [entry async for entry in entries]
     async with daemon_at(url) as daemon, aclosing(daemon.quarantine(task)) as entries:
         return [entry async for entry in entries]
 
 
-async def _in_files(task: str | None) -> AsyncGenerator[QuarantineEntry, None]:
+async def _entries_in_spool(task: str | None) -> AsyncGenerator[QuarantineEntry, None]:
     last = 0
     async with Spool.opened_read_only(load_place().state_dir, utc_now) as spool:
         while page := await spool.quarantine_summaries(task, after=last, limit=_PAGE):
@@ -131,7 +140,12 @@ async def _in_files(task: str | None) -> AsyncGenerator[QuarantineEntry, None]:
             last = page[-1].quarantine_id
 
 
-async def _get(number: int, url: str | None) -> QuarantinedInput:
+async def _entry(number: int, url: str | None) -> QuarantinedInput:
+    """Return one entry with its raw input.
+
+    Raises:
+        AuditordError: it does not exist.
+    """
     if url is not None:
         async with daemon_at(url) as daemon:
             return await daemon.quarantined(number)
