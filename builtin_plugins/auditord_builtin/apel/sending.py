@@ -1,4 +1,4 @@
-"""Send messages: signed with the host certificate (S/MIME) to the broker, or to the terminal in a dry run."""
+"""Send messages to the broker, signed with the host certificate (S/MIME), or show them unsigned in a dry run."""
 
 import base64
 import quopri
@@ -31,16 +31,18 @@ from auditord_hookspecs.wording import counted
 SigningKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey
 
 SOON: Final = timedelta(days=14)
-"""Remaining validity below which each run warns: a new host certificate takes days."""
+"""The remaining validity from which on each run warns: it takes days to get a new host certificate."""
 
 _SHORT_NAMES: Final = {"0.9.2342.19200300.100.1.1": "UID", "1.2.840.113549.1.9.1": "emailAddress"}
+"""GOCDB's names of two attributes, by OID. The others have their names of RFC 4514."""
 
-_QUOTED_PART: Final = b"Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: quoted-printable\n\n"
-_LOOKS_ENCRYPTED: Final = b"pkcs7-mime"
+_QUOTED_HEADER: Final = b"Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: quoted-printable\n\n"
+_ENCRYPTION_MARK: Final = b"pkcs7-mime"
+"""The receiver takes a message with this word for an encrypted one and fails. So it is sent in an encoded form."""
 
 
 class CertificateUnusable(AuditordError):
-    """The certificate or its key cannot be used now; the text names the files and the problem.
+    """The certificate or its key cannot be used now. The text names the file and the problem.
 
     Remedy:
         mend or renew the named file, and let the service's user read it.
@@ -49,7 +51,14 @@ class CertificateUnusable(AuditordError):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A certificate with its chain, and its key. ``file`` is for messages."""
+    """A certificate with its chain and its private key.
+
+    Args:
+        file: the certificate's file, for error messages and warnings.
+        certificate: the host certificate.
+        chain: the certificates that follow it in the file.
+        key: the private key of the certificate.
+    """
 
     file: Path
     certificate: x509.Certificate
@@ -58,7 +67,7 @@ class Credentials:
 
     @property
     def subject(self) -> str:
-        """The name in GOCDB's form (*Host DN*): ``/DC=org/O=Example/CN=host.example.org``."""
+        """The certificate's subject in GOCDB's form (*Host DN*): ``/DC=org/O=Example/CN=host.example.org``."""
         parts = list(self.certificate.subject)
         names = [_SHORT_NAMES.get(part.oid.dotted_string, part.rfc4514_attribute_name) for part in parts]
         values = zip(names, parts, strict=True)
@@ -104,10 +113,13 @@ def load_credentials(certificate: Path, key: Path) -> Credentials:
 
 
 def sign(text: str, credentials: Credentials) -> bytes:
-    """Return the message as ``multipart/signed``, in ASCII."""
-    plain = text.isascii() and _LOOKS_ENCRYPTED.decode() not in text
-    quoted = quopri.encodestring(text.encode()).replace(_LOOKS_ENCRYPTED, b"pkcs7=2Dmime")
-    data = text.encode() if plain else _QUOTED_PART + quoted
+    """Return a text as a signed message (``multipart/signed``) in ASCII.
+
+    A text with other characters, or with the word that marks encrypted messages, is encoded as quoted-printable.
+    """
+    plain = text.isascii() and _ENCRYPTION_MARK.decode() not in text
+    quoted = quopri.encodestring(text.encode()).replace(_ENCRYPTION_MARK, b"pkcs7=2Dmime")
+    data = text.encode() if plain else _QUOTED_HEADER + quoted
     options = [PKCS7Options.DetachedSignature, *([PKCS7Options.Text] if plain else [])]
     builder = PKCS7SignatureBuilder().set_data(data)
     builder = builder.add_signer(credentials.certificate, credentials.key, SHA256())
@@ -158,12 +170,12 @@ def _day(moment: datetime) -> str:
 
 OpenHttp: TypeAlias = Callable[[HttpOptions], AbstractAsyncContextManager[HttpClient]]
 
-_PASSING: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)})
+_TEMPORARY: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)})
 _DENIED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class BrokerUnavailable(AuditordError):
-    """The broker cannot be reached or cannot work at the moment: the same may succeed later.
+    """The broker is unreachable or reports a temporary error. The same request may succeed later.
 
     Remedy:
         none if it passes: messages wait and are sent by a later run. Else see network, proxy and `messaging` of the
@@ -172,11 +184,11 @@ class BrokerUnavailable(AuditordError):
 
 
 class BrokerRefused(AuditordError):
-    """The broker understood and refused: something has to be changed.
+    """The broker refuses the request for good. Configuration or registration must change.
 
     Remedy:
-        the text is the broker's own: mostly the certificate is not registered for the topic in GOCDB, or the project is
-        another one.
+        see the broker's reason in the text. In most cases the certificate is not registered for the topic in GOCDB, or
+        the configured project is wrong.
     """
 
 
@@ -189,7 +201,7 @@ class TokenRefused(BrokerRefused):
 
 
 class MessageTooLarge(AuditordError):
-    """The broker takes no message of this size: send it in pieces.
+    """The broker accepts no message of this size. It must be split.
 
     Remedy:
         none: the report is cut into smaller messages; else lower messaging.max_message_size.
@@ -197,7 +209,7 @@ class MessageTooLarge(AuditordError):
 
 
 class AmsClient:
-    """Publishes to one topic. Make one with :func:`open_broker`."""
+    """Publishes messages to the broker, by default to the configured topic. Open one with :func:`open_broker`."""
 
     def __init__(self, messaging: MessagingConfig, http: HttpClient) -> None:
         self._messaging = messaging
@@ -209,13 +221,13 @@ class AmsClient:
 
         Args:
             body: the signed message.
-            label: a name for the message, unique among ours.
-            topic: another topic than the configured one.
+            label: a name for the message, unique among our messages.
+            topic: the topic; None for the configured one.
 
         Raises:
-            MessageTooLarge: the broker takes no message of this size, or it exceeds our own limit.
+            MessageTooLarge: the message exceeds the broker's limit or the configured one.
             BrokerUnavailable: all attempts failed with a temporary error.
-            BrokerRefused: the broker refuses it for another reason.
+            BrokerRefused: the broker refuses the message for another reason.
         """
         data = base64.b64encode(body).decode()
         if len(data) > (limit := self._messaging.max_message_size):
@@ -225,15 +237,15 @@ class AmsClient:
         try:
             return await self._publish(target, content)
         except TokenRefused:
-            self._token = self._ready_token  # it may have been revoked; a second refusal is final
+            self._token = self._ready_token  # a fetched token may have been revoked: fetch one more, once
             return await self._publish(target, content)
 
     async def authenticate(self) -> str:
         """Return the configured token, or fetch one with our certificate.
 
         Raises:
-            BrokerUnavailable: a temporary error.
-            BrokerRefused: the broker gives no token.
+            BrokerUnavailable: the broker is unreachable or reports a temporary error.
+            BrokerRefused: the broker gives no token for the certificate.
         """
         if self._token is None:
             self._token = await self._fetch_token()
@@ -275,14 +287,14 @@ class AmsClient:
 
 
 RETRY_WAIT_SECONDS: Final = 5.0
-"""The wait before the first retry. Each further wait is twice as long."""
+"""Seconds before the first retry. Each further wait is twice as long as the previous one."""
 
 
 @asynccontextmanager
 async def open_broker(
     messaging: MessagingConfig, open_http: OpenHttp, *, first_wait: float = RETRY_WAIT_SECONDS
 ) -> AsyncGenerator[AmsClient, None]:
-    """Open a client. It does not connect before the first message.
+    """Open a client for the broker. It connects when it publishes the first message.
 
     Raises:
         AuditordError: the TLS files cannot be used.
@@ -294,19 +306,20 @@ async def open_broker(
         attempts=messaging.retry + 1,
         retry_for=timedelta(days=1),
         waits=tuple(first_wait * 2**attempt for attempt in range(messaging.retry)),
-        retried=_PASSING,
+        retried=_TEMPORARY,
     )
     async with open_http(options) as http:
         yield AmsClient(messaging, http)
 
 
 def _fault(answer: HttpAnswer) -> AuditordError:
+    """Return the exception for an answer with a status other than 200."""
     text = f"{answer.request}: HTTP {answer.status}: {answer.text}"
     if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return MessageTooLarge(text)
     if answer.status in _DENIED:
         return TokenRefused(text)
-    return BrokerUnavailable(text) if answer.status in _PASSING else BrokerRefused(text)
+    return BrokerUnavailable(text) if answer.status in _TEMPORARY else BrokerRefused(text)
 
 
 class Publisher(Protocol):
@@ -317,14 +330,20 @@ class Publisher(Protocol):
 
         Raises:
             MessageTooLarge: the message must be split.
-            AuditordError: the message was not taken.
+            AuditordError: the message was not accepted.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SignedPublisher(Publisher):
-    """Signs messages and sends them to the broker; those about accelerators go to their own topic."""
+    """Signs messages and sends them to the broker.
+
+    Args:
+        client: the client for the broker.
+        credentials: the certificate and the key that sign the messages.
+        accelerators: the topic for messages about accelerators, which are JSON; None for the configured topic.
+    """
 
     client: AmsClient
     credentials: Credentials
@@ -338,7 +357,7 @@ class SignedPublisher(Publisher):
 
 @dataclass(frozen=True, slots=True)
 class ShowingPublisher(Publisher):
-    """Shows each message of a dry run, before it is signed."""
+    """Shows each message of a dry run, unsigned."""
 
     context: PluginContext
 
@@ -350,7 +369,7 @@ class ShowingPublisher(Publisher):
 
 @asynccontextmanager
 async def open_publisher(config: ApelConfig, context: PluginContext) -> AsyncGenerator[Publisher, None]:
-    """Open the publisher of a run; a dry run needs no certificate, but shows problems with it.
+    """Open the publisher of a run. A dry run needs no certificate; it shows problems with the configured one.
 
     Raises:
         CertificateUnusable: the certificate or its key cannot be used.
@@ -378,11 +397,12 @@ def say(context: PluginContext, text: str) -> None:
 
 
 def label(now: datetime, number: int) -> str:
-    """Return the name of a message (``empaid``) in the form of other senders; the number makes it unique."""
+    """Return a message's name (``empaid``) in the form that other senders use. ``number`` makes it unique."""
     return f"{now:%Y%m%d}/{now:%Y%m%d%H%M%S}{number % 1_000_000:06}"
 
 
 def _show_certificate(messaging: MessagingConfig, context: PluginContext) -> None:
+    """Show who would sign the messages and where they would go, or why the certificate cannot be used."""
     try:
         credentials = load_credentials(messaging.client_cert, messaging.client_key)
         warning = credentials.check(context.now())
