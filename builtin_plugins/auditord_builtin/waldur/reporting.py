@@ -1,4 +1,4 @@
-"""A run of the plugin ``waldur``: report the last months and the present one."""
+"""The plugin kind ``waldur``: its runs, which report the last months and the current one, and its check for doctor."""
 
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -20,14 +20,14 @@ from auditord_hookspecs.checks import Finding, Severity
 from auditord_hookspecs.wording import counted, listed
 
 LISTED: Final = 20
-"""The largest number of names or problems in a log line."""
+"""The maximum number of names or problems in a log line."""
 
 
 class NotReported(WaldurError):
     """Some amounts are not in Waldur.
 
     Remedy:
-        see the reasons in the text; the next run reports the missing amounts. `auditord waldur diagnose` looks at the
+        see the reasons in the text; the next run reports the missing amounts. `auditord waldur diagnose` looks for
         causes.
     """
 
@@ -44,26 +44,33 @@ class NothingReported(WaldurError):
 
 
 class Summary:
-    """Collects, logs and shows the results of a report. Running jobs count up to ``as_of``."""
+    """Collects, logs and shows the results of a report.
+
+    Args:
+        config: the configuration of the plugin.
+        context: the context of the run.
+        now: the present instant, which becomes the time of the last success.
+        as_of: an instant that determines the current month.
+    """
 
     def __init__(self, config: WaldurConfig, context: PluginContext, now: datetime, as_of: datetime) -> None:
         self._config, self._context, self._now = config, context, now
-        self._present = month_at(as_of, config.zone).first_day
+        self._current_month = month_at(as_of, config.zone).first_day
         self._planned: list[PlannedMonth] = []
         self.problems: list[str] = []
-        """Amounts that are not in Waldur, or why a whole month is not."""
+        """The amounts that are not in Waldur, and why; also the errors for which a whole month is not."""
         self._closed = 0
-        self._taken: Sequence[str] = ()
+        self._accepted: Sequence[str] = ()
 
     def offering(self, offering: Offering) -> None:
-        """Log the configured components for which the offering takes no usage."""
-        taken = {component.type for component in offering.components if component.takes_usage}
-        self._taken = [name for name in self._config.backend_components if name in taken]
-        if missing := [name for name in self._config.backend_components if name not in taken]:
-            self._context.log.warning("the offering takes no usage of %s: not reported", ", ".join(missing))
+        """Log the configured components for which the offering accepts no usage."""
+        accepted = {component.type for component in offering.components if component.takes_usage}
+        self._accepted = [name for name in self._config.backend_components if name in accepted]
+        if missing := [name for name in self._config.backend_components if name not in accepted]:
+            self._context.log.warning("the offering accepts no usage of %s: not reported", ", ".join(missing))
 
     def planned(self, month: PlannedMonth) -> None:
-        """Log the held-back resources, or show them in a dry run."""
+        """Log the resources of a month that are held back, or show them in a dry run."""
         self._planned.append(month)
         for held in month.held_back:
             if self._context.dry_run:
@@ -72,7 +79,7 @@ class Summary:
                 self._context.log.warning("%s", held.text)
 
     def written(self, month: BillingMonth, planned: PlannedMonth, outcome: MonthOutcome) -> None:
-        """Show how many amounts were written."""
+        """Show how many amounts of a month were written, or would be written by a dry run."""
         totals = sum(len(each.totals) for each in outcome.resources)
         users = sum(each.users for each in outcome.resources)
         done = "would be written" if self._context.dry_run else "written"
@@ -83,11 +90,18 @@ class Summary:
         )
 
     def closed(self, count: int = 1) -> None:
-        """Count months of resources for which Waldur takes no more usage."""
+        """Count months of resources for which Waldur accepts no more usage."""
         self._closed += count
 
     def lost(self, name: str, lost: Mapping[str, Decimal]) -> None:
-        """Log an amount that only staff may still report. It is no failure: the next report would fail as well."""
+        """Log the amounts of a resource's month that only staff may still report.
+
+        They are no problem of the run, since every later run would fail in the same way.
+
+        Args:
+            name: the resource and the month, for the log.
+            lost: the correct amounts by component.
+        """
         self.closed()
         right = listed([f"{component} {amount}" for component, amount in lost.items()], LISTED)
         self._context.log.error(
@@ -97,20 +111,20 @@ class Summary:
         )
 
     def conclude(self) -> None:
-        """Log unmatched names, set the metrics, and end the report.
+        """Log names without a counterpart, set the metrics, and raise if the report failed.
 
         Raises:
-            NotReported: Waldur did not take some amounts.
-            NothingReported: no amount could be reported.
+            NotReported: some amounts are not in Waldur.
+            NothingReported: no amount of a month could be reported.
         """
         accounts = {name for each in self._planned for name in each.accounts}
         users = {name for each in self._planned for name in each.users}
-        self._names("account has usage and no resource", "accounts have usage and no resource", accounts)
-        self._names("user has usage and is no offering user", "users have usage and are no offering users", users)
+        self._warn_of("account has usage and no resource", "accounts have usage and no resource", accounts)
+        self._warn_of("user has usage and is no offering user", "users have usage and are no offering users", users)
         nothing = self._nothing_reported()
         if not self._context.dry_run:
             task, problems = self._context.instance, len(self.problems)
-            metrics.set_planned(task, self._present, self._config.backend_components, self._planned)
+            metrics.set_planned(task, self._current_month, self._config.backend_components, self._planned)
             metrics.PROBLEMS.labels(task).set(problems)
             metrics.CLOSED.labels(task).set(self._closed)
             if not problems and nothing is None:
@@ -122,9 +136,9 @@ class Summary:
             raise NothingReported(nothing)
 
     def _nothing_reported(self) -> str | None:
-        """Return why a month has no right amount in Waldur, or None if each month has one."""
-        if not self._taken:
-            return "the offering takes no usage of any component that is configured: nothing was reported"
+        """Return why no amount of some month could be reported; None if each month has reported ones."""
+        if not self._accepted:
+            return "the offering accepts no usage of any component that is configured: nothing was reported"
         for month in self._planned:
             if not month.reported:
                 prefixes = ", ".join(self._config.account_prefixes)
@@ -135,17 +149,18 @@ class Summary:
                 return f"{name}: all resources ({month.reported}) are held back, see above: nothing was reported"
         return None
 
-    def _names(self, one: str, several: str, names: Iterable[str]) -> None:
+    def _warn_of(self, one: str, several: str, names: Iterable[str]) -> None:
+        """Log names, if there are any, after their number and a text for one or for several of them."""
         if found := sorted(names):
             self._context.log.warning("%s: %s", counted(len(found), one, several), listed(found, LISTED))
 
 
 async def report_usage(config: WaldurConfig, context: PluginContext, source: Source = Source.STORE) -> None:
-    """Bring Waldur up to date. Unknown amounts are not sent.
+    """Report the usage of the last months and the current one to Waldur. Unknown amounts are not sent.
 
     Raises:
-        NothingReported: no amount could be reported.
-        WaldurError: Waldur could not be asked, or refused some amounts. The other amounts were reported.
+        NothingReported: no amount of a month could be reported.
+        WaldurError: Waldur could not be reached, or refused some amounts. The other amounts were reported.
     """
 
     def count(status: int | None) -> None:
@@ -157,7 +172,7 @@ async def report_usage(config: WaldurConfig, context: PluginContext, source: Sou
 
 
 class _Report:
-    """One report."""
+    """One run of the plugin."""
 
     def __init__(self, config: WaldurConfig, context: PluginContext, client: WaldurClient, usage: UsageSource) -> None:
         self._config, self._context, self._client, self._usage = config, context, client, usage
@@ -173,15 +188,15 @@ class _Report:
         self._refusals = Refusals(self._state.refused, self._usage.now, identity)
         version = self._state.ignores_dates
         if version is not None and version != (await self._client.version()).version:
-            self._state.ignores_dates = None  # another version may honour dates
+            self._state.ignores_dates = None  # this other version may honour dates
         rules = Rules.of(self._config, await self._usage.staleness())
         for month in self._months:
             await self._isolated(month, self._report.settle())
-            await self._isolated(month, self._month(offered, month, rules))
+            await self._isolated(month, self._report_month(offered, month, rules))
         self._summary.conclude()
 
     async def _isolated(self, month: BillingMonth, step: Awaitable[None]) -> None:
-        """Run a step for a month, and record its error, so that the other months are still reported.
+        """Run a step for a month. Its error is recorded, not raised, so that the other months are still reported.
 
         Raises:
             AccessDenied: the token is not valid, so no request can succeed.
@@ -202,14 +217,16 @@ class _Report:
             self._state.forget_months(months)
             await self._state.save()
 
-    async def _month(self, offered: Offered, month: BillingMonth, rules: Rules) -> None:
+    async def _report_month(self, offered: Offered, month: BillingMonth, rules: Rules) -> None:
         now = self._usage.now
         closed, moment = now >= month.window.stop, moment_of(month, now)
         if moment is not None and not closed:
-            # Waldur refuses future instants, so a clock that is one second fast would make every request fail.
+            # Waldur refuses future instants: if this clock were one second fast, every request with now would fail.
             moment = moment_of(month, self._usage.as_of)
         if moment is None:
-            self._context.log.info("%s: Waldur would take it for another month now; the next run will do", str(month))
+            self._context.log.info(
+                "%s: Waldur would count its usage for another month now; a later run reports it", str(month)
+            )
             return
         if closed and self._state.ignores_dates is not None:
             self._context.log.warning(
@@ -222,18 +239,18 @@ class _Report:
         await self._write(month, planned)
 
     async def _write(self, month: BillingMonth, planned: PlannedMonth) -> None:
-        """Write all resources except those that were refused recently. Their refusal has been logged."""
+        """Write all resources except those that Waldur refused recently. Their refusal was logged then."""
         plan = planned.plan
         wanted = [each for each in plan.resources if not self._refusals.has(str(month), each)]
         self._summary.closed(len(plan.resources) - len(wanted))
         outcome = await self._report.write(replace(plan, resources=wanted))
         self._summary.written(month, planned, outcome)
-        self._note(month, outcome)
+        self._record(month, outcome)
         if outcome.stopped is not None:
             raise outcome.stopped
 
-    def _note(self, month: BillingMonth, outcome: MonthOutcome) -> None:
-        """Record the problems and the refusals of a month."""
+    def _record(self, month: BillingMonth, outcome: MonthOutcome) -> None:
+        """Record the problems and refusals of a month, and the resources that were reported without any."""
         for resource in outcome.resources:
             name = f"{resource.plan.backend_id}, {month}"
             if resource.lost:
@@ -246,17 +263,18 @@ class _Report:
                     self._state.reported(str(month), resource.plan)
 
 
-_PATIENCE: Final = timedelta(seconds=20)
+_CHECK_TIMEOUT: Final = timedelta(seconds=20)
+"""The timeout of each request of the check."""
 
 
 async def check(config: WaldurConfig, context: Context) -> AsyncGenerator[Finding, None]:
     """Check that Waldur answers, accepts the token, and has the offering; ``auditord waldur diagnose`` checks more."""
-    impatient = config.model_copy(update={"retry_for": timedelta(0), "request_timeout": _PATIENCE})
+    quick = config.model_copy(update={"retry_for": timedelta(0), "request_timeout": _CHECK_TIMEOUT})
     subject, remedy = "waldur", "compare waldur_api_url, ca_file and the token; auditord waldur diagnose says more"
     try:
-        async with open_client(impatient, context.http) as client:
+        async with open_client(quick, context.http) as client:
             user = await client.me()
-            yield Finding(Severity.OK, subject, f"{config.waldur_api_url} takes the token of {user.username}")
+            yield Finding(Severity.OK, subject, f"{config.waldur_api_url} accepts the token of {user.username}")
             subject, remedy = "offering", "compare waldur_offering_uuid, and the roles of the token's user on it"
             offering = await client.offering()
     except WaldurError as error:

@@ -191,7 +191,7 @@ async def test_components_and_names_without_counterpart_are_reported(
     components = {"cpu": {"unit_factor": 6000}, "mem": {}, "gres/gpu": {}}
     records = [job(1), job(2, account="unknown"), job(3, user="stranger")]
     await report_usage(settings(waldur, backend_components=components), context_of(*records))
-    assert "takes no usage of mem, gres/gpu" in caplog.text
+    assert "accepts no usage of mem, gres/gpu" in caplog.text
     assert "1 account has usage and no resource: unknown" in caplog.text
     assert "1 user has usage and is no offering user: stranger" in caplog.text
     assert value(metrics.ACCOUNTS, "test") == 1
@@ -444,7 +444,7 @@ async def test_a_month_of_which_everything_is_held_back_is_no_success(waldur: Fa
         ({}, {"cpu": "usage"}, {}, "no resource with a backend_id: nothing"),
         ({"one": ("acct1", "OK")}, {"cpu": "usage"}, {"account_prefixes": ["hpc_"]}, "that begins with hpc_: nothing"),
         ({"one": ("acct1", "Erred")}, {"cpu": "usage"}, {}, r"all resources \(1\) are held back"),
-        ({"one": ("acct1", "OK")}, {"cpu": "fixed"}, {}, "takes no usage of any component"),
+        ({"one": ("acct1", "OK")}, {"cpu": "fixed"}, {}, "accepts no usage of any component"),
     ],
 )
 async def test_an_offering_with_nothing_to_report_to_is_no_success(
