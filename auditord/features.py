@@ -1,14 +1,16 @@
-"""The features of the host, and the hooks by which doctor and daemon call them.
+"""The features of the host: modules that add checks to ``auditord doctor`` and background work to the daemon.
 
-A feature is a module with functions of the names below, each marked with ``@hookimpl``; a function takes those of the
-hook's arguments that it needs. The plugin manager of the hook modules has the features, too. Their hooks are not part
-of the contract: a hook module that implements one is refused.
+A feature is a module that implements at least one of the two hooks below, as functions marked with ``@hookimpl``. An
+implementation declares only the hook's arguments that it needs.
 
 ``feature_checks(configuration, hooks, now, refused_hosts)``
-    Yield places in the configuration, each with the checks of ``auditord doctor`` for it.
+    Yield pairs of a place in the configuration and its checks. ``auditord doctor`` runs the checks.
 ``feature_work(configuration, current, hooks, storage, store, actions, registry, clock, start_soon, now)``
-    Register metrics, and start loops in the background. Called once, after the daemon has started its instances;
-    ``current()`` is the configuration as of the last reload.
+    Register metrics and start background tasks. The daemon calls it once, after it has started its instances.
+    ``configuration`` is the configuration of the start; ``current()`` returns the one of the last reload.
+
+Features are registered with the same plugin manager as the hook modules. Their hooks are not part of the contract for
+hook modules: a hook module that implements one of them is refused.
 """
 
 from importlib import import_module
@@ -28,11 +30,14 @@ FEATURES: Final = (
     "auditord.tasks.audits",
     "auditord.backup.feature",
 )
-"""Modules, in the order of their findings."""
+"""The modules of the features, in the order in which ``auditord doctor`` shows their findings."""
 
 
 def features_of(hooks: Hooks) -> Hooks:
-    """Register the features with the manager of the hook modules, unless they are; return what calls only them."""
+    """Return hooks with the features as their only modules.
+
+    Features that the plugin manager of ``hooks`` does not have yet are registered with it.
+    """
     for name in FEATURES:
         if not hooks.manager.has_plugin(name):
             hooks.manager.register(import_module(name), name=name)
