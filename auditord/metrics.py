@@ -1,6 +1,6 @@
-"""The host's own metrics for ``/metrics``; those of runs are a hook module's (``run_metrics``).
+"""The host's own metrics for ``/metrics``. The metrics about runs come from a hook module (``run_metrics``).
 
-Every daemon has a registry of its own, so that two of them in one process do not mix.
+Every daemon has its own registry, so two daemons in one process do not mix their metrics.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ _TASK: Final = ("task", "kind")
 def gauge(
     name: str, text: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float]]
 ) -> GaugeMetricFamily:
-    """A family with its samples, each with the values of its labels."""
+    """Return a family of metrics with its samples, which are pairs of label values and value."""
     family = GaugeMetricFamily(name, text, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
@@ -29,42 +29,54 @@ def gauge(
 
 
 class TaskMetrics:
-    """Counters of what happens beside the runs themselves, by instance."""
+    """Metrics by instance that the results of runs do not show: skipped ticks, incomplete records, and deliveries."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str, labels: Sequence[str] = _TASK) -> Counter:
             return Counter(name, text, labels, registry=registry)
 
         self.skipped_ticks = counter(
-            "auditord_skipped_ticks", "Ticks left out since the run before was still going, or another daemon has run."
+            "auditord_skipped_ticks",
+            "Scheduled runs that were skipped: the previous run had not ended, another daemon had run the plugin, or "
+            "the plugin waits until collectors have run after a restore.",
         )
         self.oversized_records = counter(
-            "auditord_oversized_records", "Records too long for AUDITOR's asynchronous client, stored all the same."
+            "auditord_oversized_records", "Records that are stored, but too large for AUDITOR's asynchronous client."
         )
         self.left_out_components = counter(
             "auditord_left_out_components",
-            "Optional components that records lack since what the source says of them cannot be read or believed.",
+            "Optional components left out of records, since the source's value was unreadable or implausible.",
             ("task", "component"),
         )
         self.left_out_labels = counter(
-            "auditord_left_out_labels", "Optional labels that records lack for the same reason.", ("task", "label")
+            "auditord_left_out_labels",
+            "Optional labels left out of records, since the source's value was unreadable or implausible.",
+            ("task", "label"),
         )
         self.sent_entries = counter("auditord_sent_entries", "Entries of the send-queue that were delivered.")
-        self.refused_entries = counter("auditord_refused_entries", "Entries that a destination refused for good.")
-        self.send_faults = counter("auditord_send_faults", "Sends that failed for the moment and are repeated.")
+        self.refused_entries = counter(
+            "auditord_refused_entries", "Entries of the send-queue that a destination refused for good."
+        )
+        self.send_faults = counter("auditord_send_faults", "Sends that failed temporarily and are retried.")
         self.send_failures = Gauge(
-            "auditord_send_failures_in_a_row", "Failed sends since the last good one.", _TASK, registry=registry
+            "auditord_send_failures_in_a_row", "Failed sends since the last successful one.", _TASK, registry=registry
         )
 
     def left_out(self, task: str, left_out: Iterable[LeftOut]) -> None:
-        """Count the components and labels that the records of an instance lack."""
+        """Count the components and labels that were left out of an instance's records."""
         for each in left_out:
             counter = self.left_out_labels if each.label else self.left_out_components
             counter.labels(task, each.name).inc()
 
 
 class CountedKey(msgspec.Struct, frozen=True):
-    """One of AUDITOR's gauges that count records by the value of a meta key."""
+    """One of AUDITOR's gauges that count records by the value of a meta key.
+
+    Args:
+        metric: the name of the gauge.
+        label: the name of the label that has the value.
+        key: the meta key.
+    """
 
     metric: str
     label: str
@@ -72,18 +84,18 @@ class CountedKey(msgspec.Struct, frozen=True):
 
 
 OTHER: Final = "other"
-"""The value under which those are counted that are not told apart."""
+"""The label value that counts the records of all values without a sample of their own."""
 
 _ESCAPED: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
-"""In the value of a label: https://prometheus.io/docs/instrumenting/exposition_formats/#comments-help-text-and-type-information"""
+"""Escapes in label values: https://prometheus.io/docs/instrumenting/exposition_formats/#comments-help-text-and-type-information"""
 
 
 class PlainFamily(Metric):
-    """A family of many samples, which writes itself.
+    """A family of many samples that formats its own text.
 
-    ``generate_latest`` checks and escapes the name and each label of every sample again: ten microseconds, in which
-    no other client gets an answer. Names here need no escaping, and samples have no times. Nothing is added any more
-    once it has been collected.
+    ``generate_latest`` checks and escapes the name and each label of every sample again. That takes ten microseconds
+    per sample, in which no other client gets an answer. Names of these families need no escaping, and their samples
+    have no times. The text is cached, so add no samples once the family has been collected.
     """
 
     @cached_property
@@ -102,11 +114,11 @@ class PlainFamily(Metric):
 
 
 class PlainHistogram(PlainFamily, HistogramMetricFamily):
-    """Histograms that are written often."""
+    """A histogram that formats its own text."""
 
 
 class PlainGauge(PlainFamily, GaugeMetricFamily):
-    """Whole numbers as AUDITOR writes them, ``4`` and not ``4.0`` or ``1e+06``: its users compare text."""
+    """A gauge of integers, written as in AUDITOR: ``4``, not ``4.0`` or ``1e+06``, since its users compare text."""
 
     def shown(self, value: float) -> str:
         """Write a number."""
@@ -121,24 +133,30 @@ def _label_text(labels: tuple[tuple[str, str], ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Families(Collector):
-    """Metrics that have been collected."""
+    """A collector of metrics that were collected before."""
 
     metrics: Sequence[Metric]
 
     def collect(self) -> Iterable[Metric]:
-        """The families."""
+        """Return the given metrics."""
         return self.metrics
 
 
 def exposition(registry: CollectorRegistry) -> bytes:
-    """The metrics of a registry in Prometheus' text format."""
+    """Return the metrics of a registry in Prometheus' text format."""
     metrics = list(registry.collect())
     others = generate_latest(_Families([each for each in metrics if not isinstance(each, PlainFamily)]))
     return others + "".join([each.text for each in metrics if isinstance(each, PlainFamily)]).encode()
 
 
 class DatabaseMetrics(Collector):
-    """AUDITOR's gauges about the records, and ours, as of the last look: reading them asks no database."""
+    """AUDITOR's gauges about records, and our own, with the values of the last update. A scrape reads no database.
+
+    Args:
+        total: whether to show the number of all records.
+        keys: the gauges that count records by meta key.
+        most_values: the maximum number of values that a gauge shows; it counts all others as :data:`OTHER`.
+    """
 
     def __init__(self, *, total: bool, keys: tuple[CountedKey, ...], most_values: int) -> None:
         self.keys: Final = keys
@@ -153,13 +171,13 @@ class DatabaseMetrics(Collector):
         differences: int,
         feed_lag: Mapping[str, float] | None = None,
     ) -> None:
-        """Show new counts.
+        """Replace the values of the gauges.
 
         Args:
-            total: of all records.
-            per_value: by meta key and value.
-            differences: of records that came again with other content.
-            feed_lag: by consumer of the record store's feed, the age in seconds of the oldest record it has not read.
+            total: the number of all records.
+            per_value: the numbers of records by meta key and value.
+            differences: the number of records that were received again with other content.
+            feed_lag: the age in seconds of the oldest unread record, by consumer of the record store's feed.
         """
         shown: list[Metric] = [
             gauge(
@@ -170,7 +188,7 @@ class DatabaseMetrics(Collector):
             ),
             GaugeMetricFamily(
                 "auditord_differences_records",
-                "Records that came again with other content; the stored ones stay.",
+                "Records that were received again with other content; the stored ones are unchanged.",
                 value=differences,
             ),
         ]
@@ -185,11 +203,14 @@ class DatabaseMetrics(Collector):
         self._families = shown
 
     def collect(self) -> Iterable[Metric]:
-        """The families; none before the first counts."""
+        """Return the gauges; none before the first update."""
         return self._families
 
     def _largest(self, counts: Mapping[str, int]) -> Mapping[str, int]:
-        """The values with the most records; the rest together, so that no scrape grows with what clients write."""
+        """Return the counts of the values with most records, and the sum of all other counts.
+
+        Clients can write any number of values; the limit keeps scrapes small.
+        """
         if len(counts) <= self._most_values:
             return counts
         ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
