@@ -8,7 +8,8 @@ of the contract: a hook module that implements one is refused.
     Yield places in the configuration, each with the checks of ``auditord doctor`` for it.
 ``feature_work(configuration, current, hooks, storage, store, actions, registry, clock, start_soon, now)``
     Register metrics, and start loops in the background. Called once, after the daemon has started its instances;
-    ``current()`` is the configuration as of the last reload.
+    ``current()`` is the configuration as of the last reload. What it returns, if anything, is awaited before the daemon
+    is ready.
 """
 
 from importlib import import_module
