@@ -179,7 +179,7 @@ async def _start_work(runtime: Runtime, working: TaskGroup, views: _ReloadableVi
     loops = Loops(runtime.instances, working, runtime.clock, listeners, RANDOM.random)
     loops.begin_all()
     actions = runtime.actions(listeners)
-    features_of(runtime.hooks).manager.hook.feature_work(
+    preparations = features_of(runtime.hooks).manager.hook.feature_work(
         configuration=runtime.configuration,
         current=lambda: views.configuration,
         hooks=runtime.hooks,
@@ -191,6 +191,8 @@ async def _start_work(runtime: Runtime, working: TaskGroup, views: _ReloadableVi
         start_soon=working.start_soon,
         now=runtime.now,
     )
+    for preparation in preparations:
+        await preparation
     return actions, loops
 
 

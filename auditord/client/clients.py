@@ -98,7 +98,7 @@ class AsyncClient(BaseClient):
     async def stream_pieces(
         self, query: RecordQuery | None = None, *, source: Source = "store"
     ) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """Stream chunks of the answer's body, for a :class:`auditord.client.frames.Framer`."""
+        """Stream chunks of the answer's body, for a :class:`auditord.client.exchange.Framer`."""
         wanted = query or RecordQuery()
         url = self._server.url + (wire_target(wanted) if source == "store" else api_target(wanted, source))
         async with AsyncExitStack() as stack:

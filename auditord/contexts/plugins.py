@@ -368,7 +368,7 @@ def declared_panels(hooks: Hooks) -> Sequence[tuple[str, Panel]]:
 def _fault(declared: Any) -> str | None:  # Any: what a hook module yields
     if not isinstance(declared, Panel):
         return f"declares {declared!r} among its panels: yield values of Panel"
-    panel: Any = declared  # Any: a dataclass checks none of its fields
+    panel: Any = declared  # Any: a Struct that is made by a call checks none of its fields
     if not (isinstance(panel.name, str) and re.fullmatch(INSTANCE_NAME, panel.name)):
         return f"declares the panel '{panel.name}', whose name is no identifier: small letters, digits and _"
     if not inspect.iscoroutinefunction(panel.show):

@@ -95,9 +95,19 @@ class Batcher(Generic[J]):
 
     def __bool__(self) -> bool:
         """Return whether any job can be taken."""
-        if not self._held:
+        return self.can_take()
+
+    def can_take(self, *, only_alone: bool = False) -> bool:
+        """Return whether :meth:`take` would return a job."""
+        if not (self._held or only_alone):
             return bool(self._waiting)
-        return any(self._held.isdisjoint(waiting.ids) for waiting in self._waiting)
+        return any(
+            self._held.isdisjoint(waiting.ids) and (self._goes_alone(waiting) or not only_alone)
+            for waiting in self._waiting
+        )
+
+    def _goes_alone(self, waiting: Waiting[J]) -> bool:
+        return self._is_alone is not None and self._is_alone(waiting.job)
 
     def take(self, *, only_alone: bool = False) -> list[Waiting[J]]:
         """The jobs of the next batch, in order; those that must wait for one of the same id stay.
@@ -112,7 +122,7 @@ class Batcher(Generic[J]):
         blocked = set(self._held)
         while self._waiting and len(batch) < LARGEST:
             waiting = self._waiting.popleft()
-            alone = self._is_alone is not None and self._is_alone(waiting.job)
+            alone = self._goes_alone(waiting)
             if blocked.isdisjoint(waiting.ids) and not (alone and batch) and (alone or not only_alone):
                 batch.append(waiting)
                 if alone:

@@ -90,7 +90,7 @@ def _unusable(kind: Any, kind_type: type, section: str) -> Iterator[str]:
     if not isinstance(kind, (kind_type, Deferred)):
         yield f"declares {kind!r} among its {section}: yield values of {kind_type.__name__}"
         return
-    declared: Any = kind  # Any: a dataclass checks none of its fields
+    declared: Any = kind  # Any: a Struct that is made by a call checks none of its fields
     called = f"declares the kind '{declared.name}' of {section}, "
     if not (isinstance(declared.name, str) and re.fullmatch(INSTANCE_NAME, declared.name)):
         yield f"{called}whose name is no identifier: small letters, digits and _, a letter first"

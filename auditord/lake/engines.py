@@ -141,13 +141,13 @@ def _wire_text(row: Sequence[Any]) -> bytes:
 
 
 def components_of(rows: Sequence[Any]) -> tuple[Component, ...]:  # Any: see below
-    """Components of structures with their fields in order."""
+    """Components of structures."""
     return tuple(
-        Component(name, amount, tuple(Score(*_fields(each)) for each in scores))
-        for name, amount, scores in map(_fields, rows)
+        Component(name, amount, tuple(Score(*_fields(each, "name", "value")) for each in scores))
+        for name, amount, scores in (_fields(each, "name", "amount", "scores") for each in rows)
     )
 
 
-def _fields(structure: dict[str, Any] | Sequence[Any]) -> Sequence[Any]:  # Any: values of all types
-    """The values of a structure, which is a dictionary in some engines, and a row in others."""
-    return list(structure.values()) if isinstance(structure, dict) else structure
+def _fields(structure: dict[str, Any] | Sequence[Any], *names: str) -> Sequence[Any]:  # Any: values of all types
+    """The values of a structure, which is a dictionary in some engines, and a row in this order in others."""
+    return [structure[name] for name in names] if isinstance(structure, dict) else structure

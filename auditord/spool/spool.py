@@ -384,7 +384,7 @@ class Spool:
 
     async def quarantine_held(self, tasks: Collection[str], source_ids: Collection[str]) -> Collection[str]:
         """Return the ids of jobs (at their source) or records that are in quarantine for one of the tasks."""
-        return await self._rows(itemgetter(0), _HELD, json.dumps(list(tasks)), json.dumps(list(source_ids)))
+        return frozenset(await self._rows(itemgetter(0), _HELD, json.dumps(list(tasks)), json.dumps(list(source_ids))))
 
     async def quarantine_discard(self, ids: Sequence[int]) -> int:
         """Delete entries; return how many there were."""

@@ -102,11 +102,12 @@ SELECT record_id, release, {micros stop_time}
 FROM {schema}recalled
 
 -- name: list_recalled_and_kept
--- Those whose records are in the database as the lake has them.
+-- Those whose records are in the database as the lake has them. The plus keeps the index of positions out: few records are
+-- recalled, and most have such a position.
 SELECT recalled.record_id, release, {micros recalled.stop_time}
 FROM {schema}recalled
 INNER JOIN {schema}records ON records.record_id = recalled.record_id
-WHERE records.position <= :position
+WHERE +records.position <= :position
 
 -- name: find_released
 -- Which records are released.

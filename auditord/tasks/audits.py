@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -127,11 +127,11 @@ def feature_work(  # noqa: PLR0917 the hook's arguments, by name
     clock: Clock,
     start_soon: Callable[..., object],
     now: Callable[[], datetime],
-) -> None:
+) -> Awaitable[None] | None:
     """Audit every night, if ``audit.enabled``, the collectors with an inventory whose records are stored here."""
     section = configuration.audit
     if not section.enabled:
-        return
+        return None
 
     def tasks() -> Sequence[str]:
         return audited(current(), hooks.kinds) if storage.local_senders else ()
@@ -140,6 +140,7 @@ def feature_work(  # noqa: PLR0917 the hook's arguments, by name
     registry.register(audits)
     clock.add(TASK, audits.turn, section.schedule, timedelta(0), audits.left_out, at_start=False)
     start_soon(audits.run, now)
+    return audits.restore()  # so that not even the first scrape lacks the results
 
 
 @dataclass(eq=False)
@@ -191,12 +192,12 @@ class NightlyAudits(Collector):
                 self.results[task] = msgspec.convert(kept, NightlyResult)
 
     async def run(self, now: Callable[[], datetime]) -> NoReturn:
-        """Load the previous results, then audit at every request of the clock."""
-        await self.restore()
+        """Audit at every request of the clock."""
         while True:
             async with self.turn.taken():
                 for task in self.tasks():
-                    await self._audit(task, now)
+                    if task in self.tasks():  # a reload may have taken it out meanwhile
+                        await self._audit(task, now)
 
     async def _audit(self, task: str, now: Callable[[], datetime]) -> None:
         end = now().replace(hour=0, minute=0, second=0, microsecond=0)

@@ -14,7 +14,8 @@ from auditord.store import Duplicates, Provenance
 from auditord.store.reading import StoredRecords
 from auditord.store.store import RecordStore
 from auditord.testing import FakePluginContext
-from auditord_builtin.utilisation.config import UtilisationConfig, parse_period
+from auditord_builtin.utilisation.config import UtilisationConfig
+from auditord_builtin.utilisation.periods import parse_period
 from auditord_builtin.utilisation.report import as_csv, ask, report_on
 from auditord_hookspecs import Component, Record, Records
 from tests.benchmark.in_turns import in_turns

@@ -33,7 +33,7 @@ def job(name: str, random: Random) -> Record:
 
 
 async def fold(store: RecordStore) -> None:
-    store.rollups.limits = replace(store.rollups.limits, smallest=7, largest=50)
+    store.rollups.limits = replace(store.rollups.limits, smallest=7, largest=50, first=7)
     while True:
         await store.rollups.fold()
         await anyio.lowlevel.checkpoint()

@@ -72,7 +72,7 @@ class Batches:
 
     def _dismiss(self, worker: "asyncio.Task[None]") -> None:
         self._workers.discard(worker)
-        if self._batcher and not self._has_gathered:
+        if self._can_take():
             self._employ()
 
     async def _work(self) -> None:
@@ -85,15 +85,20 @@ class Batches:
                         break
         except BaseException as error:
             if not connected:  # those who waited for this connection have waited long enough
-                self._fail(self._batcher.take(), error)
+                self._fail(self._batcher.take(only_alone=self._has_gathered), error)
             if not isinstance(error, StoreUnavailable):  # callers have it; other errors are our own
                 raise
 
     def _take(self) -> _Batch:
         batch = self._batcher.take(only_alone=self._has_gathered)
-        if batch and isinstance(batch[0].job, Bulk) and self._batcher and not self._has_gathered:
-            self._employ()  # changes that gathered need not wait for the bulk
+        if batch:
+            self._has_gathered |= not isinstance(batch[0].job, Bulk)
+            if self._can_take():  # by another connection: changes need not wait for a bulk, nor a bulk for changes
+                self._employ()
         return batch
+
+    def _can_take(self) -> bool:
+        return self._batcher.can_take(only_alone=self._has_gathered)
 
     async def _linger(self) -> bool:
         """Wait whether there will be more to do soon."""
@@ -112,8 +117,6 @@ class Batches:
 
     async def _change(self, connection: Connection, batch: _Batch) -> bool:
         """Make changes and settle them; False if the connection should not be used any more."""
-        has_gathered = not isinstance(batch[0].job, Bulk)
-        self._has_gathered |= has_gathered
         try:
             outcomes = await self._make_together(connection, batch)
         except asyncio.CancelledError:
@@ -123,7 +126,8 @@ class Batches:
             self._fail(batch, error)
             return False
         finally:
-            self._has_gathered &= not has_gathered
+            if not isinstance(batch[0].job, Bulk):
+                self._has_gathered = False
         for waiting, outcome in zip(batch, outcomes, strict=True):
             waiting.outcome = outcome
         self._batcher.settle(batch)

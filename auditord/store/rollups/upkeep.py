@@ -59,6 +59,7 @@ class FoldingLimits(msgspec.Struct, frozen=True):
             costs less for each record, since more of its records share their cells.
         smallest: records of a slice.
         largest: records of a slice.
+        first: records of the first slice, unless folding it has failed.
     """
 
     unread: int = 20_000
@@ -66,6 +67,7 @@ class FoldingLimits(msgspec.Struct, frozen=True):
     slice_seconds: float = 0.02
     smallest: int = 100
     largest: int = 50_000
+    first: int = 100
 
 
 class Upkeep:
@@ -83,13 +85,15 @@ class Upkeep:
         self._read = read
         self._dialect = dialect
         self._is_ours = is_ours
-        self.limits = FoldingLimits() if dialect.has_one_writer else FoldingLimits(slice_seconds=1.0, smallest=20_000)
+        self.limits = FoldingLimits() if dialect.has_one_writer else FoldingLimits(slice_seconds=1.0, first=20_000)
         """Of folding; others may be set at any time."""
         self._wanted: Sequence[str] | None = None
         self._noted = 0
         self._is_woken = False
         self._quiet_timer: asyncio.TimerHandle | None = None
         self._folding = asyncio.Lock()
+        self._failed_size: int | None = None
+        """Records of the slice that is being folded, or that could not be folded last."""
         self._task: asyncio.Task[None] | None = None
 
     def noted(self, records: int) -> None:
@@ -153,15 +157,21 @@ class Upkeep:
             await asyncio.wait([self._task])
 
     async def fold(self) -> None:
-        """Fold all that there is."""
-        loop, size = asyncio.get_running_loop(), self.limits.smallest
+        """Fold all that there is.
+
+        After a failure, such as a slice that took too long, the next attempt begins with half of it.
+        """
+        loop = asyncio.get_running_loop()
+        size = self.limits.first if self._failed_size is None else max(self._failed_size // 2, self.limits.smallest)
         async with self._folding:
             is_all = False
             while not is_all:
                 noted, began = self._noted, loop.time()
                 self._noted = 0
                 fold = partial(fold_slices, size, self._dialect)
+                self._failed_size = size
                 is_all = await self._write(partial(atomic, fold), is_long=True)
+                self._failed_size = None
                 took = loop.time() - began
                 size = self._next_size(size, took, is_busy=bool(self._noted or noted))
                 if self._noted and not is_all:

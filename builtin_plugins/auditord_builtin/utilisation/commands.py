@@ -5,7 +5,8 @@ from typing import Final
 
 import click
 
-from auditord_builtin.utilisation.config import Period, UtilisationConfig, last_complete, parse_period
+from auditord_builtin.utilisation.config import UtilisationConfig
+from auditord_builtin.utilisation.periods import Period, last_complete, parse_period
 from auditord_builtin.utilisation.report import Report, as_csv, as_html, as_json, as_text, ask, report_on
 from auditord_hookspecs import CommandContext, PluginContext, pass_context
 from auditord_hookspecs.commands import run_instance

@@ -19,7 +19,8 @@ import anyio.to_thread
 import msgspec
 import stamina
 
-from auditord_builtin.utilisation.config import Level, Mail, Period, Server, UserMail, UtilisationConfig
+from auditord_builtin.utilisation.config import Level, Mail, Server, UserMail, UtilisationConfig
+from auditord_builtin.utilisation.periods import Period
 from auditord_builtin.utilisation.report import Report, as_csv, as_html, as_text, heading, report_on
 from auditord_builtin.utilisation.state import MAILS, MOST_TRIES, ReportedState, Series
 from auditord_builtin.utilisation.usage import HOUR, Usage, Usages, Who

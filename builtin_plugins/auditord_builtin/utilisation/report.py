@@ -15,7 +15,8 @@ import jinja2
 import msgspec
 from msgspec.structs import fields
 
-from auditord_builtin.utilisation.config import Level, Period, UtilisationConfig
+from auditord_builtin.utilisation.config import Level, UtilisationConfig
+from auditord_builtin.utilisation.periods import Period
 from auditord_builtin.utilisation.usage import (
     Estimator,
     Question,
@@ -332,7 +333,7 @@ def printable(name: str) -> str:
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
 
 
-def column(field: Any) -> str:  # Any: dataclasses' Field, whose type says nothing here
+def column(field: Any) -> str:  # Any: a field of a Struct, whose type says nothing here
     """Return the name of a total in CSV and JSON."""
     name: str = field.name
     return _NAMES.get(name, name)

@@ -7,8 +7,9 @@ from typing import Final
 import anyio.to_thread
 import msgspec
 
-from auditord_builtin.utilisation.config import Period, Server, UserMail, UtilisationConfig, import_config
+from auditord_builtin.utilisation.config import Server, UserMail, UtilisationConfig, import_config
 from auditord_builtin.utilisation.mail import Addressed, Delivery, Undelivered, greet, reports_to_users
+from auditord_builtin.utilisation.periods import Period
 from auditord_builtin.utilisation.report import Report, as_csv, ask, report_on, silent_sites
 from auditord_builtin.utilisation.state import REPORTED, ReportedState, Series
 from auditord_builtin.utilisation.usage import Usages

@@ -13,7 +13,7 @@ import msgspec
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
-from auditord_builtin.utilisation.config import Period, PeriodKind, due, parse_period
+from auditord_builtin.utilisation.periods import Period, PeriodKind, due, parse_period
 from auditord_hookspecs import Column, PanelContext, PanelPart, PluginContext, Table
 
 MOST_TRIES: Final = 5

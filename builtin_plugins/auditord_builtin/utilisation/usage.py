@@ -15,15 +15,8 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec.structs import fields
 
-from auditord_builtin.utilisation.config import (
-    Energy,
-    GridIntensity,
-    NameRule,
-    Period,
-    SiteEnergy,
-    TimeUnit,
-    UtilisationConfig,
-)
+from auditord_builtin.utilisation.config import Energy, GridIntensity, NameRule, SiteEnergy, TimeUnit, UtilisationConfig
+from auditord_builtin.utilisation.periods import Period
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditord_builtin.utilisation.config import PeriodKind, due, last_complete, parse_period, period_at
+from auditord_builtin.utilisation.periods import PeriodKind, due, last_complete, parse_period, period_at
 
 NOW = datetime(2026, 3, 15, 12, tzinfo=UTC)
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from auditord_builtin.utilisation.config import UtilisationConfig, parse_period
+from auditord_builtin.utilisation.config import UtilisationConfig
+from auditord_builtin.utilisation.periods import parse_period
 from auditord_builtin.utilisation.report import Report, as_csv, as_html, as_json, as_text, number, report_on
 from auditord_builtin.utilisation.usage import Estimator, Question
 from auditord_hookspecs import Record

@@ -11,7 +11,8 @@ import pytest
 from auditord.store import Duplicates, Provenance
 from auditord.store.reading import StoredRecords
 from auditord.store.store import RecordStore
-from auditord_builtin.utilisation.config import UtilisationConfig, parse_period
+from auditord_builtin.utilisation.config import UtilisationConfig
+from auditord_builtin.utilisation.periods import parse_period
 from auditord_builtin.utilisation.usage import Estimator, Intensity, Question, Totals, Usages, Who, totals_of
 from auditord_hookspecs import Record
 from tests.summed_records import aggregate_records

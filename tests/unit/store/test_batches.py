@@ -149,6 +149,31 @@ async def test_changes_that_gathered_do_not_wait_for_the_bulk_before_them() -> N
     await asyncio.gather(*waiting)
 
 
+async def test_a_bulk_does_not_wait_for_the_changes_before_it() -> None:
+    database = Database()
+    batches = Batches(database.connect, database.make, 2)
+    waiting = [batches.submit(each) for each in (stop("a"), bulk("b"))]
+    database.going.clear()
+    await turns(20)
+    assert database.transactions == [["a"], ["b"]]
+    database.going.set()
+    await asyncio.gather(*waiting)
+
+
+async def test_without_a_second_connection_only_the_bulk_that_waits_for_it_fails() -> None:
+    database = Database()
+    batches = Batches(database.connect, database.make, 2)
+    database.going.clear()
+    first = batches.submit(stop("a"))
+    await turns()
+    database.away = StoreUnavailable("away")
+    together, change = batches.submit(bulk("b")), batches.submit(stop("c"))
+    with pytest.raises(StoreUnavailable):
+        await together
+    database.going.set()
+    assert (await first, await change) == (True, True)
+
+
 async def test_a_bulk_has_a_transaction_of_its_own_and_its_turn() -> None:
     database = Database()
     batches = Batches(database.connect, database.make, 1)
