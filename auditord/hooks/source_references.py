@@ -301,7 +301,8 @@ def errors_markdown() -> str:
 
 
 def _section(entry: ErrorClass) -> Iterator[str]:
-    yield f"### {entry.name} ({entry.module.removesuffix('.errors')})\n\n"
+    exported_by = entry.module.removesuffix(".errors").removesuffix(".exchange")
+    yield f"### {entry.name} ({exported_by})\n\n"
     yield f"{_sentence(entry.cause)} What to do: {entry.remedy}\n\n"
     if entry.messages:
         yield "".join(f"- {each}\n" for each in sorted(entry.messages)) + "\n"

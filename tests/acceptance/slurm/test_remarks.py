@@ -12,15 +12,12 @@ def test_missing_sites_are_reported_everywhere(tmp_path: Path) -> None:
     assert f"remark: {REMARK}" in site.command("config", "check").stderr
     again = ("--from", "2026-01-01", "--to", "2026-01-02")
     assert "remark: sites is missing" in site.command("collect", "slurm", "--dry-run", *again).stderr
-    assert REMARK in site.command("status").stdout
     with site.daemon():
         site.wait_for_run()
         assert REMARK in site.text()
-        assert [REMARK in remark for remark in site.status()["remarks"]] == [True]
         assert "remark: sites is missing" in site.command("collect", "slurm", "--dry-run", *again).stderr
 
 
 def test_where_a_site_is_named_nothing_is_remarked(tmp_path: Path) -> None:
     site = Site(tmp_path, sacct="true", meta=[], sites=[{"name": "S"}])
     assert "remark" not in site.command("config", "check").stderr
-    assert site.status()["remarks"] == []
