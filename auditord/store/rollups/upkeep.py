@@ -162,9 +162,10 @@ class Upkeep:
         After a failure, such as a slice that took too long, the next attempt begins with half of it.
         """
         loop = asyncio.get_running_loop()
-        size = self.limits.first if self._failed_size is None else max(self._failed_size // 2, self.limits.smallest)
         async with self._folding:
-            is_all = False
+            size, is_all = self.limits.first, False
+            if self._failed_size is not None:
+                size = max(self._failed_size // 2, self.limits.smallest)
             while not is_all:
                 noted, began = self._noted, loop.time()
                 self._noted = 0
