@@ -1,8 +1,8 @@
-"""Whole answers as prepared bytes.
+"""Complete responses that are serialised once.
 
-aiohttp's own ``Response`` builds, sorts and serialises headers for every answer; for ``POST /record``, whose answer is
-nearly always the same, that costs more than parsing and decoding the request (20,000 against 35,000 requests per second
-on two cores). An :class:`Answer` is serialised once and serves any number of requests.
+aiohttp's own ``Response`` builds, sorts and serialises headers for every answer. For ``POST /record``, whose answer is
+nearly always the same, that costs more than parsing and decoding the request (20,000 instead of 35,000 requests per
+second on two cores). An :class:`Answer` is serialised once and serves any number of requests.
 """
 
 import asyncio
@@ -20,20 +20,19 @@ JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 
 SERVER: Final = "auditord"
-"""The header ``Server`` of streams; aiohttp would name itself, Python and the versions of both."""
+"""The header ``Server`` of streamed responses. aiohttp would name itself, Python and the versions of both."""
 
 
 class Answer(web.StreamResponse):
-    """A status, a body and the few headers that the wire contract names; never changed after it was made.
+    """An immutable response: a status, a complete body and the few headers of the wire contract.
 
     Args:
-        status: with its default reason phrase, which TARDIS looks at.
-        body: all of it; its length is announced.
-        content_type: None for none, as AUDITOR answers empty bodies and ``RECORD_EXISTS``.
-        allow: the methods that a 405 names.
-        challenge: how a 401 says that one proves who one is.
-        close: whether the connection ends behind this answer.
-        missing: bytes that are announced and do not come: a fault to a client that reads all of the answer.
+        status: is sent with its default reason phrase, which TARDIS reads.
+        content_type: None for no header, as AUDITOR answers empty bodies and ``RECORD_EXISTS``.
+        allow: the allowed methods, for a 405.
+        challenge: the authentication challenge, for a 401.
+        close: whether the connection is closed after this answer.
+        missing: bytes that are announced but not sent, an error to clients that read the whole answer.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Answer(web.StreamResponse):
 
     @property
     def body_length(self) -> int:
-        """The number of bytes of the body."""
+        """The size of the body in bytes."""
         return len(self._parts[1])
 
     def send(self, transport: asyncio.Transport) -> None:
@@ -82,7 +81,7 @@ class Answer(web.StreamResponse):
         transport.write(self._status_line + _date_line(int(time())) + self._remainder)
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Send the answer and wait until the client has read nearly all, so that unread answers do not pile up."""
+        """Send the answer and wait until the client has read most of it, so that unread answers do not pile up."""
         if request.transport is None:
             raise ConnectionResetError("the client left before it was answered")
         self.send(request.transport)
@@ -95,7 +94,7 @@ class Answer(web.StreamResponse):
 
 
 class Unsent(web.StreamResponse):
-    """The answer on a connection that was aborted: nothing is sent."""
+    """The response on an aborted connection: nothing is sent."""
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:  # noqa: ARG002 aiohttp's signature
         """Make aiohttp send nothing."""
@@ -129,7 +128,7 @@ def plain_text(status: int, text: str) -> Answer:
 
 STORED: Final = Answer(200)
 RECORD_EXISTS: Final = Answer(500, b"RECORD_EXISTS")
-"""Clients compare the body with exactly these 13 bytes; they ignore the status."""
+"""Clients compare the body with exactly these 13 bytes and ignore the status."""
 IGNORED: Final = json_answer({"warning": "At least one record id was known already; the stored record stays."})
 NULL: Final = Answer(200, b"null", JSON)
 NOT_FOUND: Final = Answer(404, b"There is nothing at this path.")

@@ -1,4 +1,4 @@
-"""Reading the body of a request, within bounds of size, of time and of what a packed one may become."""
+"""Reading of request bodies within limits of size, time and decompression."""
 
 import asyncio
 import zlib
@@ -11,23 +11,23 @@ from aiohttp import web
 from auditord_hookspecs import AuditordError
 
 PAUSE_SECONDS: Final = 20.0
-"""Seconds for which a client may send nothing in the middle of a body, or be behind :data:`SLOWEST`."""
+"""Seconds for which a client may send nothing in the middle of a body, or lag behind :data:`SLOWEST`."""
 
 SLOWEST: Final = 16_384
-"""Bytes per second that must come."""
+"""The least bytes per second."""
 
 WANTED_PAUSE_SECONDS: Final = 5.0
-"""The same while others wait for the memory that the body holds."""
+""":data:`PAUSE_SECONDS` while others wait for the memory that the body holds."""
 
 WANTED_SLOWEST: Final = 16 * SLOWEST
-"""The same while others wait."""
+""":data:`SLOWEST` while others wait."""
 
 LARGEST_RATIO: Final = 250
-"""The largest ratio of a body's unpacked size to its packed size. Records of jobs have some 20, those of jobs that are
-all alike 70 to 200; a body that was made to exhaust memory has a thousand."""
+"""The largest ratio of a body's decompressed size to its compressed size. Records of jobs reach some 20, those of
+identical jobs 70 to 200, and a body that was made to exhaust memory a thousand."""
 
 _ANY_RATIO: Final = 4 << 20
-"""Bytes that any body may become."""
+"""Bytes to which any body may decompress, at any ratio."""
 
 _PIECE: Final = 256 * 1024
 _LOOK_SECONDS: Final = 1.0
@@ -39,7 +39,7 @@ class Demand(msgspec.Struct, frozen=True):
     """The demand of others for the memory that a request holds.
 
     Args:
-        exists: whether others wait for it now.
+        exists: returns whether others are waiting for it.
     """
 
     exists: Callable[[], bool]
@@ -49,7 +49,7 @@ DEMAND: Final = web.RequestKey("demand", Demand)
 
 
 class BodyTooLarge(AuditordError):
-    """The body, or what it unpacks to, is larger than ``api.max_body``.
+    """The body, compressed or decompressed, is larger than ``api.max_body``.
 
     Remedy:
         send it in pieces, or raise api.max_body.
@@ -57,7 +57,7 @@ class BodyTooLarge(AuditordError):
 
 
 class UnreadableBody(AuditordError):
-    """The body is not what its headers say; the text is the answer to the client.
+    """The body does not match its headers; the text is the answer to the client.
 
     Remedy:
         see Content-Encoding and the client; the body is kept in quarantine.
@@ -65,23 +65,23 @@ class UnreadableBody(AuditordError):
 
 
 async def read_pieces(request: web.BaseRequest, limit: int) -> AsyncGenerator[bytes, None]:
-    """The body without its ``Content-Encoding``, in pieces of some 256 KiB, as it comes.
+    """Yield the decompressed body as it arrives, in pieces of some 256 KiB.
 
     Raises:
-        UnreadableBody: it is packed in a way that cannot be undone.
+        UnreadableBody: the body cannot be decompressed.
         BodyTooLarge, ConnectionError, TimeoutError: see :func:`auditord.web.requests.read_body`.
-        aiohttp.web.RequestPayloadError: the same.
+        aiohttp.web.RequestPayloadError: see there.
     """
     unpacking = _unpacking(request, limit)
     async for packed in received_pieces(request, limit):
         for piece in unpacking.feed(packed):
             yield piece
-            await asyncio.sleep(0)  # much may become of little
+            await asyncio.sleep(0)  # a small piece can decompress to many
     unpacking.end()
 
 
 async def received_pieces(request: web.BaseRequest, limit: int) -> AsyncGenerator[bytes, None]:
-    """The pieces of a body as they come over the wire; raises as :func:`auditord.web.requests.read_body` does."""
+    """Yield the pieces of a body as received; raises like :func:`auditord.web.requests.read_body`."""
     if (request.content_length or 0) > limit:
         raise BodyTooLarge(f"{request.content_length} bytes announced")
     if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
@@ -96,7 +96,7 @@ async def received_pieces(request: web.BaseRequest, limit: int) -> AsyncGenerato
 
 
 class _Pace:
-    """Cuts clients off that send too slowly; the time that the server takes for itself does not count."""
+    """Cuts off clients that send too slowly. The server's own processing time does not count."""
 
     def __init__(self, request: web.BaseRequest) -> None:
         self._content = request.content
@@ -105,19 +105,19 @@ class _Pace:
         self._left = PAUSE_SECONDS
 
     async def read_any(self) -> bytes:
-        """Return the buffered bytes; without any, wait for the next ones.
+        """Return the buffered bytes, or wait for the next ones.
 
         Raises:
-            TimeoutError: the body has come too slowly for too long.
+            TimeoutError: the body has arrived too slowly for too long.
         """
         while True:
-            begun = self._clock()
+            started = self._clock()
             try:
                 async with asyncio.timeout(_LOOK_SECONDS):
                     piece = await self._content.readany()
             except TimeoutError:
                 piece = None
-            self._left -= self._clock() - begun
+            self._left -= self._clock() - started
             self._limit(len(piece or b""))
             if piece is not None:
                 return piece
@@ -131,11 +131,11 @@ class _Pace:
 
 
 def unpacked_pieces(request: web.BaseRequest, body: bytes, limit: int) -> Iterator[bytes]:
-    """The body without its ``Content-Encoding``, in pieces.
+    """Yield the decompressed body in pieces.
 
     Raises:
-        UnreadableBody: it is packed in a way that cannot be undone.
-        BodyTooLarge: it unpacks to more than the limit, or to more than :data:`LARGEST_RATIO` times its size.
+        UnreadableBody: the body cannot be decompressed.
+        BodyTooLarge: it decompresses to more than the limit, or to more than :data:`LARGEST_RATIO` times its size.
     """
     unpacking = _unpacking(request, limit)
     for begin in range(0, len(body), _PIECE):
@@ -144,24 +144,23 @@ def unpacked_pieces(request: web.BaseRequest, body: bytes, limit: int) -> Iterat
 
 
 def most_unpacked(packed: int, limit: int) -> int:
-    """Return the largest size, in bytes, that a body of this packed size may have when unpacked."""
+    """Return the largest decompressed size, in bytes, that is allowed for a compressed size."""
     return min(limit, max(_ANY_RATIO, LARGEST_RATIO * packed))
 
 
 def unpacked(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
-    """The body without its ``Content-Encoding``; raises as :func:`unpacked_pieces` does."""
+    """Return the decompressed body; raises like :func:`unpacked_pieces`."""
     return b"".join(unpacked_pieces(request, body, limit))
 
 
 class _Unpacking:
-    """Hands on a body that is not packed, with the same methods as :class:`_Inflating`."""
+    """Passes on an uncompressed body, with the same methods as :class:`_Inflating`."""
 
     def feed(self, packed: bytes) -> Iterable[bytes]:
-        """The pieces that come in."""
         return (packed,)
 
     def end(self) -> None:
-        """Return: nothing is missing."""
+        """Do nothing: an uncompressed body has no end of its own."""
 
 
 def _unpacking(request: web.BaseRequest, limit: int) -> _Unpacking:
@@ -191,27 +190,26 @@ class _Inflater(Protocol):
 
 
 class _Inflating(_Unpacking):
-    """Unpacks gzip and deflate. Some senders omit the header of deflate.
+    """Decompresses gzip and deflate. Some senders omit the header of deflate.
 
     Args:
-        limit: the largest unpacked size, in bytes.
+        limit: the largest decompressed size, in bytes.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._taken = self._made = 0
-        self._begun: _Inflater | None = None
+        self._decompressor: _Inflater | None = None
 
     def feed(self, packed: bytes) -> Iterator[bytes]:
-        """Unpack a piece into pieces."""
         if not packed:
             return
-        if self._begun is not None and self._begun.eof:
+        if self._decompressor is not None and self._decompressor.eof:
             self._refuse()
-        if self._begun is None:
+        if self._decompressor is None:
             has_no_header = packed[0] & 0x0F != zlib.DEFLATED and packed[:2] != b"\x1f\x8b"
-            self._begun = zlib.decompressobj(_RAW_DEFLATE if has_no_header else _ZLIB_OR_GZIP)
-        inflater = self._begun
+            self._decompressor = zlib.decompressobj(_RAW_DEFLATE if has_no_header else _ZLIB_OR_GZIP)
+        inflater = self._decompressor
         self._taken += len(packed)
         while packed:
             piece = _inflated(inflater, packed)
@@ -222,8 +220,8 @@ class _Inflating(_Unpacking):
                 yield piece
 
     def end(self) -> None:
-        """Return if it was whole, and nothing was behind it."""
-        if self._begun is None or not self._begun.eof or self._begun.unused_data:
+        """Raise UnreadableBody unless the compressed body was complete and nothing followed it."""
+        if self._decompressor is None or not self._decompressor.eof or self._decompressor.unused_data:
             self._refuse()
 
     def _refuse(self) -> NoReturn:

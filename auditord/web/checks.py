@@ -1,4 +1,4 @@
-"""Check the addresses of the API, their certificates, and the names of this host."""
+"""Checks of the API's addresses, their certificates, and the names of this host."""
 
 import socket
 from collections.abc import AsyncGenerator, Callable, Collection
@@ -18,13 +18,13 @@ from auditord_hookspecs.checks import Finding, Severity, check_certificate
 
 @hookimpl
 def feature_checks(configuration: Configuration, now: Callable[[], datetime], refused_hosts: Collection[str]) -> Places:
-    """Bring the checks of addresses and names."""
+    """Yield the checks of addresses and names."""
     yield "api.listen", _check_addresses(configuration, now)
     yield "api.hosts", _check_names(configuration.api, refused_hosts)
 
 
 def _absence(host: str) -> OSError | None:
-    """Return why no program can listen on an address at all; None if one can."""
+    """Return why no program can listen on an address; None if one can."""
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with socket.socket(family, kind, protocol) as trial:
@@ -35,7 +35,7 @@ def _absence(host: str) -> OSError | None:
 
 
 async def _check_addresses(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
-    """Check the addresses of ``api.listen``, and their certificates."""
+    """Check the addresses of ``api.listen`` and their certificates."""
     if not configuration.api.enabled:
         return
     for listen in configuration.api.listen:

@@ -1,11 +1,11 @@
-"""Connections with limits in time, in memory and in number: one client must not keep what others need.
+"""Connections with limits in time, memory and number, so that no client exhausts what others need.
 
-aiohttp limits how long an idle connection lives. It does not limit how long and how large the head of a request may be,
-nor how long an answer may stay unread, nor how many connections there are.
+aiohttp limits the lifetime of idle connections. It does not limit the time and size of a request's head, the time for
+which an answer stays unread, or the number of connections.
 
 At the limit of their number, the connection whose client has sent and read nothing for the longest time is closed. A
-new client always gets in, so that ``/health_check`` is answered however many connections others keep. In ordinary times
-no connection is closed: clients keep idle ones for up to 90 s and do not repeat a request that is lost with one.
+new client always gets in, so that ``/health_check`` is answered however many connections others keep. Below the
+limit none is closed for another: clients keep idle ones for up to 90 s and do not repeat a request lost with one.
 """
 
 import asyncio
@@ -23,30 +23,30 @@ from aiohttp.http_exceptions import HttpProcessingError
 from auditord.web.answers import UNSENT, Answer, plain_text
 
 HEAD_SECONDS: Final = 30.0
-"""Seconds for the head of a request, from its first byte to its last one."""
+"""Seconds from the first to the last byte of a request's head."""
 
 SILENT_SECONDS: Final = 120.0
-"""Seconds for which a new connection may stay silent. HTTP libraries keep one in reserve that they opened and did not
-need, for up to 90 s; a POST on it while it is being closed would be lost to clients that do not repeat."""
+"""Seconds for which a new connection may stay silent. HTTP libraries keep a spare connection for up to 90 s. If it were
+closed while a client sends a POST over it, clients that do not retry would lose the POST."""
 
 STALL_SECONDS: Final = 300.0
 """Seconds in which a client must read :data:`LEAST_READ` of its answer; a slower client is cut off."""
 
 LEAST_READ: Final = 65_536
-"""Bytes; see :data:`STALL_SECONDS`. A plugin that is busy with what it has read may well pause for minutes."""
+"""Bytes; see :data:`STALL_SECONDS`. A plugin may pause for minutes while it processes the data that it has read."""
 
 LARGEST_HEAD: Final = 131_072
-"""Bytes of all headers of a request together."""
+"""The most bytes of all headers of a request together."""
 
 _PIPELINED: Final = 2
-"""Requests that may wait on a connection behind the one that is being answered; then it is not read any further."""
+"""The most requests that wait on a connection behind the current one. At this limit, reading is paused."""
 
 _READ_AT_ONCE: Final = 65_536
-"""Bytes of a body that are read in advance; aiohttp takes up to twice as many."""
+"""Bytes of a body to read ahead; aiohttp takes up to twice as many."""
 
 
 RESERVE: Final = 384
-"""Descriptors that clients do not get: files, databases, programs, senders, the control socket, and the connections
+"""File descriptors that are not for clients: files, databases, programs, senders, the control socket, and connections
 that are accepted above the limit before the first one is closed."""
 
 _MANY: Final = 1_000_000
@@ -58,7 +58,7 @@ server_log: Final = logging.getLogger(__name__)
 
 
 class Member(Protocol):
-    """A connection."""
+    """A connection that counts towards a limit."""
 
     @property
     def address(self) -> str:
@@ -67,21 +67,20 @@ class Member(Protocol):
 
     @property
     def may_go(self) -> bool:
-        """True if the client is awaited, not the server."""
+        """True if the server is waiting for the client."""
         ...
 
     def give_up(self) -> None:
-        """Close the connection at once."""
+        """Abort the connection."""
         ...
 
 
 class ConnectionLimit:
-    """Connections that share a limit. No address has more than half of them, except the addresses of proxies.
+    """A limit on the number of connections. No address gets more than half of them, except for proxies.
 
     Args:
-        most: the largest number of connections.
-        closed: called whenever a connection is closed to admit another one.
-        is_proxy: tells the addresses that many clients share.
+        closed: is called whenever a connection is closed to admit another one.
+        is_proxy: returns whether an address is that of a proxy, which many clients share.
     """
 
     def __init__(
@@ -94,14 +93,14 @@ class ConnectionLimit:
         self._closed = closed
         self._is_proxy = is_proxy
         self._members: dict[str, OrderedDict[Member, None]] = {}
-        """By address, the one whose last bytes came or went longest ago first."""
+        """By address, the least recently active connection first."""
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def enter(self, member: Member) -> None:
-        """Count a new connection, and close one where there are too many."""
+        """Count a new connection, and close one if there are too many."""
         neighbours = self._members.setdefault(member.address, OrderedDict())
         neighbours[member] = None
         self._count += 1
@@ -111,13 +110,13 @@ class ConnectionLimit:
             self._close_one_of(max(self._members.values(), key=len))
 
     def moved(self, member: Member) -> None:
-        """Note that bytes of a connection came or went."""
+        """Note that bytes were received from or sent to a connection."""
         neighbours = self._members.get(member.address)
         if neighbours is not None and member in neighbours:
             neighbours.move_to_end(member)
 
     def leave(self, member: Member) -> None:
-        """Forget a connection; one that is not known does no harm."""
+        """Forget a connection; ignore unknown ones."""
         neighbours = self._members.get(member.address)
         if neighbours is None or member not in neighbours:
             return
@@ -135,7 +134,7 @@ class ConnectionLimit:
 
 
 def limit_of_connections(wanted: int) -> int:
-    """Connections that the process may keep, of those that the configuration wants."""
+    """Return the wanted number of connections, or as many as the process's limit of descriptors allows."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if soft == resource.RLIM_INFINITY else min(wanted, max(soft - RESERVE, soft // 2))
 
@@ -144,13 +143,12 @@ class LimitedServer(web.Server):
     """aiohttp's server with limits for its connections.
 
     Args:
-        handler: answers requests.
-        limit: all connections that share a limit.
-        stalled: called whenever a client is cut off that does not read its answer.
-        head_seconds: how long a head may take.
-        silent_seconds: how long a new connection may stay silent.
-        stall_seconds: how long an answer may stay unread.
-        options: of aiohttp.
+        limit: the limit on the number of connections; by default a million.
+        stalled: is called whenever a client is cut off because it does not read its answer.
+        head_seconds: see :data:`HEAD_SECONDS`.
+        silent_seconds: see :data:`SILENT_SECONDS`.
+        stall_seconds: see :data:`STALL_SECONDS`.
+        options: aiohttp's options.
     """
 
     def __init__(
@@ -171,14 +169,14 @@ class LimitedServer(web.Server):
         self._options = options
 
     def __call__(self) -> web.RequestHandler:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection."""
         return LimitedConnection(self, self._seconds, **self._options)
 
 
 class LimitedConnection(web.RequestHandler):
-    """aiohttp's connection with timers that run while a head is awaited and while an answer stays unread.
+    """aiohttp's connection with timers for the head of a request and for an unread answer.
 
-    It looks at a few of aiohttp's own attributes, and a test says so should they ever be gone.
+    It uses a few private attributes of aiohttp. A test fails if they are removed.
     """
 
     __slots__ = (
@@ -216,7 +214,7 @@ class LimitedConnection(web.RequestHandler):
 
     @property
     def may_go(self) -> bool:
-        """True if the client is awaited: for a request, for more of a body, or to read its answer."""
+        """True if the server is waiting for a request, for more of a body, or for the client to read its answer."""
         if self._current_request is None:
             return not self._messages
         return self.writing_paused or not self._current_request.content.is_eof()
@@ -229,10 +227,10 @@ class LimitedConnection(web.RequestHandler):
         self._limit.enter(self)
 
     async def start(self) -> None:
-        """Answer requests that have arrived whole, one after the other, all in the task of the connection.
+        """Answer requests that have arrived completely, one after the other, in the task of the connection.
 
         aiohttp would make a task for each request. It takes over the rest of the connection at the first request that
-        has not arrived whole, is not HTTP, or asks for another protocol.
+        has not arrived completely, is not HTTP, or asks for another protocol.
         """
         task = cast("asyncio.Task[None]", asyncio.current_task())
         while not self._force_close:
@@ -267,7 +265,7 @@ class LimitedConnection(web.RequestHandler):
             self._resume_reading_if_drained()
 
     async def _answers(self, request: web.BaseRequest) -> bool:
-        """Answer a request; return False if the connection must end after it."""
+        """Answer a request; return False if the connection must be closed after it."""
         try:
             response, is_lost = await self._handle_request(request, None, self._handler)
         except ConnectionError:
@@ -283,7 +281,7 @@ class LimitedConnection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send an answer; the flag is True if the client has left. An :class:`Answer` is bytes already."""
+        """Send an answer; the flag is True if the client has left. An :class:`Answer` is already serialised."""
         if not isinstance(resp, Answer) or self._upgraded:  # pyright: ignore[reportUnknownMemberType]
             return await super().finish_response(request, resp, start_time)
         if self.transport is None:
@@ -297,7 +295,7 @@ class LimitedConnection(web.RequestHandler):
         return resp, False
 
     def data_received(self, data: bytes) -> None:
-        """Stop the timer behind a head, and start it where one has only begun."""
+        """Stop the timer at the end of a head, and start it if a head is incomplete."""
         before = self._request_count
         super().data_received(data)
         if data:
@@ -317,23 +315,23 @@ class LimitedConnection(web.RequestHandler):
         self._silent = False
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 as aiohttp has it
-        """Go on reading; aiohttp asks for it behind every body, also where nothing has been held back."""
+        """Resume reading if it is paused; aiohttp calls this after every body, even if it is not."""
         if self._reading_paused or self._buffer_paused:
             super().resume_reading(resume_parser)
 
     def pause_writing(self) -> None:
-        """Watch whether the client reads."""
+        """Start to watch whether the client reads."""
         super().pause_writing()
         self._watch_reading()
 
     def resume_writing(self) -> None:
-        """Watch no longer."""
+        """Stop watching the client."""
         super().resume_writing()
         self._limit.moved(self)
         self._stop_stall_timer()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop the timers and cancel the handler of a GET. Handlers of requests that write are left to finish."""
+        """Stop the timers and cancel the handler of a GET. Handlers that write may finish."""
         self._stop_head_timer()
         self._stop_stall_timer()
         self._limit.leave(self)
@@ -349,7 +347,7 @@ class LimitedConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Log a fault, wherever it happened, and answer without the names of programs that aiohttp's answer has.
+        """Log an error and answer without the program names in aiohttp's own answer.
 
         A ``POST`` is cut off instead of being answered with 500, which its client would take for success.
         """
@@ -360,7 +358,7 @@ class LimitedConnection(web.RequestHandler):
         return plain_text(status, HTTPStatus(status).phrase).closing()
 
     def give_up(self) -> None:
-        """Cut the client off."""
+        """Abort the connection."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -388,16 +386,16 @@ class LimitedConnection(web.RequestHandler):
 
 
 def peer_address(transport: asyncio.BaseTransport) -> str:
-    """The address of the other side; empty for a unix socket."""
+    """Return the address of the peer; empty for a unix socket."""
     peer: tuple[object, ...] | str | bytes | None = transport.get_extra_info("peername")
     return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
 class OneLine(logging.Filter):
-    """Makes a line of level INFO of aiohttp's traceback about a request that it could not parse."""
+    """Reduces aiohttp's traceback about an unparsable request to one line of level INFO."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Shorten such a line; every other one is left alone."""
+        """Shorten such a log record and leave others unchanged; return whether to log it."""
         error = record.exc_info[1] if record.exc_info else None
         if not isinstance(error, HttpProcessingError):
             return True

@@ -1,8 +1,8 @@
-"""From a request to its handler, and the border that no fault of a handler crosses; the metrics of both.
+"""Routing, the error boundary around handlers, and the metrics of requests.
 
-One table instead of aiohttp's router: the released clients use six paths, and a dictionary finds them in a tenth of the
-time. Access control (:mod:`auditord.web.access`) is put around the handlers when the table is built, so that it costs
-nothing where there is none.
+A dictionary replaces aiohttp's router: the released clients use six paths, and it finds them in a tenth of the time.
+Access control (:mod:`auditord.web.access`) wraps the handlers when the table is built, so that it costs nothing without
+authenticators.
 
 Metrics are plain numbers that become Prometheus families on request. prometheus_client's own instruments take a lock
 per number and look up their labels for every request. Counting by route, method and status costs a tenth of that, and
@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 RefuseBrowser: TypeAlias = Callable[[web.BaseRequest, bool], web.StreamResponse | None]
-"""Makes the answer to a browser that is refused, knowing whether its user is known; None for all other programs."""
+"""Returns the answer to a refused browser, given whether its user is known; None for other programs."""
 
 UNKNOWN_ROUTE: Final = "default"
-"""The one route label of all paths that do not exist."""
+"""The route label of all paths that do not exist."""
 
 _METHODS: Final = frozenset(HTTPMethod)
 
@@ -103,7 +103,7 @@ class RequestCounts:
         self.response_size = Histogram(BYTES)
 
     def observe(self, seconds: float, received: int, sent: int) -> None:
-        """Count a request with its duration and the bytes of both bodies."""
+        """Count a request with its duration and the sizes of both bodies in bytes."""
         self.count += 1
         self.duration.observe(seconds)
         self.request_size.observe(received)
@@ -111,7 +111,7 @@ class RequestCounts:
 
 
 class RouteMetrics:
-    """The metrics of one route and method. The status is a code, or ``aborted`` without a response."""
+    """The metrics of one route and method, by status: a code, or ``aborted`` without a response."""
 
     __slots__ = ("_by_status", "in_flight", "labels")
 
@@ -154,7 +154,7 @@ class HttpMetrics(Collector):
         self._aborted[reason] += 1
 
     def collect(self) -> Iterator[Metric]:
-        """Return the families, under our names first."""
+        """Yield the metric families, first under our names, then under AUDITOR's."""
         counted = [counts for metrics in self._routes.values() for counts in metrics.counted()]
         yield from self._own_counters(counted)
         yield from _histograms(_HISTOGRAMS, _LABELS, counted)
@@ -211,12 +211,12 @@ class Abort(AuditordError):
     """Cut the connection instead of answering: the released clients take any answer to a POST as success.
 
     Args:
-        reason: why, as a metric's label.
-        text: why and what to do, for the operator.
+        reason: the label in metrics.
+        text: the reason and the remedy, for the operator.
 
     Remedy:
-        none is needed: the client sees a broken connection and posts again, and nothing of the request is stored twice.
-        If it happens often, see the log for the reason.
+        none is needed: the client sees a broken connection and posts again, and no record is stored twice. If it
+        happens often, see the log for the reason.
     """
 
     def __init__(self, reason: AbortReason, text: str) -> None:
@@ -228,15 +228,13 @@ class Route(msgspec.Struct, frozen=True):
     """The handler of a method and a path.
 
     Args:
-        method: of the request.
         path: literal text; a segment in braces matches any one segment.
-        handler: makes the answer.
-        permission: the permission that a call needs if there are authenticators; None for public routes.
-        audited: whether each call is noted in the audit log.
-        patient: makes the answer to requests whose body takes time or memory to read; None for the handler itself.
-        form: whether it is a form of the page. Sessions count only for forms and for GET, since browsers send cookies
-            even if another site has made the request. The form's handler checks that the form was made for its sender.
-        refuse_browser: shows people why they are refused, or where they log in.
+        permission: the permission that a caller needs if there are authenticators; None for public routes.
+        audited: whether each call is written to the audit log.
+        patient: handles requests whose body takes time or memory to read; None for the handler itself.
+        form: whether it receives a form of the page. Sessions count only for forms and GET, because browsers also send
+            cookies with requests from other sites. The handler checks that the form was made for its sender.
+        refuse_browser: tells people why they are refused, or redirects them to the login.
     """
 
     method: str
@@ -258,13 +256,11 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class Dispatcher:
-    """Finds the handler of each request and answers for its faults.
+    """Finds the handler of each request and handles its errors.
 
     Args:
-        routes: who answers what.
-        metrics: of all routes.
-        hosts: refuses what browsers were made to send.
-        unmatched: answers where no route takes a request, instead of a refusal with 404 or 405.
+        hosts: refuses requests that foreign pages made a browser send.
+        unmatched: handles requests without a route; None to refuse them with 404 or 405.
     """
 
     def __init__(
@@ -287,7 +283,7 @@ class Dispatcher:
         self._idle = asyncio.Event()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; this is the handler of the aiohttp server."""
+        """Answer one request; this is the handler of aiohttp's server."""
         headers, method = request.headers, request.method
         if "Origin" in headers or (method != "POST" and headers.get("Host") not in self._hosts.known):
             refusal = self._hosts.refusal(request)
@@ -295,12 +291,12 @@ class Dispatcher:
                 return refusal
         methods = self._endpoints.get(request.raw_path)
         endpoint = (methods.get(method) if methods else None) or self._find(request)
-        metrics, begun = endpoint.metrics, perf_counter()
+        metrics, started = endpoint.metrics, perf_counter()
         response: web.StreamResponse | None = None
         metrics.in_flight += 1
         self._running.add(request.task)
         try:
-            # Most bodies are in memory by now, and take no more of it.
+            # Most bodies are already in memory and need no more of it.
             is_whole = request.content.is_eof() and "Content-Encoding" not in headers
             response = answer = await (endpoint.handler if is_whole else endpoint.patient)(request)
         except BaseException as error:
@@ -310,17 +306,17 @@ class Dispatcher:
         finally:
             self._running.discard(request.task)
             metrics.in_flight -= 1
-            _count(metrics, request, response, perf_counter() - begun)
+            _count(metrics, request, response, perf_counter() - started)
             if self._stopping and not self._running:
                 self._idle.set()
-        # HTTP/1.0 would need a header that no answer has for the connection to stay open.
+        # HTTP/1.0 keeps a connection open only with a header that our answers lack.
         stays = request.keep_alive and request.version == HttpVersion11 and not self._stopping
         return answer.closing() if not stays and isinstance(answer, Answer) else answer
 
     async def drain(self, grace: timedelta) -> None:
-        """Let running requests finish within the grace period and abort the others; each connection ends behind them.
+        """Wait for running requests within the grace period and abort the others; each connection closes afterwards.
 
-        Connections that idle may still bring a last request meanwhile.
+        An idle connection may still bring a last request meanwhile.
         """
         self._stopping = True
         if self._running:
@@ -343,7 +339,7 @@ class Dispatcher:
         return methods.get(request.method) or self._refusing(request, refuse(target.path, methods))
 
     def _matching(self, segments: Sequence[str]) -> Mapping[str, Endpoint]:
-        """The endpoints of the pattern that a path fits; literal paths were looked for before."""
+        """Return the endpoints of the pattern that a path matches. Literal paths are looked up first."""
         for pattern, methods in self._patterns:
             if len(pattern) == len(segments) and all(
                 each == segment or each.startswith("{") for each, segment in zip(pattern, segments, strict=True)
@@ -360,10 +356,10 @@ class Dispatcher:
         return Endpoint(unmatched, unmatched, self._metrics.route(UNKNOWN_ROUTE, method))
 
     def _is_cut_off(self, request: web.BaseRequest, error: BaseException) -> bool:
-        """Abort the connection where any answer would mislead the client; False for a fault of our own.
+        """Abort the connection if any answer would mislead the client; return False for an error of our own.
 
-        That is to be raised: aiohttp logs it and answers 500, except that a POST was aborted before (the client would
-        take the 500 as success) and so was an answer under way.
+        The caller raises an error of our own again, which aiohttp logs and answers with 500. A POST is aborted before,
+        because its client would take the 500 for success, and so is a response that was already started.
         """
         match error:
             case Abort():
@@ -385,7 +381,7 @@ def _count(
     received = request.content_length or 0
     if response is not None and response is not UNSENT:
         metrics[response.status].observe(seconds, received, response.body_length)
-    else:  # aiohttp answers a fault of our own with 500, where the connection was not aborted
+    else:  # aiohttp answers an error of our own with 500 unless the connection was aborted
         cut_off = request.transport is None or request.transport.is_closing()
         metrics["aborted" if cut_off else 500].observe(seconds, received, 0)
 

@@ -1,10 +1,10 @@
-"""The elements of a JSON array, or the lines of a text, as they come; records of a large array, decoded with pauses.
+"""Incremental splitting of a JSON array or of lines into elements, and decoding of large arrays with pauses.
 
-The buffer holds no more than the longest element. msgspec finds the end of a value at its own speed: if other text
-follows the value, msgspec's error names the byte where that text begins. That costs an exception for each element, so
-elements that begin like the second one are decoded together. The text before the last such beginning is a list of whole
-elements if msgspec decodes it as a list, since the beginning of a text decides which bytes are inside a string. Nothing
-else is scanned in Python. Decoding a body of 64 MiB in one go would block all other requests for seconds.
+The buffer holds no more than the longest element. msgspec finds the end of a value: if other text follows the value,
+its error names the byte where that text begins. That costs an exception for each element, so elements that begin like
+the second one are decoded together. The text before the last such beginning is a list of whole elements if msgspec
+decodes it as a list, because the text before a byte decides whether it is inside a string. Nothing else is scanned in
+Python. Decoding a body of 64 MiB in one go would block all other requests for seconds.
 """
 
 import asyncio
@@ -34,23 +34,23 @@ _TRUNCATED: Final = "truncated"
 
 
 SURELY_SMALL: Final = 2_000
-"""The size up to which any JSON has a wire text within the clients' limit: a digit may become ``1.0``, a backslash
-``\\u005c``, ``1e15`` sixteen digits; nothing grows more than fivefold."""
+"""The size in bytes up to which any JSON has a wire text within the clients' limit. A digit may become ``1.0``, a
+backslash ``\\u005c``, ``1e15`` sixteen digits; nothing grows more than fivefold."""
 
 _SMALL_PARTS: Final = 700
-"""Bytes of components and meta up to which the same is true of a record with any id."""
+"""The size of components and meta, in bytes, up to which the same is true of a record with any id."""
 
 _AT_ONCE: Final = 512 * 1024
-"""Bytes that are decoded in one go: a thousand records of jobs, some milliseconds; in pieces it takes twice as long."""
+"""Bytes to decode in one go: a thousand records of jobs, in some milliseconds. In pieces it takes twice as long."""
 
 _BETWEEN_PAUSES: Final = 50
 
 _VALUE: Final = 50
-"""Bytes that a value takes beside its text."""
+"""Bytes of memory that a value takes besides its text."""
 
 _MOST_GROWTH: Final = 8
-"""The times its text that an array may take as records; three to five times is usual, long lists of texts of one or two
-characters take sixteen times as much."""
+"""The most memory of an array's records, as a multiple of its text. Three to five is usual; long lists of texts of one
+or two characters take sixteen."""
 
 
 class NoArray(AuditordError):
@@ -62,10 +62,10 @@ class NoArray(AuditordError):
 
 
 class TooLong(AuditordError):
-    """An element has more bytes than are taken.
+    """An element has more bytes than are allowed.
 
     Remedy:
-        mend the record, or post it alone: the text names the limit.
+        shorten the record, or post it alone: the text names the limit.
     """
 
 
@@ -78,51 +78,51 @@ class Elements(Protocol):
     """Splits a text into elements."""
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Return the elements that end in this piece; to be iterated to its end."""
+        """Yield the elements that end in this piece. The iterator must be exhausted."""
         ...
 
     def end(self) -> Iterator[bytes]:
-        """Return the elements that are left when the text ends."""
+        """Yield the elements that remain at the end of the text."""
         ...
 
 
 class LineElements:
-    """Implements :class:`Elements` for lines; blank ones are none.
+    """Implements :class:`Elements` for lines; blank ones are skipped.
 
     Args:
-        longest: bytes of a line; a longer one raises :class:`TooLong`.
+        longest: the most bytes of a line; a longer one raises :class:`TooLong`.
     """
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
-        self._begun: list[bytes] = []
+        self._parts: list[bytes] = []
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Return the lines that end in this piece."""
+        """Yield the lines that end in this piece."""
         *lines, rest = piece.split(b"\n")
         for line in lines:
             yield from self._ended(line)
         if rest:
-            self._begun.append(rest)
-            _limit(sum(map(len, self._begun)), self._longest)
+            self._parts.append(rest)
+            _limit(sum(map(len, self._parts)), self._longest)
 
     def end(self) -> Iterator[bytes]:
-        """Return the last line, if nothing ends it."""
+        """Return the last line if it has no line end."""
         return self._ended(b"")
 
     def _ended(self, rest: bytes) -> Iterator[bytes]:
-        line = b"".join([*self._begun, rest])
-        self._begun.clear()
+        line = b"".join([*self._parts, rest])
+        self._parts.clear()
         return (part for part in line.splitlines() if part.strip())
 
 
 class ArrayElements:
     """Implements :class:`Elements` for a JSON array. Elements may be any values.
 
-    Both methods raise :class:`NoArray` at the first byte that fits no array.
+    Both methods raise :class:`NoArray` at the first byte that cannot belong to an array.
 
     Args:
-        longest: bytes of an element; a longer one raises :class:`TooLong`.
+        longest: the most bytes of an element; a longer one raises :class:`TooLong`.
     """
 
     def __init__(self, longest: int) -> None:
@@ -135,13 +135,13 @@ class ArrayElements:
 
     @property
     def held(self) -> int:
-        """The buffered bytes, which belong to incomplete elements."""
+        """The number of buffered bytes, which belong to incomplete elements."""
         return len(self._text)
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Return the elements that end in this piece."""
+        """Yield the elements that end in this piece."""
         self._text += piece
-        if len(self._text) < self._enough:  # a long element is not looked at again before it has doubled
+        if len(self._text) < self._enough:  # a long element is parsed again only once it has doubled
             return
         at, together = self._behind_blanks(0), True
         while at < len(self._text):
@@ -161,14 +161,14 @@ class ArrayElements:
         self._enough = 2 * len(self._text) if len(self._text) > _LONG else 1
 
     def end(self) -> Iterator[bytes]:
-        """Return the rest: nothing, once the array has been closed."""
+        """Yield the remaining elements: none if the array is closed."""
         self._enough = 1
         yield from self.feed(b"")
         if self._place != "end":
             raise NoArray("it ends too early" if self._text or self._place != "start" else "it is empty")
 
     def _next(self, at: int) -> tuple[bytes, int] | None:
-        """Return an element (empty for a bracket or a comma) and where it ends; None if more of the text is needed."""
+        """Return an element (empty for a bracket or a comma) and its end; None if more text is needed."""
         match self._place, self._text[at]:
             case "start", 0x5B:
                 return self._passed("first", at)
@@ -195,9 +195,10 @@ class ArrayElements:
         return bytes(self._text[at:end]).rstrip(_BLANKS), end
 
     def _similar(self, at: int) -> tuple[Sequence[bytes], int]:
-        """Return the elements from a comma to the last comma that precedes an element like the first, and its place.
+        """Return the elements from a comma to the last comma before an equal beginning, and the position of that comma.
 
-        Return none if they are not valid JSON; then they are read one by one, up to the fault.
+        The beginning is the text up to the first colon. Return no elements if they are not valid JSON; they are then
+        read one by one, up to the error.
         """
         if not self._beginning:
             colon = self._text.find(b":", at, at + _LONGEST_BEGINNING)
@@ -224,10 +225,10 @@ class ArrayElements:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 said = str(error)
             else:
-                return None  # the next byte is awaited, which tells that it has ended
+                return None  # only a following byte shows that the value has ended
         if (found := _behind.search(said)) is not None:
             return at + int(found[1]) - 1
-        # If only the end of the text is at fault, more may come: ``-`` alone is no number, ``-1`` is.
+        # If the error is at the end of the text, more text may resolve it: ``-`` is not a number, ``-1`` is.
         fault = _byte.search(said)
         if _TRUNCATED in said or (fault is not None and int(fault[1]) >= len(self._text) - at):
             return None
@@ -239,7 +240,7 @@ class Decoded:
     """Records of a body.
 
     Args:
-        longish: those whose wire text may be larger than clients can read.
+        longish: records whose wire text may be larger than clients can read.
     """
 
     records: list[Record] = field(default_factory=list[Record])
@@ -247,11 +248,11 @@ class Decoded:
 
 
 async def decoded(pieces: Iterable[bytes]) -> Decoded:
-    """Return the records of an array that comes in pieces.
+    """Return the records of an array that arrives in pieces, pausing for other requests.
 
     Raises:
-        InvalidRecord: of one of them, or one is too large, or it is no array.
-        BodyTooLarge: all of them would take too much memory.
+        InvalidRecord: a record is invalid or too large, or the text is not an array.
+        BodyTooLarge: the records would take too much memory.
     """
     found, elements, growth, shared = Decoded(), ArrayElements(LARGEST_RECORD), _Growth(), SharedParts()
     try:
@@ -275,7 +276,7 @@ async def decoded(pieces: Iterable[bytes]) -> Decoded:
 
 
 async def decoded_body(body: bytes) -> Decoded:
-    """Return the records of an array that is there.
+    """Return the records of a complete array.
 
     Raises:
         InvalidRecord, BodyTooLarge: see :func:`decoded`.
@@ -289,14 +290,13 @@ async def decoded_body(body: bytes) -> Decoded:
 
 
 class _Growth:
-    """Refuses arrays that would take too many times their size."""
+    """Refuses arrays whose records would take too many times the size of their text."""
 
     def __init__(self) -> None:
         self._text = _AT_ONCE
         self._memory = 0
 
     def add(self, element: bytes) -> None:
-        """Count one element."""
         self._text += len(element)
         self._memory += len(element) + _VALUE * element.count(b",")
         if self._memory > _MOST_GROWTH * self._text:
@@ -320,7 +320,7 @@ def _longish(records: Sequence[Record], elements: Sequence[Sized]) -> list[Recor
 
 
 def _decoded_at(position: int, element: bytes) -> Record:
-    """Decode one element. The error gives the place of a fault within the whole array."""
+    """Decode one element. An error names its place within the whole array."""
     try:
         return decode_posted(element)
     except InvalidRecord as error:

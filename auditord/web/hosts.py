@@ -1,9 +1,9 @@
-"""Checks of ``Host`` and ``Origin``, against requests of browsers that their users never meant.
+"""Checks of ``Host`` and ``Origin`` against requests that browsers send without their users' intent.
 
-A page of anywhere can make its visitor's browser send requests to the visitor's own network. Its name may be made to
-stand for an address there, and the browser then shows the answers to the page. So names are known here, and what a
-browser says about the page counts. Other programs cannot be made to ask, and are left alone wherever a refusal would
-lose records or leave them open.
+Any web page can make its visitor's browser send requests to the visitor's own network. The page's host name can be made
+to resolve to an address there (DNS rebinding), and the browser then shows the answers to the page. So only known host
+names are answered, and ``Origin`` must match. Other programs cannot be tricked like this. They are not checked where a
+refusal would lose records or leave them open.
 """
 
 import logging
@@ -25,7 +25,7 @@ _log: Final = logging.getLogger(__name__)
 _READING: Final = frozenset({"GET", "HEAD"})
 """The methods of requests for which a browser names no origin."""
 _HARMLESS: Final = frozenset({"/health_check"})
-"""Paths whose answers say nothing that a page of another server could use."""
+"""Paths whose answers are of no use to a page of another server."""
 
 _MOST_KNOWN: Final = 1_000
 _MOST_REFUSED: Final = 100
@@ -33,18 +33,18 @@ _LONGEST: Final = 300  # of a name, and a port
 
 
 def known_names(listen: Iterable[TcpListen | UnixListen], more: Collection[str]) -> frozenset[str]:
-    """Return the names of this host, in small letters."""
+    """Return the names of this host, in lower case."""
     listened = (each.host for each in listen if isinstance(each, TcpListen))
     return frozenset(name.lower() for name in (*listened, *more, socket.gethostname()))
 
 
 class HostCheck:
-    """Refuses requests that a page of elsewhere makes its visitor's browser send.
+    """Refuses requests that a page of another server makes its visitor's browser send.
 
     Args:
-        names: see :func:`known_names`; addresses, names without a dot and those of ``localhost`` are known anyway,
-            since no attacker can make them stand for something else. ``*`` is every name.
-        refused: gets the names of hosts that were refused.
+        names: see :func:`known_names`. IP addresses, names without a dot and names of ``localhost`` are always known,
+            because no attacker can make them resolve to something else. ``*`` matches every name.
+        refused: receives the host names that were refused.
     """
 
     def __init__(self, names: Collection[str], refused: set[str] | None = None) -> None:
@@ -52,7 +52,7 @@ class HostCheck:
         self._refused = set[str]() if refused is None else refused
         self._foreign = set[tuple[str, str]]()
         self.known = set[str]()
-        """Headers that have been found to name this host."""
+        """``Host`` headers that have been found to name this host."""
 
     def refusal(self, request: web.BaseRequest) -> Answer | None:
         """Return the refusal of a request; None if it may be answered."""
@@ -105,10 +105,10 @@ def _answer(request: web.BaseRequest, refused: Refused) -> Answer:
 
 
 def _is_of_no_browser(request: web.BaseRequest) -> bool:
-    """True if a browser would have named an origin, or if the answer is of no use to a page.
+    """Return whether no browser sent the request (it would have named an origin), or the answer is of no use to a page.
 
-    Without an origin, a client of AUDITOR sends the request. Its POST must not be refused: it would take the refusal
-    for a success; nor its PUT: the record would stay open.
+    Writes without an origin come from clients of AUDITOR. A POST must not be refused, because the client would take the
+    refusal for success; nor a PUT, because the record would stay open.
     """
     return "Origin" not in request.headers and (
         request.method not in _READING or read_target(request.raw_path).path in _HARMLESS
@@ -116,7 +116,7 @@ def _is_of_no_browser(request: web.BaseRequest) -> bool:
 
 
 def _host_of(origin: str) -> str | None:
-    """Host and port of an ``Origin`` header; None if it is no URL."""
+    """Return host and port of an ``Origin`` header; None if it is not a URL."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
@@ -130,11 +130,11 @@ def _name(host: str) -> str:
 
 
 def _is_out_of_reach(request: web.BaseRequest) -> bool:
-    """Return whether no name led a browser here.
+    """Return whether DNS rebinding is impossible.
 
-    By TLS, here or at a named proxy, a certificate names us, and unix sockets have no names.
+    With TLS, here or at a configured proxy, the certificate names this server. Unix sockets have no names.
     """
     transport = request.transport
-    if transport is None or not request.raw_path.startswith("/"):  # a browser asks its proxy like that, never a server
+    if transport is None or not request.raw_path.startswith("/"):  # browsers send the absolute form only to proxies
         return True
     return request.secure or isinstance(transport.get_extra_info("sockname"), str)

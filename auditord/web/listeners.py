@@ -1,8 +1,8 @@
-"""Listening sockets: those of ``api.listen`` with their TLS, whose changed files are reloaded, and the control socket.
+"""Listening sockets: those of ``api.listen``, whose TLS files are reloaded when they change, and the control socket.
 
-The control socket is for calls that act on the daemon, for root and the daemon's user only. Head nodes have user
-shells, so such calls are not available over TCP without authenticators. The socket is in the state folder with mode
-0600, and the kernel tells the user at the other end.
+The control socket offers calls that act on the daemon to root and the daemon's user only. Users have shells on head
+nodes, so such calls are not available over TCP without authenticators. The socket is in the state folder with mode
+0600, and the kernel tells which user is connected.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """The ciphers of TLS 1.2: authenticated and with forward secrecy. TLS 1.3 has no others."""
 
 Fingerprint: TypeAlias = Sequence[tuple[int, int, int] | None]
-"""The stamps that change with files, links followed; None for one that is not there."""
+"""Inode, size and modification time of each file, following links; None for a missing file."""
 
 
 def server_context(tls: ListenTls) -> ssl.SSLContext:
-    """Return the TLS context of a listener; the files are read now.
+    """Read the files of a listener and return its TLS context.
 
     Raises:
-        ConfigurationError: a file cannot be read or used; the text names it.
+        ConfigurationError: a file cannot be read or used; the message names it.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[tls.minimum]
@@ -55,7 +55,7 @@ def server_context(tls: ListenTls) -> ssl.SSLContext:
 
 
 def fingerprint(tls: ListenTls) -> Fingerprint:
-    """Return the fingerprint of the present files."""
+    """Return the fingerprint of the current files."""
     return [_of_file(path) for path in tls.files]
 
 
@@ -120,7 +120,7 @@ class Bound(msgspec.Struct, frozen=True):
 
     @property
     def tls(self) -> ListenTls | None:
-        """The options of TLS."""
+        """The TLS options; None without TLS."""
         return self.address.tls if isinstance(self.address, TcpListen) else None
 
     @property
@@ -135,7 +135,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 @contextmanager
 def bound_sockets(addresses: Iterable[TcpListen | UnixListen]) -> Generator[list[Bound], None, None]:
-    """Bind every address. Leaving closes the sockets and removes the files of unix sockets.
+    """Bind every address. On exit, close the sockets and remove the files of unix sockets.
 
     Raises:
         ConfigurationError: an address cannot be bound.
@@ -205,7 +205,7 @@ def _unix(address: UnixListen) -> list[socket.socket]:
 
 
 def _set_mode(path: Path, mode: int) -> None:
-    """Change the mode of the socket itself, so that a link in its place cannot open up another file."""
+    """Change the mode of the socket itself. A link in its place must not change the mode of another file."""
     descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
@@ -224,7 +224,7 @@ def _unix_failure(error: OSError) -> str:
 
 
 def _remove_stale(address: UnixListen) -> None:
-    """Remove the socket file of a killed process.
+    """Remove the socket file that a killed process left behind.
 
     Raises:
         ConfigurationError: another process listens there, or the file is not a socket.
@@ -255,12 +255,12 @@ def _remove(path: Path, inode: int) -> None:
 async def accepting(
     bound: Sequence[Bound], protocols: Protocols, renewal: timedelta = RENEWAL_INTERVAL
 ) -> AsyncGenerator[None, None]:
-    """Accept clients. Leaving accepts no more and keeps existing connections.
+    """Accept clients. On exit, stop accepting and keep existing connections.
 
     Args:
         bound: the sockets.
         protocols: makes the protocol of each connection.
-        renewal: how often the certificate files are checked.
+        renewal: the time between two checks of the certificate files.
 
     Raises:
         ConfigurationError: a certificate cannot be used.
@@ -286,22 +286,19 @@ async def accepting(
 
 
 class _Listener:
-    """A listening socket."""
-
     def __init__(self, bound: Bound, protocols: Protocols) -> None:
         self._bound = bound
         self._protocols = protocols
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Accept clients."""
         await self._listen(None)
 
     async def _listen(self, context: ssl.SSLContext | None) -> None:
-        """Accept clients with another TLS context from now on.
+        """Accept clients with a new TLS context.
 
-        Each server has its own descriptor of the socket. The new server accepts before the old one stops, so the
-        listener is never closed, and existing connections continue.
+        Each server has its own descriptor of the socket. The new server accepts before the old one stops, so no client
+        is refused, and existing connections continue.
         """
         before, own = self._server, self._bound.socket.dup()
         try:
@@ -322,21 +319,19 @@ class _Listener:
         )
 
     def close(self) -> None:
-        """Accept no more clients."""
+        """Stop accepting clients."""
         if self._server is not None:
             self._server.close()
 
 
 class _TlsListener(_Listener):
-    """A listener with TLS."""
-
     def __init__(self, bound: Bound, protocols: Protocols, tls: ListenTls) -> None:
         super().__init__(bound, protocols)
         self._tls = tls
         self._seen: Fingerprint = ()
 
     async def open(self) -> None:
-        """Accept clients with the present certificate files.
+        """Accept clients with the current certificate files.
 
         Raises:
             ConfigurationError: the files cannot be used (they may be half written); the former ones stay in use.
@@ -380,7 +375,7 @@ def for_the_owner(route: Route) -> Handler:
 
 
 def peer_name(request: web.BaseRequest) -> str:
-    """Return the name of the user at the other end, or the user id."""
+    """Return the name of the user at the other end, or the user id without a name."""
     peer = unix_peer(request)
     try:
         return "unknown" if peer is None else pwd.getpwuid(peer.uid).pw_name

@@ -17,10 +17,10 @@ from auditord.web.answers import Answer, plain_text
 log = logging.getLogger(__name__)
 
 HEALTH_SECONDS: Final = 2
-"""The time limit in seconds for the write checks of store and spool, each."""
+"""The time limit in seconds for each write check of store and spool."""
 
 SOON_SECONDS: Final = 0.5
-"""The seconds after which a check of the spool suffices, because a bulk write may delay the store."""
+"""Seconds after which a check of the spool suffices, because a bulk write may delay the store."""
 
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -40,10 +40,10 @@ class MonitoringHandlers(msgspec.Struct, frozen=True):
     checking: "list[asyncio.Task[Answer]]" = msgspec.field(default_factory=list["asyncio.Task[Answer]"])
 
     async def health(self, _request: web.BaseRequest) -> web.StreamResponse:
-        """``GET /health_check``: 200 as long as a POST would be durable, in the store or in the spool.
+        """Answer ``GET /health_check`` with 200 as long as a POST would be durable, in the store or in the spool.
 
-        With a damaged store it is 500 in any case, because it needs an operator to recover. Requests during a check get
-        its result, because each check writes to a disk and any client may request one.
+        A damaged store is always a 500, because an operator has to recover it. Concurrent requests share one check,
+        because each check writes to a disk and any client may request one.
         """
         if not self.checking:
             self.checking.append(asyncio.create_task(self._checked()))
@@ -73,7 +73,7 @@ class MonitoringHandlers(msgspec.Struct, frozen=True):
         return plain_text(200, _WAITING.format(_name(store)))
 
     async def metrics(self, _request: web.BaseRequest) -> web.StreamResponse:
-        """``GET /metrics``: the registry in Prometheus' text format."""
+        """Answer ``GET /metrics`` with the registry in Prometheus' text format."""
         return Answer(200, exposition(self.registry), PROMETHEUS)
 
 
@@ -84,7 +84,7 @@ async def _logged_fault(check: Callable[[], Awaitable[object]]) -> StoreUnavaila
 
 
 async def fault_of(check: Callable[[], Awaitable[object]]) -> StoreUnavailable | None:
-    """Check a database; return why it does not work, or None."""
+    """Check a database and return why it does not work, or None."""
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
             await check()

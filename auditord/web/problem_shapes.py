@@ -7,7 +7,7 @@ from msgspec import Meta
 
 
 def doc(text: str) -> Meta:
-    """Describe a member in ``/openapi.json``; a docstring is gone with ``python -OO``."""
+    """Return a description of a member for ``/openapi.json``. Docstrings would be lost with ``python -OO``."""
     return Meta(description=text)
 
 

@@ -23,11 +23,11 @@ class Refused(AuditordError):
         parameter: the part of the request at fault.
         remedy: what to do.
         handled: the verdicts of records that were handled before the error.
-        allow: the methods that a 405 names.
-        challenge: the challenge of a 401.
+        allow: the allowed methods, for a 405.
+        challenge: the authentication challenge, for a 401.
 
     Remedy:
-        the member `remedy` of the answer says what to do; the texts are below, by status.
+        see the member `remedy` of the answer; the texts are below, by status.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Refused(AuditordError):
         self.problem = Problem(status, HTTPStatus(status).phrase, sendable(detail), name, remedy, handled)
 
     def answer(self) -> Answer:
-        """Return the answer to send."""
+        """Return the error as a response."""
         body = msgspec.json.encode(self.problem)
         return Answer(self.problem.status, body, PROBLEM, allow=self._allow, challenge=self._challenge)
 
@@ -55,7 +55,7 @@ class Refused(AuditordError):
 def refuse(path: str, methods: Collection[str]) -> Answer:
     """Return the answer to a request without a route: 404, or 405 if the path has other methods.
 
-    It is a problem under ``/api/``, else AUDITOR's.
+    Below ``/api/`` the answer is a problem, elsewhere AUDITOR's.
     """
     allowed = ", ".join(sorted(methods))
     if not path.startswith(PREFIX):

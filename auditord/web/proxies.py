@@ -1,8 +1,8 @@
-"""Requests that a reverse proxy passes on: the client's address, the host, HTTP or HTTPS.
+"""Requests forwarded by a reverse proxy: the client's address, the host, and HTTP or HTTPS.
 
-Any client can send ``Forwarded`` and ``X-Forwarded-…``. They count only if the peer is a configured proxy, and only in
-the configured form, because a proxy may pass on the other form as its client sent it. Of a list, which begins with what
-the client sent, the end counts.
+Any client can send ``Forwarded`` and ``X-Forwarded-…``. They are trusted only if the peer is a configured proxy, and
+only in the configured form, because a proxy may pass the other form through unchanged. Proxies append to lists, which
+a client may have begun, so lists are read from the end.
 """
 
 import re
@@ -20,7 +20,7 @@ from auditord.web.connections import peer_address
 from auditord.web.dispatch import Handler
 
 UNKNOWN: Final = "unknown"
-"""The address of a client that the proxy does not reveal; RFC 7239, section 6.2."""
+"""The address of a client that the proxy does not reveal (RFC 7239, section 6.2)."""
 
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::[0-9]{1,5})?")
 _WITH_PORT: Final = re.compile(r"\[([^\]]*)\](?::\w+)?|([0-9.]+):\w+")
@@ -29,8 +29,8 @@ _PASSED_ON: Final = web.RequestKey("passed_on", bool)
 Address = IPv4Address | IPv6Address
 
 
-class _Said(msgspec.Struct, frozen=True):
-    """The values of the headers; lists begin with the most distant hop."""
+class _Claims(msgspec.Struct, frozen=True):
+    """The claims of the forwarding headers. ``clients`` begins with the most distant hop."""
 
     clients: Sequence[str]
     scheme: str = ""
@@ -38,21 +38,21 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class Proxies:
-    """Knows the configured proxies, and finds the clients behind them.
+    """The configured proxies. Restores requests to the form in which clients sent them.
 
     Args:
         named: addresses, networks, and ``unix`` for peers on a unix socket.
-        form: the form of the headers that count.
+        form: the form of headers to trust.
     """
 
     def __init__(self, named: Iterable[str], form: ProxyHeaders) -> None:
         names = frozenset(named)
         self._unix = "unix" in names
         self._networks = [ip_network(each) for each in names - {"unix"}]
-        self._read: Callable[[web.BaseRequest], _Said | None] = _x_forwarded if form == "x-forwarded" else _forwarded
+        self._read: Callable[[web.BaseRequest], _Claims | None] = _x_forwarded if form == "x-forwarded" else _forwarded
 
     def before(self, handler: Handler) -> Handler:
-        """Wrap a handler so that it gets each request as the client sent it to the proxy."""
+        """Wrap a handler so that it receives requests as clients sent them to the proxy."""
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             return await handler(self.seen_through(request))
@@ -60,22 +60,22 @@ class Proxies:
         return answer
 
     def seen_through(self, request: web.BaseRequest) -> web.BaseRequest:
-        """Return the request as the client sent it to the proxy; unchanged if no configured proxy passed it on."""
+        """Return the request as the client sent it to the proxy, or unchanged without a configured proxy."""
         if request.transport is None or not self.is_named(peer_address(request.transport)):
             return request
-        if (said := self._read(request)) is None:
+        if (forwarded := self._read(request)) is None:
             return request
-        is_host = _HOST.fullmatch(said.host) is not None and said.host != request.headers.get("Host")
-        clone = partial(request.clone, headers=_with_host(request, said.host)) if is_host else request.clone
-        scheme = said.scheme.lower()
+        is_host = _HOST.fullmatch(forwarded.host) is not None and forwarded.host != request.headers.get("Host")
+        clone = partial(request.clone, headers=_with_host(request, forwarded.host)) if is_host else request.clone
+        scheme = forwarded.scheme.lower()
         passed_on = clone(
-            remote=self._client(said.clients), scheme=scheme if scheme in {"http", "https"} else request.scheme
+            remote=self._client(forwarded.clients), scheme=scheme if scheme in {"http", "https"} else request.scheme
         )
         passed_on[_PASSED_ON] = True
         return passed_on
 
     def is_named(self, peer: str) -> bool:
-        """Return whether a peer is a proxy by its address, which is empty for a unix socket."""
+        """Return whether the address of a peer, empty for a unix socket, is that of a configured proxy."""
         if not peer:
             return self._unix
         address = _address(peer)
@@ -85,7 +85,7 @@ class Proxies:
         return any(address in network for network in self._networks)
 
     def _client(self, clients: Sequence[str]) -> str:
-        """Return the last address that is not a proxy's, or the first one if all are."""
+        """Return the last address that is not a proxy's, or the first if all are; ``unknown`` if it is not valid."""
         address: Address | None = None
         for each in reversed(clients):
             address = _address(each)
@@ -95,26 +95,26 @@ class Proxies:
 
 
 def is_passed_on(request: web.BaseRequest) -> bool:
-    """Return whether a configured proxy passed the request on, so that its connection says nothing about the client."""
+    """Return whether a configured proxy forwarded the request. Its connection then says nothing about the client."""
     return _PASSED_ON in request
 
 
-def _x_forwarded(request: web.BaseRequest) -> _Said | None:
+def _x_forwarded(request: web.BaseRequest) -> _Claims | None:
     clients, schemes, hosts = (_listed(request, f"X-Forwarded-{name}") for name in ("For", "Proto", "Host"))
     if not (clients or schemes or hosts):
         return None
-    return _Said(clients, schemes[-1] if schemes else "", hosts[-1] if hosts else "")
+    return _Claims(clients, schemes[-1] if schemes else "", hosts[-1] if hosts else "")
 
 
 def _listed(request: web.BaseRequest, name: str) -> Sequence[str]:
     return [each.strip() for line in request.headers.getall(name, ()) for each in line.split(",")]
 
 
-def _forwarded(request: web.BaseRequest) -> _Said | None:
+def _forwarded(request: web.BaseRequest) -> _Claims | None:
     hops = request.forwarded
     if not hops:
         return None
-    return _Said([hop.get("for", "") for hop in hops], hops[-1].get("proto", ""), hops[-1].get("host", ""))
+    return _Claims([hop.get("for", "") for hop in hops], hops[-1].get("proto", ""), hops[-1].get("host", ""))
 
 
 def _address(text: str) -> Address | None:
@@ -129,7 +129,7 @@ def _address(text: str) -> Address | None:
 
 
 def _with_host(request: web.BaseRequest, host: str) -> CIMultiDict[str]:
-    """Return the headers with another ``Host``, with non-UTF-8 bytes replaced, which a copy cannot hold."""
+    """Return the headers with another ``Host``. Non-UTF-8 bytes are replaced, because a copy cannot hold them."""
     headers = CIMultiDict((name, value.encode("utf-8", "replace").decode()) for name, value in request.headers.items())
     headers["Host"] = host
     return headers

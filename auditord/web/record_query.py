@@ -1,12 +1,12 @@
-"""The query string of ``GET /records?…``: a frozen :class:`RecordQuery`.
+"""The query string of ``GET /records?…``, parsed into a frozen :class:`RecordQuery`.
 
-The grammar is the one AUDITOR's server reads: ``name[key][key]=value`` joined by ``&``, form-encoded, with literal
-brackets as structure and encoded ones as part of a key. Two harmless extensions: where a key has no literal bracket at
-all, encoded brackets are structure (most HTTP libraries encode them), and a key that begins with a digit is a key.
+The grammar is that of AUDITOR's server: ``name[key][key]=value`` joined by ``&``, form-encoded, with literal brackets
+as structure and encoded ones as part of a key. Two harmless extensions: if a key has no literal bracket at all, encoded
+brackets are structure (most HTTP libraries encode them), and a key that begins with a digit is a key.
 
-The parameters and their rules are AUDITOR's, with three deviations on purpose: an operator that contradicts another one
-of the same field (``gt`` with ``gte``, ``lt`` with ``lte``) is refused where AUDITOR drops the whole filter in silence,
-``equals`` works on times, and ``meta[key][c]=value`` needs no index.
+The parameters and their rules are AUDITOR's, with three deliberate deviations: contradictory operators of one field
+(``gt`` with ``gte``, ``lt`` with ``lte``) are refused, where AUDITOR silently drops the whole filter; ``equals`` works
+on times; and ``meta[key][c]=value`` needs no index.
 """
 
 import re
@@ -30,7 +30,7 @@ _encoded_close = re.compile("%5d", re.IGNORECASE)
 
 T = TypeVar("T")
 
-_check: Final = lru_cache(maxsize=1_000)(check_name)  # questions are asked again and again; refusals are not kept
+_check: Final = lru_cache(maxsize=1_000)(check_name)  # names repeat in queries; errors are not cached
 
 MAX_CONDITIONS: Final = 250
 """The most conditions of a query; databases limit the depth of expressions (SQLite: 1,000)."""
@@ -52,10 +52,10 @@ class InvalidQuery(AuditordError, ValueError):
 
     Args:
         text: the error and the allowed values.
-        parameter: the name before the brackets, where one parameter is at fault.
+        parameter: the name before the brackets, if one parameter is at fault.
 
     Remedy:
-        mend the named parameter; `auditord manual api` has the grammar, /openapi.json every parameter.
+        correct the named parameter; `auditord manual api` has the grammar, /openapi.json every parameter.
     """
 
     def __init__(self, text: str, parameter: str | None = None) -> None:
@@ -67,7 +67,7 @@ class Parameter(msgspec.Struct, frozen=True):
     """A piece of a query string.
 
     Args:
-        path: the name, then the content of each pair of brackets, decoded; empty for ``[]``.
+        path: the name, then the decoded content of each pair of brackets; empty for ``[]``.
         value: the decoded text after the first ``=``; empty if there is none.
     """
 
@@ -76,7 +76,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 def parse_query_string(raw: str) -> Iterator[Parameter]:
-    """Yield the pieces of a raw (encoded) query string in order, without empty ones.
+    """Yield the parameters of a raw (encoded) query string in order, without empty ones.
 
     Raises:
         InvalidQuery: unbalanced brackets, or bytes that are not UTF-8.
@@ -110,15 +110,15 @@ def _decode(text: str) -> str:
 
 
 Given: TypeAlias = Sequence[Parameter]
-"""The values given for one name; paths are without that name."""
+"""The parameters of one name. Their paths are without that name."""
 ConditionReader: TypeAlias = Callable[[str, Given], Iterator[query.Condition]]
 
 
 def read_query(raw: str) -> RecordQuery:
-    """Parse a raw query string; an empty one selects every record.
+    """Parse a raw query string. An empty one selects every record.
 
     Raises:
-        InvalidQuery: the string breaks the grammar, names an unknown parameter or holds a value out of range.
+        InvalidQuery: the string breaks the grammar, or has an unknown parameter or an invalid value.
     """
     given = by_name(parse_query_string(raw))
     refuse_unknown(given, [*CONDITIONS, "sort_by", "limit"])
@@ -149,7 +149,7 @@ def read_conditions(given: Mapping[str, Given], readers: Mapping[str, ConditionR
 
 @contextmanager
 def about(name: str) -> Generator[None, None, None]:
-    """Name the parameter at fault in errors within the context."""
+    """Add the name of the parameter at fault to errors raised within the context."""
     try:
         yield
     except (InvalidQuery, InvalidRecord) as error:
@@ -157,7 +157,7 @@ def about(name: str) -> Generator[None, None, None]:
 
 
 def refuse_unknown(given: Mapping[str, Given], known: Collection[str]) -> None:
-    """Raise :class:`InvalidQuery` for the first parameter with another name."""
+    """Raise :class:`InvalidQuery` for the first parameter that is not known."""
     for name in given:
         if name not in known:
             raise InvalidQuery(f"unknown field '{name[:60]}', expected one of {', '.join(known)}", name[:60])
@@ -253,7 +253,7 @@ def _components(name: str, given: Given) -> Iterator[query.Condition]:
 def _metas(name: str, given: Given) -> Iterator[query.Condition]:
     for key, below in by_key(name, given):
         for operator, listed in by_name(below).items():
-            if condition := META_OPERATORS.get(operator):  # others are ignored, as AUDITOR does
+            if condition := META_OPERATORS.get(operator):  # unknown operators are ignored, as in AUDITOR
                 for value in values(f"{name}[{key}][{operator}]", listed):
                     yield condition(key, value)
 
@@ -287,7 +287,7 @@ def values(name: str, given: Given) -> Iterator[str]:
 
 
 def _index(name: str, parameter: Parameter) -> int:
-    """Return the index of an element; -1 for ``[]`` and no brackets, which keeps the order."""
+    """Return the index of an element; -1 for ``[]`` or no brackets, which keeps the order."""
     if parameter.path in {(), ("",)}:
         return -1
     match = _list_index.fullmatch(parameter.path[0])

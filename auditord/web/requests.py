@@ -1,8 +1,8 @@
-"""The content of a request: its target, its principal with the records that it may see, its body, and posted records.
+"""The content of a request: its target, its principal, the records visible to it, its body, and posted records.
 
-AUDITOR refuses repeated members of posted records, while msgspec takes the last one. They are rare. So the members of a
-text are first counted by the quotation mark and colon that each of them has. The text is parsed again only if there are
-more of these than the records have members.
+AUDITOR refuses repeated members in posted records, while msgspec keeps the last one. Repeats are rare, so the members
+of a text are first counted by their quotation mark and colon (``":``). The text is parsed again only if the number
+differs from that of the records' members.
 """
 
 import json
@@ -31,7 +31,7 @@ class Target(msgspec.Struct, frozen=True):
 
     Args:
         path: begins with a slash, without doubled or trailing ones (a base URL that ends in one makes ``//record``).
-        query: what stands behind the first question mark.
+        query: the text after the first question mark.
     """
 
     path: str
@@ -43,10 +43,10 @@ class Target(msgspec.Struct, frozen=True):
         return self.path.split("/")[1:]
 
     def segment(self, position: int) -> str:
-        """The segment at a position, percent-decoded exactly once; ``+`` is a plus sign.
+        """Return the segment at a position, percent-decoded exactly once; ``+`` is a plus sign.
 
         Raises:
-            UnicodeDecodeError: it is not UTF-8.
+            UnicodeDecodeError: the decoded segment is not UTF-8.
         """
         return unquote_to_bytes(self.segments[position].encode("utf-8", "surrogateescape")).decode()
 
@@ -60,24 +60,24 @@ def read_target(raw: str) -> Target:
 
 
 def remember(request: web.BaseRequest, principal: Principal) -> None:
-    """Note the principal of a request."""
+    """Store the principal in a request."""
     request[_PRINCIPAL] = principal
 
 
 def principal_of(request: web.BaseRequest) -> Principal | None:
-    """The principal of a request; None without authenticators, and on the control socket."""
-    # aiohttp raises for a missing key: 1.4 µs, in each POST of a daemon without authenticators.
+    """Return the principal of a request; None without authenticators and on the control socket."""
+    # aiohttp raises for a missing key, which costs 1.4 µs in each POST to a daemon without authenticators.
     return request.get(_PRINCIPAL) if len(request) else None
 
 
 def principal_name(request: web.BaseRequest) -> str | None:
-    """The name of the principal, as provenance keeps it."""
+    """Return the principal's name for provenance; None without a principal."""
     principal = principal_of(request)
     return None if principal is None else principal.name
 
 
 def sender_of(request: web.BaseRequest, received_at: datetime) -> tuple[Principal | None, Provenance]:
-    """The principal that sends records, and their provenance."""
+    """Return the principal that sends records, and the records' provenance."""
     principal = principal_of(request)
     name = None if principal is None else principal.name
     return principal, Provenance(received_at, name, request.headers.get("User-Agent"))
@@ -86,36 +86,37 @@ def sender_of(request: web.BaseRequest, received_at: datetime) -> tuple[Principa
 R = TypeVar("R", bound=Listed)
 
 RecordsFor: TypeAlias = Callable[[web.BaseRequest], Reads]
-"""The records that the sender of a request may see. Handlers that read have this and no store, so none can forget."""
+"""Returns the records that the sender of a request may see. Handlers that read get this function instead of a store, so
+that none can bypass the restriction."""
 
 
 class RestrictedRecords(msgspec.Struct, frozen=True):
-    """Implements :class:`Reads`: the records of a store, or of the lake, that a restriction allows.
+    """Implements :class:`Reads` for the records of a store or lake that a restriction allows.
 
     Args:
         store: all records.
-        restriction: the condition that visible records meet; the others do not exist.
+        restriction: the condition for visible records; hidden records are treated as missing.
     """
 
     store: Listed
     restriction: Condition
 
     async def get(self, record_id: str) -> bytes | None:
-        """The wire text of one record, if it is seen."""
+        """Return the wire text of a record; None if it is missing or hidden."""
         async with self.stream(RecordQuery(IdEquals(record_id), limit=1)) as pages:
             return next((document for document in [each async for page in pages for each in page]), None)
 
     def stream(self, query: RecordQuery) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
-        """Pages of wire texts of those that are seen."""
+        """Open a stream of pages of visible records' wire texts."""
         return self.store.stream(replace(query, where=AllOf((query.where, self.restriction))))
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Sums over those that are seen."""
+        """Return sums over visible records."""
         return await self.store.aggregate(replace(query, where=AllOf((query.where, self.restriction))))
 
 
 def visible_records(source: R) -> Callable[[web.BaseRequest], R | RestrictedRecords]:
-    """The records that each caller sees; without authenticators, all of the store or the lake."""
+    """Return a function that selects the records a caller may see; without authenticators, all of the source."""
 
     def records(request: web.BaseRequest) -> R | RestrictedRecords:
         principal = principal_of(request)
@@ -126,21 +127,21 @@ def visible_records(source: R) -> Callable[[web.BaseRequest], R | RestrictedReco
 
 
 def holder(request: web.BaseRequest) -> str:
-    """The name under which a request holds shares: of its principal or, without authenticators, its address."""
+    """Return the name that a request's shares count for: its principal or, without authenticators, its address."""
     return principal_name(request) or request.remote or ""
 
 
 async def read_body(request: web.BaseRequest, limit: int) -> bytes:
-    """The body as it came over the wire (still packed, if it was).
+    """Return the body as received, still compressed.
 
     Raises:
-        BodyTooLarge: as soon as that is known; the rest is not read.
-        ConnectionError: the client left.
+        BodyTooLarge: the body exceeds the limit; the rest is not read.
+        ConnectionError: the client disconnected.
         TimeoutError: the client sends too slowly.
         aiohttp.web.RequestPayloadError: the transfer encoding is broken, or the connection ended too early.
     """
     content = request.content
-    if content.is_eof():  # nearly every body comes in one piece with its head
+    if content.is_eof():  # nearly every body arrives together with its head
         body = content.read_nowait(-1)
         if len(body) > limit:
             raise BodyTooLarge(f"{len(body)} bytes")
@@ -149,13 +150,13 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
 
 
 def is_json(content_type: str) -> bool:
-    """True for ``…/json`` and ``…/…+json``, with or without parameters."""
+    """Return whether a content type is ``…/json`` or ``…/…+json``, with or without parameters."""
     main, slash, subtype = content_type.partition(";")[0].strip().lower().partition("/")
     return bool(main and slash) and (subtype == "json" or (subtype.endswith("+json") and subtype != "+json"))
 
 
 LARGEST_RECORD: Final = 2 << 20
-"""AUDITOR's limit for the text of a record in bytes; a typical job has some hundred."""
+"""AUDITOR's limit for the text of a record in bytes. A typical job has a few hundred."""
 
 _values: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _MEMBER: Final = b'":'
@@ -167,7 +168,7 @@ _SCORE: Final = ("name", "value")
 
 
 class _Object(list[tuple[str, Any]]):  # Any: JSON
-    """The members of a JSON object, in the order of the text."""
+    """The members of a JSON object, in the order of the text and including repeats."""
 
 
 def decode_posted(text: bytes) -> Record:
@@ -184,7 +185,7 @@ def decode_posted(text: bytes) -> Record:
 
 
 def refuse_repeated(text: bytes, records: Sequence[Record | RecordUpdate]) -> None:
-    """Raise if a record, component or score in a text has a repeated member; other objects may have them.
+    """Raise if a record, component or score in a text repeats a member. Other objects may repeat members.
 
     Args:
         text: a record, or an array of records.
@@ -221,7 +222,7 @@ def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
 
 
 def _has_nulls(text: bytes, record: Record | RecordUpdate) -> bool:
-    """Return whether the members that are None are in the text of a record; they may be omitted."""
+    """Return whether the members that are None are written in the text of a record; they may be omitted."""
     given = (record.start_time, record.stop_time, record.meta)
     return all(name in text for name, value in zip(_OPTIONAL, given, strict=True) if value is None)
 

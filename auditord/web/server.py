@@ -47,22 +47,20 @@ from auditord_hookspecs import Permission
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS: Final = 3_630
-"""Longer than any client keeps an idle connection (reqwest, in every AUDITOR client: 90 s; proxies up to an hour).
+"""Longer than any client keeps an idle connection (reqwest, in every AUDITOR client: 90 s; proxies: up to an hour).
 Otherwise the server could close a connection while a client sends a POST over it. Clients report that as an error and
 do not retry."""
 
 MAX_HEAD_BYTES: Final = 65_536
-"""The longest request line (with the query) and the longest header."""
+"""The longest request line (with the query) and the longest header, in bytes."""
 
 MAX_HEADERS: Final = 100
 
 _ABORT_SECONDS: Final = 1.0
 _CONTROL_GRACE: Final = timedelta(seconds=1)
 _HELD_WHOLE: Final = 2
-"""The factor by which bodies of ``POST /records`` count, because all records are in memory at once.
-
-They take some eight times their text.
-"""
+"""The factor by which bodies of ``POST /records`` count, because all records are in memory at once. They take some
+eight times their text."""
 
 _CONTROL_CONNECTIONS: Final = 64
 _NAME: Final = plain_text(200, f"auditord {__version__}: the API is at {DOCUMENT_PATH}\n")
@@ -84,19 +82,20 @@ async def serve(
     lake: Lake | None = None,
     refused_hosts: set[str] | None = None,
 ) -> AsyncGenerator[Sequence[str], None]:
-    """Serve AUDITOR's contract and our API on every address of ``api.listen``; yield the URLs when they work.
+    """Serve AUDITOR's contract and our API on every address of ``api.listen``; yield the URLs once they work.
 
-    Leaving stops accepting, lets running requests finish within the grace period, then aborts the rest.
+    On exit, stop accepting, wait for running requests within the grace period, then abort the rest.
 
     Args:
-        api: the section of the configuration.
+        api: the section ``api`` of the configuration.
         ingest: accepts clients' records; reads go to its store.
-        registry: the metrics that ``/metrics`` shows; those of HTTP are added.
-        now: returns the present.
+        registry: the metrics for ``/metrics``; those of HTTP are added.
+        now: returns the current time.
         grace: the time for running requests to finish after the context is left.
-        authorisation: recognises callers; without it, records are open to all, and only the control socket acts.
-        control: the path of the control socket of a whole daemon.
-        operations: further calls of the API about the daemon.
+        authorisation: recognises callers; without it, records are open to all, and only the control socket offers calls
+            that act.
+        control: the path of the control socket; None for no control socket.
+        operations: further calls of the API, about the daemon.
         page: the parts of the daemon that the page shows; None for no page.
         reads: reads the records; None for the store of ``ingest``.
         lake: the records of the lake; None if there is none.
@@ -159,7 +158,6 @@ async def _name(_request: web.BaseRequest) -> web.StreamResponse:
 
 
 def _wire_routes(writing: WriteHandlers, reading: ReadHandlers, monitoring: MonitoringHandlers) -> Sequence[Route]:
-    """AUDITOR's routes."""
     return (
         Route("POST", "/record", writing.add_one, Permission.WRITE),
         Route("PUT", "/record", writing.stop, Permission.UPDATE),
@@ -178,7 +176,7 @@ def daemon_operations(
     site_reports: SiteReportHandlers,
     reload: Reload | None = None,
 ) -> Sequence[Operation]:
-    """Return the calls of the API about the daemon, and those that change single records."""
+    """Return the API's calls about the daemon, and those that change single records."""
     handlers = (
         *(() if reload is None else (ConfigurationHandlers(reload),)),
         status,
@@ -228,7 +226,7 @@ async def listening(
 ) -> AsyncGenerator[Sequence[str], None]:
     """Pass connections to every address of ``api.listen`` to the dispatcher; see :func:`serve`.
 
-    With a clock, clients' certificates are checked for each request.
+    With a clock, the expiry of clients' certificates is checked at each request.
     """
     asked_for = any(isinstance(each, TcpListen) and each.tls and each.tls.client_ca for each in api.listen)
     handler = Proxies(api.proxies, api.proxy_headers).before(dispatcher.handle) if api.proxies else dispatcher.handle
@@ -250,7 +248,7 @@ async def listening(
             async with accepting(bound, server):
                 yield [each.url for each in bound]
         finally:
-            with CancelScope(shield=True):  # a request that is being stored must not be forgotten
+            with CancelScope(shield=True):  # a request that is being stored must not be lost
                 await dispatcher.drain(grace)
                 server.pre_shutdown()
                 await server.shutdown(_ABORT_SECONDS)

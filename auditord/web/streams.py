@@ -1,17 +1,17 @@
-"""Long answers, and the limits of what one principal may hold: memory for bodies, places for answers, disk, requests.
+"""Streamed answers, and limits for each principal: memory for bodies, places for answers, disk space, requests.
 
-No principal gets more than half of anything; a request that needs more waits. Posted records are never answered with
-413, 429 or 503, because the released clients take any answer for success. While a request waits, its body is not read,
-so that TCP holds the client back.
+No principal gets more than half of any resource; a request that needs more waits. While it waits, its body is not read,
+so that TCP holds the client back. An upload that waits too long is cut off instead of answered with 429 or 503, because
+the released clients take any answer to a POST for success.
 
 Most sums have few groups. A query with more groups is repeated in a place for large answers. There are two of these, at
 most one for each principal. So memory is bounded for any query, and other queries continue.
 
-A long answer is one query's, as of its start. It holds one of the places for long answers and, with PostgreSQL, one of
-a few connections. If the client stalls, the rest of the answer goes into a file without a name, and place and
-connection become free. The client does not notice: it reads the end of the file as it would have read the query's, so
-nothing is left out, doubled or newer than the rest. (Querying again after the last record would not be exact: a record
-that is closed meanwhile moves in the order of stop times.)
+A streamed answer is the result of one query as of its start. It holds a place and, with PostgreSQL, one of a few
+connections. If the client stalls, the rest of the result is written to a temporary file without a name, and place and
+connection become free. The client does not notice: the file continues the same result, so nothing is missing,
+duplicated or newer than the rest. (A new query after the last record would not be exact: a record that is closed
+meanwhile moves in the order of stop times.)
 """
 
 import asyncio
@@ -42,16 +42,16 @@ from auditord.web.requests import holder
 from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, TooManyGroups
 
 UPLOAD_PATIENCE: Final = 300.0
-"""Seconds that an upload waits for its turn before it is cut off."""
+"""Seconds that an upload may wait for its turn before it is cut off."""
 
 _REMEMBERED: Final = 10_000
 
 
 class Shares:
-    """A number of units that requests share. No principal holds more than half of them at a time.
+    """A pool of units that requests share. No principal holds more than half of them at a time.
 
-    A request that finds too few units waits. Waiting principals are served in turn, the one served longest ago first,
-    and the requests of each in order. Thus a long queue of one principal does not delay another principal.
+    A request waits if too few units are free. The least recently served principal is next, and the requests of each
+    principal are served in order. So a long queue of one principal does not delay another.
     """
 
     def __init__(self, most: int) -> None:
@@ -68,12 +68,12 @@ class Shares:
         return self._free
 
     def is_wanted(self, who: str) -> bool:
-        """Return whether another request waits that could go on if this principal held less."""
+        """Return whether a request is waiting that could proceed if this principal held less."""
         return any(who == waiting or self._may_hold(waiting, size) for waiting, size in self._waiting.values())
 
     @asynccontextmanager
     async def held(self, who: str, size: int) -> AsyncGenerator[None, None]:
-        """Hold units (at most half of all) within the context, after waiting in turn."""
+        """Hold units (at most half of all) within the context, waiting for them if necessary."""
         size = min(size, self._half)
         if self._waiting or not self.take(who, size):
             await self._wait(who, size)
@@ -83,14 +83,14 @@ class Shares:
             self.give_back(who, size)
 
     def take(self, who: str, size: int) -> bool:
-        """Take units, which must be given back; return False if there are too few."""
+        """Take units, which must be given back; return False if too few are free for this principal."""
         if size > self._free or not self._may_hold(who, size):
             return False
         self._take(who, size)
         return True
 
     def give_back(self, who: str, size: int) -> None:
-        """Give back units."""
+        """Return units to the pool and serve waiting requests."""
         self._free += size
         left = self._held.pop(who, 0) - size  # 0 for requests of no units
         if left > 0:
@@ -119,12 +119,12 @@ class Shares:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # granted in the same instant
+            if turn.done() and not turn.cancelled():  # granted at the same moment
                 self.give_back(who, size)
             raise
         finally:
             if self._waiting.pop(turn, None) is not None:
-                self._serve()  # others may have waited for this one
+                self._serve()  # others may have waited behind it
 
     def _serve(self) -> None:
         while (turn := self._next()) is not None:
@@ -132,7 +132,7 @@ class Shares:
             turn.set_result(None)
 
     def _next(self) -> "asyncio.Future[None] | None":
-        """Return the next waiter to serve. A principal that has used up its share does not block others."""
+        """Return the next request to serve. A principal that has used up its share does not block others."""
         first: dict[str, asyncio.Future[None]] = {}
         for turn, (who, _) in self._waiting.items():
             if not turn.done():
@@ -149,7 +149,7 @@ class RateLimit:
     """A limit of requests per second for each principal.
 
     Args:
-        rate: requests per second, and the size of a burst.
+        rate: requests per second, also the size of a burst.
         clock: monotonic seconds.
     """
 
@@ -173,14 +173,14 @@ class Uploads(msgspec.Struct, frozen=True):
 
     Args:
         memory: the bytes for all bodies.
-        max_body: the bytes for a body of unknown size.
+        max_body: the most bytes of a body, assumed if its size is unknown.
     """
 
     memory: Shares
     max_body: int
 
     def size(self, request: web.BaseRequest) -> int:
-        """Return the most bytes that the unpacked body may take."""
+        """Return the most bytes that the decompressed body may take."""
         if request.content_length is None:
             return self.max_body
         if "Content-Encoding" in request.headers:
@@ -189,13 +189,13 @@ class Uploads(msgspec.Struct, frozen=True):
 
 
 def limited(handler: Handler, uploads: Uploads, rate: RateLimit | None, weight: int = 1) -> Handler:
-    """Wrap a handler so that requests wait for their turn: all if there is a rate, else those with a long body.
+    """Wrap a handler so that requests wait for the rate limit, if any, and then for memory unless their body is read.
 
     Args:
-        handler: handles the request.
+        handler: the handler to wrap.
         uploads: the memory for bodies.
-        rate: the rate limit of each principal, if any.
-        weight: the factor by which a body counts.
+        rate: the rate limit, if any.
+        weight: the factor by which the size of a body counts.
     """
 
     async def waiting(request: web.BaseRequest) -> web.StreamResponse:
@@ -218,7 +218,7 @@ def limited(handler: Handler, uploads: Uploads, rate: RateLimit | None, weight: 
 async def held_in_time(
     shares: Shares, who: str, size: int, patience: float, late: AuditordError
 ) -> AsyncGenerator[None, None]:
-    """Hold units within the context; raise ``late`` if waiting takes longer than the patience in seconds."""
+    """Hold units within the context; raise ``late`` after waiting for ``patience`` seconds."""
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(patience):
@@ -233,10 +233,10 @@ T = TypeVar("T")
 Aggregate: TypeAlias = Callable[[AggregateQuery], Awaitable[Aggregates]]
 
 PATIENCE: Final = 60.0
-"""Seconds that an answer waits for its turn."""
+"""Seconds that an answer may wait for its turn."""
 
 FEW_GROUPS: Final = 10_000
-"""The most groups of a query in any place: some 10 MB."""
+"""The most groups of a query in an ordinary place: some 10 MB."""
 
 MANY_GROUPS: Final = 50_000
 """The most groups of a query in a place for large answers: some 60 MB including the response."""
@@ -249,7 +249,7 @@ class ReadingPlaces:
     """Places for answers that read the store, and threads that process the results.
 
     Args:
-        most: the most answers that may read at a time.
+        most: the number of answers that may read at a time.
     """
 
     def __init__(self, most: int) -> None:
@@ -258,28 +258,28 @@ class ReadingPlaces:
         self._threads = Threads(_THREADS, "answers")
 
     def close(self) -> None:
-        """End the threads; blocks until they have finished."""
+        """Stop the threads; blocks until they have finished."""
         self._threads.close()
 
     def is_wanted(self, who: str) -> bool:
-        """Return whether others wait for a place that a principal may hold."""
+        """Return whether others wait for a place that this principal may hold."""
         return self._any.is_wanted(who) or self._large.is_wanted(who)
 
     def one(self, who: str) -> AbstractAsyncContextManager[None]:
-        """Hold a place, after waiting in turn.
+        """Hold a place within the context, waiting for it if necessary.
 
         Raises:
-            StoreUnavailable: other answers held all places for too long.
+            StoreUnavailable: no place became free in time.
         """
         late = StoreUnavailable("api.max_long_reads other answers have been under way for too long")
         return held_in_time(self._any, who, 1, PATIENCE, late)
 
     @asynccontextmanager
     async def large(self, who: str) -> AsyncGenerator[None, None]:
-        """Hold a place for a large answer, after waiting in turn.
+        """Hold a place for a large answer within the context, and an ordinary one.
 
         Raises:
-            StoreUnavailable: other answers held all places for too long.
+            StoreUnavailable: no place became free in time.
         """
         late = StoreUnavailable("other large answers have been under way for too long")
         async with held_in_time(self._large, who, 1, PATIENCE, late), self.one(who):
@@ -287,7 +287,7 @@ class ReadingPlaces:
 
     @asynccontextmanager
     async def few(self, who: str, aggregate: Aggregate, query: AggregateQuery) -> AsyncGenerator[Aggregates, None]:
-        """Sums of few groups, with the place that they were made in.
+        """Yield sums of at most :data:`FEW_GROUPS` groups, while holding the place in which they were made.
 
         Raises:
             TooManyGroups: there are more.
@@ -297,7 +297,7 @@ class ReadingPlaces:
 
     @asynccontextmanager
     async def summed(self, who: str, aggregate: Aggregate, query: AggregateQuery) -> AsyncGenerator[Aggregates, None]:
-        """Sums, with the place that they were made in.
+        """Yield sums, while holding the place in which they were made.
 
         Raises:
             TooManyGroups: there are more than :data:`MANY_GROUPS`.
@@ -314,7 +314,7 @@ class ReadingPlaces:
     async def run(self, work: Callable[[], T]) -> T:
         """Run a function in a thread.
 
-        A cancelled caller waits for its end, because a place is not free while work for it is running.
+        A cancelled caller still waits for the function to end, because its place is in use until then.
         """
         working = self._threads.run(work)
         try:
@@ -333,14 +333,14 @@ STALL_SECONDS: Final = 5.0
 """A client that reads nothing for this long has stalled."""
 
 WANTED_SECONDS: Final = 10.0
-"""A client that has caused waits of this length in total counts as stalled while others wait for its place."""
+"""A client that has been waited for this long in total counts as stalled while others wait for its place."""
 
 _LEAST_FREE: Final = 1 << 30
-"""Bytes that are left free on the disk, because the spool is on it too."""
+"""Bytes to leave free on the disk, because the spool is on it too."""
 
 _SHORT: Final = 48 * 1024
-"""Bytes of a first page that is most likely the last, because others are larger. An empty transport accepts this many
-without a pause."""
+"""A first page of at most this many bytes is most likely the last, because full pages are larger. An empty transport
+accepts as many bytes without pausing."""
 
 _WRITTEN_AT_ONCE: Final = 1 << 20
 _READ_AT_ONCE: Final = 128 * 1024
@@ -349,11 +349,11 @@ Pages: TypeAlias = AsyncIterator[Sequence[bytes]]
 
 
 class StreamedAnswers(msgspec.Struct, frozen=True):
-    """Sends long answers, which share places and disk space.
+    """Sends streamed answers, which share places and disk space.
 
     Args:
         places: the places for answers that read the store.
-        room: the disk space in bytes for the rest of stalled answers.
+        room: bytes on the disk for the rest of stalled answers.
         folder: the folder for temporary files; None for the system's.
     """
 
@@ -364,15 +364,11 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
     async def send(
         self, request: web.BaseRequest, opened: AbstractAsyncContextManager[Pages], content_type: str
     ) -> web.StreamResponse:
-        """Send pages as they come, with at most a page and a buffer in memory.
+        """Send pages as they arrive, with at most one page and one buffer in memory.
 
-        Headers are sent with the first page, so a failing query can still be answered with an error. A later fault cuts
-        the connection, because a truncated answer must never look complete. A short answer is sent as a whole.
-
-        Args:
-            request: the request.
-            opened: the pages; they occupy the store until it is left.
-            content_type: the content type of the answer.
+        Headers are sent with the first page, so a failing query can still be answered with an error. A later error cuts
+        the connection, because a truncated answer must never look complete. A short answer is sent in one piece. The
+        query occupies the store until ``opened`` is left.
 
         Raises:
             StoreUnavailable: there is no first page; nothing was sent.
@@ -385,7 +381,7 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
     async def send_held(
         self, request: web.BaseRequest, opened: AbstractAsyncContextManager[Pages], headers: Mapping[str, str]
     ) -> web.StreamResponse:
-        """Send pages that hold a place of their own while they are open."""
+        """Send pages that already hold a place while they are open."""
         async with AsyncExitStack() as stack:
             return await self._sent(request, stack, opened, headers)
 
@@ -418,13 +414,13 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
             if not await client.take(b"".join(page)):
                 async with self._spilled(pages, client.who) as rest:
                     if rest.is_whole:
-                        await stack.aclose()  # others have the place and the connection from now on
+                        await stack.aclose()  # frees the place and the connection for others
                     await rest.send(client)
             page = await _next(pages)
 
     @asynccontextmanager
     async def _spilled(self, pages: Pages, who: str) -> "AsyncGenerator[_Spilled, None]":
-        """Yield the rest of the pages, as far as there is room for it."""
+        """Write the rest of the pages to a file, as far as there is room, and yield it."""
         spilled = _Spilled(self.room, self.folder, who)
         try:
             await spilled.fill(pages)
@@ -443,7 +439,7 @@ async def _beginning(pages: Pages) -> tuple[Sequence[bytes], bool]:
 
 
 async def _next(pages: Pages) -> Sequence[bytes]:
-    """Return the next page that is not empty; empty at the end."""
+    """Return the next page that is not empty; an empty one at the end."""
     async for page in pages:
         if page:
             return page
@@ -451,7 +447,7 @@ async def _next(pages: Pages) -> Sequence[bytes]:
 
 
 class _Client:
-    """The client that reads an answer."""
+    """Writes an answer to its client and measures how fast it reads."""
 
     def __init__(self, request: web.BaseRequest, writer: AbstractStreamWriter | None, places: ReadingPlaces) -> None:
         self.who = holder(request)
@@ -463,18 +459,18 @@ class _Client:
         self._draining: asyncio.Task[None] | None = None
 
     async def take(self, data: bytes) -> bool:
-        """Write; return False if the client has stalled, or is slow while others wait for its place."""
+        """Write data; return False if the client has stalled, or is slow while others wait for its place."""
         await self._write(data)
         if not self._protocol.writing_paused:
             return True
-        begun = self._clock()
+        started = self._clock()
         if not await self._has_read():
             return False
-        self._waited += self._clock() - begun
+        self._waited += self._clock() - started
         return self._waited < WANTED_SECONDS or not self._places.is_wanted(self.who)
 
     async def take_in_time(self, data: bytes, *, holding: bool) -> None:
-        """Write, and wait until the client has read most of it; its connection is cut if it never does.
+        """Write data and wait until the client has read most of it; the connection aborts if it never does.
 
         Raises:
             Abort: the client holds a place, and others wait for it.
@@ -494,7 +490,7 @@ class _Client:
         if self._draining is None:
             if self._writer is None or not self._protocol.writing_paused:
                 return True
-            # Never cancelled: all waits of a connection share a future.
+            # Never cancelled, because all waits of a connection share one future.
             self._draining = asyncio.create_task(self._writer.drain())
             self._draining.add_done_callback(_retrieved)
         done, _ = await asyncio.wait({self._draining}, timeout=STALL_SECONDS)
@@ -505,7 +501,7 @@ class _Client:
 
 
 def _retrieved(task: "asyncio.Task[None]") -> None:
-    """Retrieve the result of a task that may have no waiter any more."""
+    """Mark the error of a task as retrieved, because it may no longer have a waiter."""
     if not task.cancelled():
         task.exception()
 
@@ -515,8 +511,7 @@ class _Spilled:
 
     Args:
         room: bytes on the disk.
-        folder: of the file.
-        who: in whose name it takes room.
+        who: the principal for whom the bytes count.
     """
 
     def __init__(self, room: Shares, folder: Path | None, who: str) -> None:
@@ -528,18 +523,18 @@ class _Spilled:
 
     async def fill(self, pages: Pages) -> None:
         """Write pages to the file until they end or there is no room."""
-        begun, size = list[bytes](), 0
+        buffer, size = list[bytes](), 0
         async for page in pages:
-            begun += page
+            buffer += page
             size += sum(map(len, page))
             if size >= _WRITTEN_AT_ONCE:
-                if not await self._has_written(b"".join(begun)):
+                if not await self._has_written(b"".join(buffer)):
                     return
-                begun, size = [], 0
-        self.is_whole = not begun or await self._has_written(b"".join(begun))
+                buffer, size = [], 0
+        self.is_whole = not buffer or await self._has_written(b"".join(buffer))
 
     async def send(self, client: _Client) -> None:
-        """Send the content of the file."""
+        """Send the content of the file, and the data for which it had no room."""
         if self._file is not None:
             self._file.seek(0)
         while self._file is not None and (piece := await asyncio.to_thread(self._file.read, _READ_AT_ONCE)):
@@ -554,7 +549,7 @@ class _Spilled:
         self._room.give_back(self._who, self._taken)
 
     def _write(self, data: bytes) -> None:
-        """Append everything to the file, or nothing."""
+        """Append all data to the file, or nothing."""
         if shutil.disk_usage(self._folder or tempfile.gettempdir()).free < _LEAST_FREE + len(data):
             raise OSError(ENOSPC, f"less than {_LEAST_FREE} bytes are free")
         if self._file is None:

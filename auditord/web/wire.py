@@ -1,9 +1,9 @@
 """AUDITOR's routes: records are written with ``POST`` and ``PUT``, and read with ``GET``.
 
-The released clients never check the status of a POST. They take any answer for success, except the body
-``RECORD_EXISTS``, and delete the record from their queues. So a POST is answered only when its records are durable or
-kept for an operator; in every other case the connection is aborted, which the clients do notice. They do check the
-status of a PUT.
+The released clients never check the status of a POST. They take any answer for success, except for the body
+``RECORD_EXISTS``, and delete the record from their queues. So a POST is answered only once its records are durable or
+kept for an operator. Otherwise the connection is aborted, which the clients do notice. They do check the status of a
+PUT.
 """
 
 import logging
@@ -47,13 +47,13 @@ log = logging.getLogger(__name__)
 
 
 class ReadHandlers(msgspec.Struct, frozen=True):
-    """The handlers of the routes that read."""
+    """Handles the routes that read."""
 
     records: RecordsFor
     answers: StreamedAnswers
 
     async def get_one(self, request: web.BaseRequest) -> web.StreamResponse:
-        """``GET /record/{record_id}``: one object; ``null`` for an invalid id; 404 where AUDITOR says 500."""
+        """Answer ``GET /record/{record_id}``: one object; ``null`` for an invalid id; 404 where AUDITOR says 500."""
         try:
             record_id = read_target(request.raw_path).segment(-1)
             check_name(record_id)
@@ -66,10 +66,10 @@ class ReadHandlers(msgspec.Struct, frozen=True):
         return Answer(200, text, JSON) if text is not None else json_error(404, f"no record has the id '{record_id}'")
 
     async def get_many(self, request: web.BaseRequest) -> web.StreamResponse:
-        """``GET /records?…``: the matching objects one behind the other, without anything between them.
+        """Answer ``GET /records?…`` with the matching objects, concatenated without a separator.
 
-        The headers go out with the first page, so that a failing query is a 500; a later fault cuts the connection,
-        since an answer that ends early must never look complete.
+        Headers are sent with the first page, so a query that fails before is a 500. A later error cuts the connection,
+        because a truncated answer must never look complete.
         """
         try:
             query = read_query(request.raw_path.partition("?")[2])
@@ -90,14 +90,11 @@ def _unavailable(request: web.BaseRequest, error: StoreUnavailable) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class RecordWriter:
-    """The parts of handlers that write records.
+    """The shared fields of handlers that write records.
 
     Args:
-        ingest: takes records.
-        duplicates: what a known id means.
-        max_body: bytes of a body, packed or not.
-        now: the clock.
-        metrics: of HTTP.
+        duplicates: how to treat known ids.
+        max_body: the most bytes of a body, compressed or not.
     """
 
     ingest: Ingest
@@ -108,14 +105,14 @@ class RecordWriter:
 
 
 class WriteHandlers(RecordWriter):
-    """The handlers of the routes that write."""
+    """Handles the routes that write."""
 
     def add_one(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-        """``POST /record``: one record as a JSON object."""
+        """Answer ``POST /record``: add one record, a JSON object."""
         return self._receive(request, are_many=False)
 
     def add_many(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-        """``POST /records``: an array of records, all or nothing."""
+        """Answer ``POST /records``: add an array of records, all or nothing."""
         return self._receive(request, are_many=True)
 
     async def _receive(self, request: web.BaseRequest, *, are_many: bool) -> Answer:
@@ -142,7 +139,7 @@ class WriteHandlers(RecordWriter):
         return self._answer(outcomes)
 
     async def _refuse(self, request: web.BaseRequest, body: bytes, reason: str, provenance: Provenance) -> Answer:
-        """Answer 400, once the body is safe."""
+        """Keep the body in quarantine, then answer 400."""
         route = f"{request.method} {read_target(request.raw_path).path}"
         try:
             await self.ingest.spool.keep_refused_body(body, reason, provenance, route)
@@ -160,7 +157,7 @@ class WriteHandlers(RecordWriter):
         return STORED
 
     async def stop(self, request: web.BaseRequest) -> web.StreamResponse:
-        """``PUT /record``: the stop time of a record that is there; everything else in the body is only checked."""
+        """Answer ``PUT /record``: set the stop time of a stored record. The rest of the body is only validated."""
         principal, provenance = sender_of(request, self.now())
         try:
             limit = min(self.max_body, LARGEST_RECORD)
@@ -197,29 +194,25 @@ async def _decode_many(request: web.BaseRequest, body: bytes, limit: int) -> Dec
 
 
 def _require_json(request: web.BaseRequest) -> None:
-    """Return if the body is declared to be JSON.
-
-    Raises:
-        UnreadableBody: it is not.
-    """
+    """Raise UnreadableBody unless the body is declared to be JSON."""
     content_type = request.headers.get("Content-Type", "")
     if content_type != "application/json" and not is_json(content_type):
         raise UnreadableBody("Content type error")
 
 
 def _json_body(request: web.BaseRequest, body: bytes, limit: int) -> bytes:
-    """The JSON text that a body holds.
+    """Return the decompressed JSON text of a body.
 
     Raises:
-        UnreadableBody: it is not declared to be JSON, or is packed in a way that cannot be undone.
-        BodyTooLarge: it unpacks to more than the limit.
+        UnreadableBody: the body is not declared to be JSON, or cannot be decompressed.
+        BodyTooLarge: it decompresses to more than the limit.
     """
     _require_json(request)
     return unpacked(request, body, limit) if "Content-Encoding" in request.headers else body
 
 
 def report_large(records: Sequence[Record], metrics: HttpMetrics) -> None:
-    """Count and name the records that AUDITOR's asynchronous client cannot read."""
+    """Count and log the records that AUDITOR's asynchronous client cannot read."""
     for record in filter(_is_large, records):
         metrics.large_records += 1
         log.warning(
