@@ -1,1 +1,1 @@
-"""Authentication and authorisation, around the handlers, so that they cost nothing where there is no authenticator."""
+"""Authentication and authorisation. They wrap the handlers, so they cost nothing without authenticators."""

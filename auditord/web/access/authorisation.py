@@ -1,4 +1,4 @@
-"""Authorisation before the handlers. A refusal is the same whether or not the path exists."""
+"""Authorisation around the handlers. A refusal is the same whether or not the path exists."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -43,7 +43,7 @@ class Authorisation(msgspec.Struct, frozen=True):
     """Recognises callers and enforces their roles.
 
     Args:
-        authenticators: by instance name, in order; the first one that recognises the caller decides.
+        authenticators: by instance name, in order. The first that recognises the caller decides.
         sessions: the sessions of people who have logged in to the page.
     """
 
@@ -56,7 +56,7 @@ class Authorisation(msgspec.Struct, frozen=True):
         return [route if route.permission is None else self._guarded(route) for route in routes]
 
     async def unmatched(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request for an unknown path or method as if it were forbidden."""
+        """Refuse a request for an unknown path or method as if it were forbidden."""
         try:
             principal = await self._recognised(request, by_session=request.method == "GET")
         except AccessRefused as error:
@@ -98,7 +98,7 @@ class Authorisation(msgspec.Struct, frozen=True):
         if refuse_browser is None:
             return refusal(request, known=principal is not None)
         page = refuse_browser(request, principal is not None)
-        return page or _TEXTS[principal is not None]  # not cut short: no AUDITOR client posts to the page
+        return page or _TEXTS[principal is not None]  # not cut short, because no AUDITOR client posts to the page
 
     async def _recognised(self, request: web.BaseRequest, *, by_session: bool) -> Principal:
         credentials = credentials_of(request)
@@ -110,12 +110,12 @@ class Authorisation(msgspec.Struct, frozen=True):
 
     @property
     def logins(self) -> Mapping[str, Login]:
-        """The authenticators with a login of their own, by name."""
+        """The authenticators that offer a login, by name."""
         opened: Mapping[str, object] = self.authenticators
         return {name: each for name, each in opened.items() if isinstance(each, Login)}
 
     async def recognise(self, credentials: Credentials, only: str | None = None) -> Principal:
-        """Return the principal with these credentials.
+        """Return the principal with these credentials, asking only one authenticator if ``only`` names it.
 
         Raises:
             AccessRefused: no authenticator recognises them, or they are invalid.
@@ -123,17 +123,17 @@ class Authorisation(msgspec.Struct, frozen=True):
         for name, authenticate in self.authenticators.items():
             if only not in {None, name}:
                 continue
-            identity = await _asked(name, authenticate, credentials)
+            identity = await _identify(name, authenticate, credentials)
             if identity is not None:
                 shown = "".join(char if char.isprintable() else "?" for char in identity.name)[:LONGEST_NAME]
-                # Roles that the configuration lacks (a token may be older) allow nothing.
+                # Roles missing in the configuration (a token may be older) allow nothing.
                 roles = tuple(self.roles[role].of_user(identity.user) for role in identity.roles if role in self.roles)
                 return Principal(f"{name}:{shown}", roles, identity.user)
         has_any = credentials != Credentials(credentials.address)
         raise AccessRefused("no authenticator recognises these credentials" if has_any else "there are no credentials")
 
 
-async def _asked(name: str, authenticate: Authenticate, credentials: Credentials) -> Identity | None:
+async def _identify(name: str, authenticate: Authenticate, credentials: Credentials) -> Identity | None:
     try:
         return await authenticate(credentials)
     except AccessRefused:
@@ -183,7 +183,7 @@ async def _opened(
 
 
 def refusal(request: web.BaseRequest, *, known: bool) -> Answer:
-    """Return the refusal of a known or unknown caller. It closes the connection, so the rest of the body is ignored."""
+    """Return the refusal of a known or unknown caller. It closes the connection, so the rest of a body is not read."""
     path = read_target(request.raw_path).path
     if path.startswith(PREFIX):
         return _PROBLEMS[known]
@@ -206,12 +206,12 @@ def _problem(*, known: bool) -> Answer:
 _TEXTS: Final = (_text(known=False), _text(known=True))
 _PROBLEMS: Final = (_problem(known=False), _problem(known=True))
 _CUT_SHORT: Final = tuple(each.closing(missing=1) for each in _TEXTS)
-"""Refusals of ``POST``. AUDITOR's clients take every complete answer for success and drop the record. An answer that
-ends before its announced length is an error to them, while its text stays readable."""
+"""Refusals of ``POST``. AUDITOR's clients take any complete answer for success and drop the record. An answer that ends
+before its announced length is an error to them, and its text is still readable."""
 
 
 def while_valid(handler: Handler, now: Callable[[], datetime]) -> Handler:
-    """Wrap a handler so that clients with an expired certificate are refused at each request."""
+    """Wrap a handler so that each request of a client with an expired certificate is refused."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         end = _end(request)
@@ -224,7 +224,7 @@ def while_valid(handler: Handler, now: Callable[[], datetime]) -> Handler:
 
 
 def _end(request: web.BaseRequest) -> datetime | None:
-    """Return when the client certificate of the connection expires; None without one."""
+    """Return when the connection's client certificate expires; None without a certificate."""
     tls: Any = None if request.transport is None else request.transport.get_extra_info("ssl_object")  # Any: of a loop
     der: bytes | None = None if tls is None else tls.getpeercert(binary_form=True)
     if not der:

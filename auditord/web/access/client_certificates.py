@@ -1,4 +1,4 @@
-"""Certificates of clients: the names of their owners, and when they expire."""
+"""Client certificates: the names of their owners, and the times at which they expire."""
 
 from datetime import datetime
 from functools import lru_cache
@@ -12,7 +12,7 @@ from auditord_hookspecs import Certificate
 _MAIL_NAMES: Final = {NameOID.EMAIL_ADDRESS: "emailAddress"}
 
 
-@lru_cache(maxsize=256)  # a connection presents the same certificate for thousands of requests
+@lru_cache(maxsize=256)  # a connection presents the same certificate in thousands of requests
 def certificate_of(der: bytes) -> Certificate:
     """Return the names in a certificate.
 

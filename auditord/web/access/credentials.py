@@ -1,7 +1,7 @@
 """Credentials of a request, from its connection and the header ``Authorization``. No other claim of a client counts.
 
-The headers ``Forwarded`` and ``X-Forwarded-…`` count if a configured proxy sent them (:mod:`auditord.web.proxies`).
-Then the certificate and user of the connection are the proxy's, not the client's.
+The headers ``Forwarded`` and ``X-Forwarded-…`` count if a configured proxy sent them (:mod:`auditord.web.proxies`). The
+certificate and user of the connection are then ignored, because they are the proxy's.
 """
 
 import socket
@@ -40,7 +40,7 @@ def credentials_of(request: web.BaseRequest) -> Credentials:
 
 
 def _proved(tls: Any) -> Certificate | None:  # Any: the SSLObject of any event loop
-    """Return the client's certificate; None if the listener did not verify any."""
+    """Return the client's certificate; None if there is none or the listener does not verify any."""
     if tls.context.verify_mode == ssl.CERT_NONE:
         return None
     from auditord.web.access.client_certificates import certificate_of  # noqa: PLC0415 cryptography, only with TLS

@@ -1,8 +1,8 @@
 """Sessions of people who have logged in to the page: sealed cookies that expire.
 
-A cookie holds the token with which its owner logged in, encrypted and signed (Fernet, of ``cryptography``) with a key
-in the state folder. The authenticators see the token at every request, so a session ends with its token; it also ends
-after its length, and when its owner logs out. The daemon keeps no list of sessions, and a restart changes nothing.
+A cookie holds the token (or the claims) from its owner's login, encrypted and signed (Fernet, of ``cryptography``) with
+a key in the state folder. The authenticators check the token at every request, so a session ends with its token, after
+its maximum length, or when its owner logs out. The daemon keeps no list of sessions, and they survive a restart.
 """
 
 import secrets
@@ -35,8 +35,8 @@ class Session(msgspec.Struct, frozen=True):
     """A session of a browser.
 
     Args:
-        token: the bearer token of its owner.
-        authenticator: the authenticator at whose issuer the owner logged in, without a token.
+        token: the owner's bearer token; None after a login at an issuer.
+        authenticator: the authenticator at whose issuer the owner logged in; None for a token.
         claims: the claims from that login.
     """
 
@@ -47,7 +47,7 @@ class Session(msgspec.Struct, frozen=True):
 
     @property
     def credentials(self) -> Credentials:
-        """The credentials of its owner."""
+        """The owner's credentials."""
         return Credentials(token=self.token, claims=self.claims)
 
 
@@ -62,7 +62,7 @@ def new_session(
 
 
 class TokenTooLong(AuditordError):
-    """A token, or claims, do not fit into a cookie.
+    """A token, or the claims of a login, do not fit into a cookie.
 
     Remedy:
         have the issuer put fewer claims into its tokens.
@@ -73,7 +73,7 @@ class _Kept(msgspec.Struct):
     """The content of the file.
 
     Args:
-        ended: ids of sessions whose owner has logged out, with the expiry of their cookies.
+        ended: ids of sessions whose owners have logged out, with the expiry of their cookies.
     """
 
     key: str
@@ -96,7 +96,7 @@ class Sessions(msgspec.Struct, frozen=True):
     now: Callable[[], datetime]
 
     def begin(self, request: web.BaseRequest, response: web.StreamResponse, session: Session) -> None:
-        """Set the cookie of a new session, whose credentials were recognised.
+        """Set the cookie of a new session, whose credentials must have been recognised.
 
         Raises:
             TokenTooLong: the session does not fit into a cookie.
