@@ -1,4 +1,4 @@
-"""``POST /api/v1/records``: many records, each with its own verdict; never all or nothing."""
+"""``POST /api/v1/records``: many records, each with its own verdict, never all or nothing."""
 
 import asyncio
 import logging
@@ -30,10 +30,10 @@ from auditord_hookspecs.wording import counted
 ACCEPTED: Final = frozenset({QUEUED.value, *(each.value for each in StoreVerdict if each.accepted)})
 
 LISTED: Final = 10_000
-"""Verdicts that are listed in any case; of more records, those that were refused."""
+"""The most verdicts that are listed by default. Of more records, only refusals are listed."""
 
 LISTED_ON_DEMAND: Final = 100_000
-"""Verdicts that are listed if all are asked for."""
+"""The most verdicts that are listed if all are requested."""
 
 _WANTED: Final = Choice(("all", "failed"))
 
@@ -46,10 +46,10 @@ VERDICTS: Final = Parameter(
 
 
 class VerdictList:
-    """Counts verdicts and keeps those that are to be listed.
+    """Counts verdicts and keeps those to be listed.
 
     Args:
-        wanted: ``all``, ``failed`` or, for None, all of up to :data:`LISTED` records and else those that failed.
+        wanted: ``all``, ``failed``, or None for all of up to :data:`LISTED` records and the failed ones of more.
     """
 
     def __init__(self, wanted: str | None = None) -> None:
@@ -70,7 +70,7 @@ class VerdictList:
         return self._counts.keys() <= ACCEPTED
 
     def add(self, verdicts: Iterable[Verdict]) -> None:
-        """Count them, and keep what may be listed."""
+        """Count verdicts and keep those to be listed."""
         for verdict in verdicts:
             self._counts[verdict.verdict] += 1
             if self._is_listed(verdict) and len(self._kept) < self._most:
@@ -92,12 +92,12 @@ log = logging.getLogger(__name__)
 LINES: Final = frozenset({NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines"})
 
 AT_ONCE: Final = 1_000
-"""The most records of a transaction; larger ones would delay other writers."""
+"""The most records of a transaction; larger transactions would delay other writers."""
 
 _AT_ONCE_BYTES: Final = 1 << 20
 
 MOST_INVALID: Final = 10_000
-"""The most invalid elements; after them the rest of a body is ignored."""
+"""The most invalid elements of a body; after that, its rest is ignored."""
 
 _BETWEEN_PAUSES: Final = 100  # about a millisecond of decoding
 
@@ -124,7 +124,7 @@ class AddHandler(RecordWriter):
         body={JSON: list[Record], NDJSON: Record},
     )
     async def add(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Store an array or lines of records while they arrive; 200 if all are accepted, else 207."""
+        """Store an array or lines of records as they arrive; answer 200 if all are accepted, else 207."""
         elements = _elements(request.headers.get("Content-Type", ""))
         given = by_name(parse_query_string(read_target(request.raw_path).query))
         with about("verdicts"):
@@ -157,7 +157,7 @@ class AddHandler(RecordWriter):
 
 @dataclass(slots=True)
 class _Part:
-    """A batch of a request's records."""
+    """A batch of a request's records, with their positions in the request."""
 
     records: list[Record] = field(default_factory=list[Record])
     positions: list[int] = field(default_factory=list[int])

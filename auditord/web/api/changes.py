@@ -1,4 +1,4 @@
-"""Requests and responses of changes to single records."""
+"""Requests and responses for changes to single records."""
 
 from typing import Annotated, Final
 
@@ -86,7 +86,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 def former(version: Version) -> FormerVersion:
-    """Return a former version for a response."""
+    """Return a former version in the form of responses."""
     return FormerVersion(
         number=version.number,
         action=version.action,

@@ -1,4 +1,4 @@
-"""Descriptions of the API, made from the declarations of its calls: OpenAPI 3.1 and the manual's reference."""
+"""Descriptions of the API, generated from the declarations of its calls: OpenAPI 3.1 and the manual's reference."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -84,7 +84,7 @@ _REF: Final = "#/components/schemas/{name}"
 
 
 def described(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSON
-    """Return the OpenAPI document for calls."""
+    """Return the OpenAPI document of calls."""
     known = list(operations)
     return {
         "openapi": "3.1.0",
@@ -97,7 +97,7 @@ def described(operations: Iterable[Operation]) -> Mapping[str, Any]:  # Any: JSO
 
 
 def answering(operations: Iterable[Operation]) -> Handler:
-    """Return a handler that answers with the document, which is made at the first request."""
+    """Return a handler that answers with the document. It is generated at the first request."""
     known = list(operations)
     document = cache(lambda: json_answer(described(known)))
 
@@ -202,7 +202,7 @@ HANDLERS: Final = (
 
 
 def markdown() -> str:
-    """Return the reference of all routes as Markdown, for the manual."""
+    """Return the manual's reference of all routes, as Markdown."""
     return "\n".join(
         [_BEGINNING, *(line for made in HANDLERS for each in operations_of(made) for line in _lines(each))]
     )

@@ -44,28 +44,28 @@ class Lake(Listed, Protocol):
 
     @property
     def is_of_many(self) -> bool:
-        """True if the lake has records of several daemons, which may have the same ids."""
+        """True if the lake has records of several daemons, whose ids may be equal."""
         ...
 
 
 def source_parameter(detail: str) -> Parameter:
-    """Return the description of the parameter for a daemon with a lake."""
+    """Return the parameter for a daemon with a lake; ``detail`` is added to its description."""
     return Parameter(SOURCE, _OF_SOURCE.format(detail), _SOURCES.schema)
 
 
 def without_lake(operation: Operation) -> Operation:
-    """Return the description of a call for a daemon without a lake, so that every described value is accepted."""
+    """Return a call for a daemon without a lake. It offers only the store as source, so every described value works."""
     store = Choice(SOURCES[:1]).schema
     of_store = [replace(each, schema=store) if each.name == SOURCE else each for each in operation.parameters]
     return replace(operation, parameters=tuple(of_store))
 
 
 class LakeSource(msgspec.Struct, frozen=True):
-    """The lake as the handlers query it.
+    """The lake for handlers.
 
     Args:
         visible: returns the records that the sender of a request may see; None without a lake.
-        is_of_many: whether ids may occur several times.
+        is_of_many: whether several daemons' records, and so equal ids, may be in it.
     """
 
     visible: Callable[[web.BaseRequest], Listed] | None = None

@@ -1,4 +1,4 @@
-"""Calls that act on the daemon: quarantine, changes of single records, reloading the configuration.
+"""Calls that act on the daemon: quarantine, changes to single records, and reloads of the configuration.
 
 Changes are possible only on the control socket or with an authenticator. The list of the quarantine omits the raw
 input, which may contain personal data.
@@ -181,7 +181,7 @@ def read_quarantine_query(raw: str) -> QuarantineQuery:
 
 
 class ChangeHandlers(msgspec.Struct, frozen=True):
-    """Changes records, and shows their former versions."""
+    """Changes records and shows their former versions."""
 
     records: RecordActions
     store: RecordStore
@@ -313,7 +313,7 @@ class ConfigurationHandlers(msgspec.Struct, frozen=True):
         guarded=True,
     )
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Compare the files with the running configuration, and reload what can be."""
+        """Compare the files with the running configuration, and reload them unless an option needs a restart."""
         wanted = await decoded(request, ReloadWanted)
         try:
             changes = await self.reload(dry_run=wanted.dry_run)

@@ -1,8 +1,8 @@
-"""The declaration of a call of the API: enough to route, authorise and describe it; and its parameters.
+"""Declarations of the API's calls, from which they are routed, authorised and described; and their parameters.
 
-An :class:`Operation` decorates the method that answers the call. Kinds of parameter values both describe their JSON
-schema and parse their text, so that the two agree. On ``/api/v1`` a given parameter must have a value; AUDITOR's
-``GET /records`` treats an empty one as missing.
+An :class:`Operation` decorates the method that answers the call. A class for a kind of value, such as :class:`Whole`,
+both describes its JSON schema and parses its text, so that the two agree. On ``/api/v1`` a given parameter must have a
+value; AUDITOR's ``GET /records`` treats an empty one as missing.
 """
 
 import logging
@@ -43,7 +43,7 @@ Schema: TypeAlias = Mapping[str, Any]  # Any: JSON
 Shape: TypeAlias = Any  # Any: a type that msgspec knows
 
 BODY_PROBLEMS: Final = (400, 413, 415)
-"""The statuses for bodies that cannot be read."""
+"""The statuses for unreadable bodies."""
 
 _SEE: Final = "GET /openapi.json describes the parameters of every path"
 
@@ -54,14 +54,14 @@ H = TypeVar("H", bound=Callable[..., Awaitable[web.StreamResponse]])
 _DECLARED: Final = "_operation"
 
 MAX_REQUEST: Final = 1 << 20
-"""The most bytes of a body, except for bodies of records."""
+"""The most bytes of a body without records."""
 
 
 class Parameter(msgspec.Struct, frozen=True):
     """A parameter in the path or the query string.
 
     Args:
-        schema: the JSON schema of its value.
+        schema: the JSON schema of the value.
         in_path: whether it is a segment of the path.
         deep: whether it is written ``name[key]=value``.
     """
@@ -78,20 +78,20 @@ async def _unanswered(_request: web.BaseRequest) -> web.StreamResponse:
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """A call of the API. It decorates the method that answers it.
+    """A call of the API. It decorates the method that answers the call.
 
     The method may raise Refused, InvalidQuery or StoreUnavailable.
 
     Args:
         path: the path, with ``parameters`` as segments in braces.
-        name: its name in generated clients.
+        name: the name in generated clients.
         answers: the types of responses by status and media type.
         problems: further statuses, with a problem as response.
         body: the types of the request body by media type.
         permission: the permission that a caller needs if there are authenticators.
-        guarded: whether it acts or shows raw input. Then it is written to the audit log and, without authenticators,
-            available only on the control socket.
-        handler: answers it; see :func:`operations_of`.
+        guarded: whether the call acts or shows raw input. It is then written to the audit log and, without
+            authenticators, available only on the control socket.
+        handler: answers the call; set by :func:`operations_of`.
     """
 
     method: str
@@ -113,14 +113,14 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 def operations_of(handlers: object) -> list[Operation]:
-    """Return the calls that the methods of an object answer; those of a class can only be described."""
+    """Return the calls that an object's methods answer. The calls of a class can only be described."""
     members = vars(handlers if isinstance(handlers, type) else type(handlers))
     declared = {name: getattr(member, _DECLARED, None) for name, member in members.items()}
     return [replace(each, handler=getattr(handlers, name)) for name, each in declared.items() if each is not None]
 
 
 def open_routes(routes: Iterable[Route], control: Path | None) -> list[Route]:
-    """Return the routes for a daemon without authenticators, on which guarded calls are refused with a hint."""
+    """Return the routes for a daemon without authenticators, which refuses guarded calls with a hint."""
     refusal = Refused(
         403,
         "this acts on the daemon or shows raw input, which is not offered at this address",
@@ -147,18 +147,18 @@ async def _answer(operation: Operation, request: web.BaseRequest) -> web.StreamR
     try:
         return await operation.handler(request)
     except Refused as refused:
-        return _unless_begun(request, refused, refused)
+        return _unless_started(request, refused, refused)
     except InvalidQuery as error:
-        return _unless_begun(request, error, Refused(400, str(error), parameter=error.parameter, remedy=_SEE))
+        return _unless_started(request, error, Refused(400, str(error), parameter=error.parameter, remedy=_SEE))
     except UnicodeDecodeError as error:
-        return _unless_begun(request, error, Refused(404, "the path is not UTF-8 once it is decoded"))
+        return _unless_started(request, error, Refused(404, "the path is not UTF-8 once it is decoded"))
     except StoreUnavailable as error:
         log.warning("%s %s: the client is to try again: %s", request.method, operation.path, error)
         away = Refused(503, "the record store or the spool is not available", remedy="try again later; see the log")
-        return _unless_begun(request, error, away)
+        return _unless_started(request, error, away)
 
 
-def _unless_begun(request: web.BaseRequest, error: Exception, refused: Refused) -> web.StreamResponse:
+def _unless_started(request: web.BaseRequest, error: Exception, refused: Refused) -> web.StreamResponse:
     if request.writer.output_size:
         raise error  # a response was started: cut the connection
     return refused.answer()
@@ -173,7 +173,7 @@ async def decoded(request: web.BaseRequest, shape: type[T], *, whole_floats: boo
         whole_floats: whether ``1.0`` counts as an integer, as in JSON Schema.
 
     Raises:
-        Refused: the body has another type, is too large, or cannot be decompressed.
+        Refused: the body is not of this type, is too large, or cannot be decompressed.
     """
     try:
         body = await read(request, MAX_REQUEST)
@@ -196,7 +196,7 @@ async def read(request: web.BaseRequest, limit: int) -> bytes:
     """Read and decompress a body.
 
     Raises:
-        Refused: it is too large or cannot be decompressed.
+        Refused: the body is too large or cannot be decompressed.
     """
     try:
         return unpacked(request, await read_body(request, limit), limit)
@@ -264,7 +264,7 @@ class Name(msgspec.Struct, frozen=True):
 
     @property
     def schema(self) -> Schema:
-        """The JSON schema. The server accepts longer text if characters are combined from several code points."""
+        """The JSON schema. The server also accepts longer text if its characters consist of several code points."""
         others = rf"\u0000{self.forbidden}"
         pattern = rf"^[^{others}]*[^{WHITE_SPACE}{others}][^{others}]*$"
         return {"type": "string", "minLength": 1, "maxLength": MAX_NAME_GRAPHEMES, "pattern": pattern}
@@ -278,11 +278,11 @@ class Name(msgspec.Struct, frozen=True):
 
 
 class Instant(msgspec.Struct, frozen=True):
-    """A time with zone."""
+    """A time with a zone."""
 
     @property
     def schema(self) -> Schema:
-        """The JSON schema, without the first and last years, which are only partly valid in UTC."""
+        """The JSON schema. It excludes the first and last years, which are only partly valid in UTC."""
         return {"type": "string", "format": "date-time", "pattern": f"^{_YEAR}-"}
 
     def read(self, name: str, given: Given) -> datetime | None:
@@ -295,8 +295,8 @@ class Texts(msgspec.Struct, frozen=True):
     """A list of distinct texts of a form.
 
     Args:
-        pattern: the form as a regular expression; no matching text is refused.
-        most: the most texts.
+        pattern: the form as a regular expression. Every matching text is accepted.
+        most: the largest number of texts.
     """
 
     pattern: str

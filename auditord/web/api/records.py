@@ -1,11 +1,11 @@
-"""``GET /api/v1/records`` and ``GET /api/v1/records/{record_id}``: AUDITOR's filters, some more, and a cursor.
+"""``GET /api/v1/records`` and ``GET /api/v1/records/{record_id}``: AUDITOR's filters, further ones, and a cursor.
 
 The query string has the grammar of ``GET /records`` (:mod:`auditord.web.record_query`). In addition there are
 ``open=true|false``, ``implausible=true``, ``meta[key][any][]=value`` (at least one of the values),
-``meta[key][absent]=true``, ``cursor``, ``format`` and ``include``. Unknown operators of ``meta`` are refused here,
-while AUDITOR ignores them.
+``meta[key][absent]=true``, ``cursor``, ``format`` and ``include``. Unknown operators of ``meta`` are refused, while
+AUDITOR ignores them.
 
-Pages follow the order of start times, because a stop time may change between two pages. A cursor is the start time and
+Pages are in the order of start times, because a stop time may change between two pages. A cursor is the start time and
 the id of the last record of a page, ``2026-01-31T12:00:00Z,slurm-17``, and may be written by hand.
 """
 
@@ -72,7 +72,7 @@ Format: TypeAlias = Literal["json", "ndjson"]
 
 DEFAULT_PAGE: Final = 1_000
 LARGEST_PAGE: Final = 10_000
-"""The most records of a JSON response, which clients hold as a whole; NDJSON has no limit."""
+"""The most records of a JSON response, which clients read into memory as a whole. NDJSON has no limit."""
 
 NDJSON: Final = "application/x-ndjson"
 
@@ -82,9 +82,9 @@ INCLUDE: Final = Choice(("lake", "archive"))
 _TRUE: Final = Choice(("true",))
 _TRUE_OR_FALSE: Final = Choice(("true", "false"))
 
-# A time in the format of the responses, in the Gregorian calendar from year 1 on; then a name.
+# A time as written in responses, in the Gregorian calendar from year 1 on; then a name.
 _YEAR: Final = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
-_DAYS: Final = (  # of long, of short months, and of February
+_DAYS: Final = (  # long months, short months, February
     "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])",
     "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)",
     "02-(?:0[1-9]|1[0-9]|2[0-8])",
@@ -149,9 +149,9 @@ class Listing(msgspec.Struct, frozen=True):
     """A query for a list of records.
 
     Args:
-        query: the records and their order; for JSON, one more than a page, to see whether there are more.
+        query: the records and their order; for JSON, one record more than a page, to see whether a next page exists.
         page: the most records of a JSON response.
-        raw: the query string, from which that of the next page is made.
+        raw: the query string, from which the query string of the next page is made.
         of_lake: whether the lake is queried instead of the record store.
     """
 
@@ -196,7 +196,7 @@ def read_listing(raw: str, accept: str) -> Listing:
 
 
 def _format(word: str | None, accept: str, order: Order) -> Format:
-    """Return the output format. Records in another order than that of start times have no pages, so they are NDJSON."""
+    """Return the output format. Only the order of start times has pages; any other order is NDJSON."""
     if order.field is not SortField.START:
         return "ndjson"
     if word is None:
@@ -313,7 +313,7 @@ class RecordHandlers(msgspec.Struct, frozen=True):
     async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send records as a page of JSON or as lines.
 
-        Headers are sent after the query has started, so a failing query is a 503. A later error cuts the connection.
+        Headers are sent with the first page, so a query that fails before is a 503. A later error cuts the connection.
         """
         target = read_target(request.raw_path)
         listing = read_listing(target.query, request.headers.get("Accept", ""))
@@ -358,14 +358,14 @@ async def _lines(pages: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[Sequen
 async def _envelope(
     pages: AsyncIterator[Sequence[bytes]], listing: Listing, path: str
 ) -> AsyncGenerator[Sequence[bytes], None]:
-    """Yield one object: the records and the URL of the next page, which exists if the query returns one record more."""
+    """Yield an object with the records and, if the query returns one record more than a page, the URL of the next."""
     left, last, begin, following = listing.page, b"", b'{"records":[', None
     async for page in pages:
-        taken = page[:left]
-        if taken:
-            yield [begin, b",".join(taken)]
-            left, last, begin = left - len(taken), taken[-1], b","
-        if len(taken) < len(page):
+        fitting = page[:left]
+        if fitting:
+            yield [begin, b",".join(fitting)]
+            left, last, begin = left - len(fitting), fitting[-1], b","
+        if len(fitting) < len(page):
             following = f"{path}?{listing.next(decode_record(last))}"
     if begin != b",":
         yield [begin]

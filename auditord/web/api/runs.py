@@ -55,7 +55,7 @@ class AuditWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
     by: Annotated[str, doc("the author's name, stored with the reason.")] = ""
 
     def request(self, instance: str) -> AuditRequest:
-        """Return the request of the audit.
+        """Return the request for the audit of an instance.
 
         Raises:
             InvalidRecord: a time, the reason or the name is invalid.
@@ -86,7 +86,7 @@ def run_request(instance: str, body: bytes) -> RunRequest:
     """Decode a body such as ``{"from": "2026-01-01T00:00:00Z", "to": …, "replace": false, "dry_run": true}``.
 
     Raises:
-        msgspec.DecodeError: the body has another form.
+        msgspec.DecodeError: the body does not have this form.
         InvalidRecord: a time is invalid.
     """
     wanted = msgspec.json.decode(body or b"{}", type=RunWanted)
@@ -105,8 +105,8 @@ def _period(start: str, stop: str) -> Window:
     """Return the period between two times.
 
     Raises:
-        InvalidRecord: one of them is not a time.
-        msgspec.ValidationError: they do not make a period.
+        InvalidRecord: a text is not a time.
+        msgspec.ValidationError: the times do not make a period.
     """
     window = Window(parse_time(start), parse_time(stop))
     if window.stop <= window.start:
@@ -233,10 +233,10 @@ class RunHandler(msgspec.Struct, frozen=True):
 
 
 async def _watched(request: web.BaseRequest, work: Callable[[EventLines], Awaitable[RunEvent]]) -> web.StreamResponse:
-    """Stream the lines of a run or an audit. A client that disconnects ends it; stored records stay.
+    """Stream the lines of a run or an audit. A client that disconnects ends it, but stored records stay.
 
     Raises:
-        Refused: it cannot be done.
+        Refused: the run or audit cannot be done.
     """
     lines = EventLines(request)
     try:

@@ -1,4 +1,4 @@
-"""The shapes of requests and responses of ``/api/v1``; ``/openapi.json`` is made from them."""
+"""The shapes of requests and responses of ``/api/v1``, from which ``/openapi.json`` is generated."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from auditord_hookspecs.records import Component
 from auditord_hookspecs.wire import format_time
 
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
-"""UTC, with ``Z``."""
+"""A time in UTC, with ``Z``."""
 
 
 class StoredRecord(msgspec.Struct, frozen=True):

@@ -111,7 +111,7 @@ class StatusHandlers(msgspec.Struct, frozen=True):
     async def _turns(self) -> _Turns:
         try:
             return {turn.task: turn for turn in await self.ingest.store.turns()}
-        except StoreUnavailable:  # the health report says so
+        except StoreUnavailable:  # the health report shows it
             return {}
 
     async def _statistics(self) -> SpoolStatistics:
@@ -245,9 +245,9 @@ class SiteReportHandlers(msgspec.Struct, frozen=True):
 
 
 def _foreign_sites(request: web.BaseRequest, report: SiteReport) -> set[str]:
-    """Return the sites of a report that the caller's roles do not name. The answer would reveal their sums.
+    """Return the sites of a report that the caller's roles do not name, because the answer would reveal their sums.
 
-    A caller that may read everything learns nothing new.
+    A caller that may read all records learns nothing new, so all sites are allowed.
     """
     principal = principal_of(request)
     if principal is None or (principal.may(Permission.READ) and principal.visible() is None):

@@ -1,7 +1,7 @@
 """``GET /api/v1/aggregates``: sums over records, computed by the store.
 
-``by`` and ``usage`` may be repeated, and keep their order. A colon, bar or percent sign within a name is
-percent-encoded once more than the query string requires: ``a:b`` is written ``a%253Ab``.
+``by`` and ``usage`` may be repeated and keep their order. A colon, bar or percent sign within a name is percent-encoded
+once more than the query string requires: ``a:b`` is written ``a%253Ab``.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -65,7 +65,7 @@ _NAME: Final = rf"(?:[^%:|{WHITE_SPACE}\u0000]|%2[1-9A-F]|%[3-7][0-9A-F])(?:[^%:
 _FACTOR: Final = r"(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,9})?"
 _UNIT: Final = "|".join(unit.value for unit in aggregates.CalendarUnit)
 
-# Every valid name, so that every value that the schema allows is accepted.
+# All valid names, so that every value that the schema allows is accepted.
 _ZONE: Final = "|".join(name.replace("+", r"\+") for name in sorted({UTC_NAME, *available_timezones()}))
 
 _MOMENTS: Final = ("from", "to", "as_of")
