@@ -28,9 +28,9 @@ class Mark(msgspec.Struct, frozen=True):
     """One value.
 
     Args:
-        value: its size; None leaves a gap.
+        value: None leaves a gap.
         title: the text that is shown under the pointer.
-        link: the page that it links to, if any.
+        link: the URL to link to, if any.
     """
 
     value: float | None
@@ -39,11 +39,11 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """A complete picture; ``str()`` of it is SVG.
+    """A complete picture. ``str()`` returns its SVG.
 
     Args:
         title: for screen readers.
-        height: in units; the width is 960 units.
+        height: the height in units; the width is 960 units.
         data: ``data-`` attributes for scripts, by name.
         is_fluid: whether it fills the available width. Its height is then in pixels, and its widths are percentages.
     """
@@ -56,7 +56,7 @@ class Picture(msgspec.Struct, frozen=True):
 
     @property
     def css(self) -> str:
-        """Its CSS classes."""
+        """The CSS classes of the picture."""
         return "chart fluid" if self.is_fluid else "chart"
 
     def __html__(self) -> str:
@@ -76,7 +76,7 @@ def marked(shape: str, mark: Mark) -> str:
 
 
 def rectangle(x: float, y: float, width: float, height: float, css: str = "mark", *, fill: str = "") -> str:
-    """Return a rectangle; ``fill`` is the URL of a pattern in the picture, which a style sheet cannot refer to."""
+    """Return a rectangle. ``fill`` is the URL of a pattern in the picture, to which style sheets cannot refer."""
     filled = f' fill="{fill}"' if fill else ""
     return f'<rect class="{css}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"{filled}/>'
 
@@ -95,7 +95,7 @@ def text_at(x: float | str, y: float, text: str, link: str | None = None, css: s
 
 
 def ticks(largest: float) -> list[float]:
-    """Round numbers from 0 to at least the largest value."""
+    """Return round numbers from 0 to at least the largest value."""
     if largest <= 0:
         return [0, 1]
     rough = Fraction(largest) / _TICKS
@@ -111,7 +111,7 @@ _WIDE: Final = _RIGHT - _LEFT
 _HIGH: Final = _BOTTOM - _TOP
 _MOST_LABELS: Final = 12
 _CHARACTER, _LARGE_CHARACTER, _BETWEEN = 7.4, 10.0, 10
-"""Approximate widths: a character of a label, the same on phones, and the space between two labels."""
+"""Approximate widths of a label's character, of the same on phones, and of the space between two labels."""
 
 _FILLED: Final = 0.86
 """The fraction of a bin's width that its bar fills."""
@@ -128,8 +128,8 @@ class Series(msgspec.Struct, frozen=True):
     """Marks of one colour.
 
     Args:
-        name: in the legend.
-        colour: the number of the colour; from 0 on.
+        name: the name in the legend.
+        colour: the number of the colour, from 0 on.
         marks: one for each place of the axis.
     """
 
@@ -139,14 +139,14 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """The axis of time.
+    """A time axis.
 
     Args:
         labels: one for each place.
         links: for each label the URL that zooms in on it; or none.
         days: the first day of each place and the day after the last, for the script that selects a range; or none.
-        unit: of the values; empty for counts.
-        partial: the places that cover only part of their bin; they are hatched.
+        unit: the unit of the values; empty for counts.
+        partial: the places that cover only part of their bin, which are hatched.
     """
 
     labels: Sequence[str]
@@ -255,7 +255,7 @@ def _bars_of(series: Series, below: Sequence[Series], top: float) -> Iterator[st
 
 
 def _area_of(series: Series, below: Sequence[Series], top: float) -> Iterator[str]:
-    """Yield one shape, and on top of it an invisible bar for each value, which has the title and the link."""
+    """Yield one shape, then an invisible bar over it for each value, with the title and the link."""
     places = len(series.marks)
     bases = [_below(below, at) for at in range(places)]
     upper = [
@@ -270,17 +270,17 @@ def _area_of(series: Series, below: Sequence[Series], top: float) -> Iterator[st
 
 
 def _dots_of(series: Series, partial: Collection[int], top: float) -> Iterator[str]:
-    """Yield a line, and on it a dot for each value; the dot is hollow if the value covers only part of its bin."""
-    places, begun, path, dots = len(series.marks), False, list[str](), list[str]()
+    """Yield a line with a dot for each value. The dot is hollow if the value covers only part of its bin."""
+    places, is_joined, path, dots = len(series.marks), False, list[str](), list[str]()
     for at, mark in enumerate(series.marks):
         if mark.value is None:
-            begun = False
+            is_joined = False
             continue
         x, y = _x(at + 0.5, places), _y(mark.value, top)
-        path.append(f"{'L' if begun else 'M'}{x:.1f} {y:.1f}")
+        path.append(f"{'L' if is_joined else 'M'}{x:.1f} {y:.1f}")
         css = "mark hollow" if at in partial else "mark"
         dots.append(marked(f'<circle class="{css}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>', mark))
-        begun = True
+        is_joined = True
     yield f'<path class="line" d="{" ".join(path)}"/>'
     yield from dots
 
@@ -306,11 +306,11 @@ def _grid(top: float, unit: str) -> Iterator[str]:
     for tick in ticks(top):
         y = _y(tick, top)
         yield f'<path class="{"guide" if tick else "base"}" d="M{_LEFT} {y:.1f} h{_WIDE}"/>'
-        yield text_at(_RIGHT + 8, y + 4, compact(tick), css="begin")  # beside the latest bins, which phones show first
+        yield text_at(_RIGHT + 8, y + 4, compact(tick), css="begin")  # next to the latest bins, which phones show first
 
 
 def _labels(axis: Axis, places: int) -> Iterator[str]:
-    """Yield as many labels as fit. Phones draw them larger, so every second one is hidden there if they are close."""
+    """Yield as many labels as fit. Phones draw them larger and hide every second one if they are close."""
     characters = max(map(len, axis.labels))
     most = min(_MOST_LABELS, int(_WIDE / (_CHARACTER * characters + _BETWEEN)))
     step = -(-places // most)
@@ -404,8 +404,7 @@ class Sheet(msgspec.Struct, frozen=True):
     The rules have no CSS variables, which office programs do not understand, and no dark colours.
 
     Args:
-        title: above everything.
-        lines: below the title.
+        lines: the lines below the title.
         keys: the legend: names and colour numbers.
         style: the CSS rules of charts.
     """
@@ -416,7 +415,7 @@ class Sheet(msgspec.Struct, frozen=True):
     style: str
 
     def around(self, chart: Picture | None) -> str:
-        """Return the SVG of the sheet; without a chart, it has only its texts."""
+        """Return the SVG of the sheet; without a chart, only its texts."""
         top = _TITLE + _LINE * len(self.lines) + 14
         high = 0 if chart is None else chart.height
         legend = list(self._legend(top + high + _LINE))

@@ -33,7 +33,7 @@ from auditord_hookspecs.wording import counted
 from auditord_hookspecs.zones import zone_named
 
 OTHERS: Final = 8
-"""The colour of the row that sums up all rows but the largest."""
+"""The colour of the row that sums all but the largest rows."""
 
 MOST_COLOURS: Final = 8
 
@@ -44,12 +44,12 @@ _GAP: Final = Mark(None, "")
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Runs questions for visitors and makes reports of the answers.
+    """Queries the records that a visitor may see and makes reports of the results.
 
     Args:
-        places: limits how many requests read the store at a time.
+        places: limits the number of requests that read the store at a time.
         co2_per_kwh: the CO2 of a kWh, in kg; None if not configured.
-        lake: the lake, if there is one, with the records that a visitor may see.
+        lake: the lake, if any, with the records that a visitor may see.
         of_lake: whether reports are made from the lake instead of the record store.
     """
 
@@ -74,8 +74,8 @@ class Figures(msgspec.Struct, frozen=True):
     async def report(self, request: web.BaseRequest, question: Question, most: int = MOST_COLOURS) -> Report:
         """Return the report for the sender of a request.
 
-        If there are too many cells, the rows beyond the largest are summed into one. A report with bins keeps ``most``
-        rows, one without bins keeps :data:`MOST_ROWS`.
+        If there are too many cells, all but the largest rows are summed into one. A report with bins keeps ``most``
+        rows, a report without bins :data:`MOST_ROWS`.
 
         Raises:
             InvalidQuery: there are still too many rows.
@@ -127,7 +127,7 @@ class Figures(msgspec.Struct, frozen=True):
     async def gathered(self, request: web.BaseRequest, question: Question) -> AsyncGenerator[Grid, None]:
         """Yield all numbers of a report for a file, while holding a reading place.
 
-        A long report is queried in parts of its period, so that no answer has many cells. A record that changes
+        A long report is queried in parts of its period, so that no result has too many cells. A record that changes
         meanwhile may be counted in its former or its new version. The totals are the sums of the numbers in the file.
 
         Raises:
@@ -150,11 +150,11 @@ class Figures(msgspec.Struct, frozen=True):
     async def _gather(
         self, gathering: Gathering, asked: Question, bins: Sequence[date], count: int, aggregate: Aggregate
     ) -> None:
-        """Query the cells of ``count`` bins at a time; afterwards, of as many bins as the last answer suggests."""
+        """Query the cells of ``count`` bins first, then of as many bins at a time as the last result suggests."""
         first = 0
         while first < len(bins):
             part = _part(asked, bins, first, first + count)
-            # Each row may have a group with and one without CPU time.
+            # Each row may have two groups: with and without CPU time.
             most = MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
             try:
                 found = await aggregate(replace(part.query(), most_groups=most))
@@ -181,15 +181,15 @@ class Figures(msgspec.Struct, frozen=True):
         if rows.row_count <= most or (len(named) < len(labels) and rows.others is None):
             return rows, await self._whole(request, question)
         chosen = await self._whole(request, replace(question, labels=named))
-        # Last, so that it includes every record that the other two include.
+        # Queried last, so that the totals include every record of the other two reports.
         totals = await self._whole(request, replace(question, by=None))
         return rows, condensed(rows, chosen, totals, most)
 
     async def former(self, request: web.BaseRequest, question: Question) -> Sequence[tuple[str, Report]]:
         """Return reports of the previous period and of the same period a year ago, each with the key of its text.
 
-        If the question's period is not over, they are cut at the same point. They have no groups and no bins. A report
-        of a year ago without records is left out.
+        If the question's period is not over, these periods end at the same point. They have no groups and no bins. An
+        empty report of a year ago is left out.
         """
         if (window := question.window) is None:
             return ()
@@ -207,7 +207,7 @@ class Figures(msgspec.Struct, frozen=True):
 
     @property
     def measures(self) -> Sequence[Measure]:
-        """The measures that can be shown; those of CO2 need its configured intensity."""
+        """The available measures. Those of CO2 need a configured intensity."""
         return [each for each in MEASURES.values() if self.co2_per_kwh is not None or not each.needs_intensity]
 
     def axis(self, report: Report) -> Sequence[date]:
@@ -223,8 +223,8 @@ class Figures(msgspec.Struct, frozen=True):
         for begin in bins:
             first = max(begin, window.start.date())
             end = min(following(begin, unit), window.stop.date())
-            begun, over = (datetime.combine(day, time.min, window.start.tzinfo) for day in (first, end))
-            amount = pledged(self.pledges, report.question, Window(begun, over))
+            start, stop = (datetime.combine(day, time.min, window.start.tzinfo) for day in (first, end))
+            amount = pledged(self.pledges, report.question, Window(start, stop))
             found.append(None if amount is None else float(amount))
         return found if any(found) else ()
 
@@ -287,7 +287,7 @@ def series(
         rows: names, rows, colours.
         bins: the places of the axis.
         report: the report of the rows.
-        links: returns for a row's name what makes the URL of each of its marks, or None.
+        links: returns for a row's name a function from bins to the URLs of its marks, or None for no links.
     """
     measure = report.question.measures[0]
     labels = {begin: name_of_bin(begin, report.question) for begin in bins}
@@ -308,7 +308,7 @@ def series(
 def compared(
     report: Report, former: Sequence[tuple[str, Report]], text: Callable[..., str], at: int = 0
 ) -> list[tuple[str, str | None]]:
-    """Return for each former report the text of its figure and how much the present figure differs from it."""
+    """Return for each former report the text of its figure, and the change from it to the present figure."""
     measure, found = report.question.measures[at], list[tuple[str, str | None]]()
     for name, each in former:
         figure = with_unit(shown(each.total[at], measure.unit), measure.unit)
@@ -337,7 +337,7 @@ class Charts(msgspec.Struct, frozen=True):
     def chart(
         self, report: Report, view: View, bins: Sequence[date], pledge: Sequence[float | None] = ()
     ) -> Picture | None:
-        """Return the chart that the view asks for; without bins, a ranking of the rows."""
+        """Return the chart of the view; without bins, a ranking of the rows."""
         unit, measure = report.question.bin, report.question.measures[0]
         title = self.text(f"measure.{measure.name}")
         if unit is None:
@@ -352,7 +352,7 @@ class Charts(msgspec.Struct, frozen=True):
         return draw(title, axis, self.series(report, view, bins), pledge)
 
     def rows(self, report: Report) -> list[tuple[str, Row, int]]:
-        """Return names, rows and colours; all rows but the largest are summed into one."""
+        """Return names, rows and colours. All but the largest rows are summed into one."""
         rows, rest, count = report.largest(MOST_COLOURS)
         found = [(self.name(row, report), row, at) for at, row in enumerate(rows)]
         return found if rest is None else [*found, (self.text("usage.more", count=count), rest, OTHERS)]
@@ -430,13 +430,13 @@ def _spans(report: Report, bins: Sequence[date]) -> Mapping[date, str]:
 
 
 def zoomed(view: View, first: date, end: date) -> str:
-    """Return the URL of the view of other days, from ``first`` to ``end`` (exclusive)."""
+    """Return the URL of the same view of the days from ``first`` to ``end`` (exclusive)."""
     last = end - timedelta(days=1)
     return view.url("/usage", **{"period": None, "bin": None, "from": first.isoformat(), "to": last.isoformat()})
 
 
 def moves(view: View, first: date, end: date, today: date) -> list[tuple[str, str]]:
-    """Return names and URLs of the views before, after and around a view."""
+    """Return names and URLs of the views earlier than, around and later than a view."""
     length = end - first
     before, behind = max(first - length, FIRST_DAY), min(end + length, LAST_DAY)
     found = [("earlier", zoomed(view, before, first))] if before < first else []

@@ -84,7 +84,7 @@ class JobsPages(msgspec.Struct, frozen=True):
     visitors: Visitors
 
     async def browse(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Show a page of the list. A sent form is redirected to the URL of its list first."""
+        """Show a page of the list. A submitted form is first redirected to the URL of its list."""
         pieces = pieces_of(read_target(request.raw_path).query)
         if is_sent_form(pieces):
             return self.renderer.redirect(_url(tidied(pieces)))
@@ -128,7 +128,7 @@ class JobsPages(msgspec.Struct, frozen=True):
         return await places.run(made)
 
     def _more(self, pieces: Sequence[str], listing: Listing, found: Sequence[Record]) -> dict[str, str | None]:
-        """Return the URL of the next page if sorted by start time, else of a longer page; None if there is no more."""
+        """Return the URL of the next page or, if not sorted by start time, of a longer page; None if none is left."""
         if len(found) <= listing.page:
             return {"next": None, "longer": None}
         if listing.query.order.field is SortField.START:
@@ -136,7 +136,7 @@ class JobsPages(msgspec.Struct, frozen=True):
         return {"next": None, "longer": _url(changed(pieces, "limit", str(MOST_ROWS)))}
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Show one record; to operators also its origin and differences, to administrators also its history."""
+        """Show one record: to operators with its origin and differences, to administrators also with its history."""
         try:
             record_id = read_target(request.raw_path).segment(-1)
             check_name(record_id)
@@ -146,7 +146,7 @@ class JobsPages(msgspec.Struct, frozen=True):
         if text is None:
             raise Refused(404, self.renderer.text("job.missing", record_id=record_id))
         record = decode_record(text)
-        known = principal_of(request) is not None  # without authenticators only the control socket shows these
+        known = principal_of(request) is not None  # without authenticators, only the control socket shows more
         history = await self.store.history(record_id) if known and may(request, Permission.ADMINISTER) else ()
         is_operator = known and may(request, Permission.OPERATE)
         values = {
@@ -179,7 +179,7 @@ def _url(query: str) -> str:
 
 
 def _orders(pieces: Sequence[str], order: Order) -> Mapping[str, tuple[str, str]]:
-    """Return for each sortable column the URL that sorts by it, and the present direction; empty for other columns."""
+    """Return for each sortable column the URL that sorts by it, and its current direction, if it is sorted by."""
     found: dict[str, tuple[str, str]] = {}
     for column, field in _SORTED.items():
         is_it = order.field is field
@@ -267,7 +267,7 @@ class ChangingPages(msgspec.Struct, frozen=True):
         return self._form(request, act, record, {"record": text, "seen": text})
 
     async def change(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Change the record. A correction is first shown again with its differences, to be confirmed."""
+        """Change the record. A correction must first be confirmed, with its differences shown."""
         fields = await self.visitors.forms.read(request)
         act, record = await self._chosen(request)
         try:

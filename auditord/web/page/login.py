@@ -1,4 +1,4 @@
-"""The page ``/login``, where people begin a session with a token or at an issuer; and ``/logout``, which ends it.
+"""The page ``/login``, where people log in with a token or at an issuer, and ``/logout``, which ends the session.
 
 ``/login/{authenticator}`` redirects the browser to the issuer, which redirects it back to ``…/callback``.
 """
@@ -77,14 +77,14 @@ class LoginPage(msgspec.Struct, frozen=True):
         return await authorisation.recognise(Credentials(credentials_of(request).address, token=token))
 
     async def leave(self, request: web.BaseRequest) -> web.StreamResponse:
-        """End the session, and the session at the issuer if it began there."""
+        """End the session. If it began at an issuer, end the issuer's session too."""
         session = None if self._sessions is None else self._sessions.of(request)
         if self._sessions is None or self.authorisation is None or session is None:
             return self.renderer.redirect(PATH)
         await self.visitors.forms.read(request)
         login = self.authorisation.logins.get(session.authenticator or "")
         elsewhere = None if login is None else await login.logout(self.renderer.url(request, PATH))
-        # The policy form-action forbids that a form redirects to another server, so a page sends the browser on.
+        # The policy form-action forbids a form to redirect to another server, so a page sends the browser there.
         response = self.renderer.redirect(PATH) if elsewhere is None else self.renderer.again(elsewhere)
         self._sessions.end(request, response)
         audit.session(request, await _name(self.authorisation, session), "logout")
@@ -110,7 +110,7 @@ class LoginPage(msgspec.Struct, frozen=True):
     def form(
         self, request: web.BaseRequest, sessions: Sessions, target: str, error: str | None, status: HTTPStatus
     ) -> web.Response:
-        """Return the login form. Only the browser that received it can send it back.
+        """Return the login form. Only the browser that receives it can submit it.
 
         ``target`` is the path to redirect to after the login, ``error`` the key of the text that says why it failed.
         """
@@ -129,7 +129,7 @@ class LoginPage(msgspec.Struct, frozen=True):
 
 
 async def _name(authorisation: Authorisation, session: Session) -> str | None:
-    """Return the name of a session's owner; None if no authenticator recognises them any more."""
+    """Return the name of a session's owner; None if no authenticator still recognises the session."""
     try:
         return (await authorisation.recognise(session.credentials, session.authenticator)).name
     except AccessRefused:
@@ -141,13 +141,13 @@ def _nonce_name(sessions: Sessions, request: web.BaseRequest) -> str:
 
 
 def asked_target(request: web.BaseRequest) -> str:
-    """Return the path that the request wants to be redirected to after the login."""
+    """Return the requested path to redirect to after the login."""
     given = parse_qs(read_target(request.raw_path).query, max_num_fields=20)
     return local_target(given.get("next", [""])[0])
 
 
 def local_target(text: str) -> str:
-    """Return the path if it belongs to this server, else that of the overview: no open redirect."""
+    """Return the path if it belongs to this server, else that of the overview, to prevent open redirects."""
     parts = urlsplit(text[:_LONGEST_TARGET])
     plain = text.isascii() and text.isprintable() and "\\" not in text
     is_local = plain and not parts.scheme and not parts.netloc and text.startswith("/") and not text.startswith("//")
@@ -167,8 +167,7 @@ class _Begun(msgspec.Struct, frozen=True):
     """A login that a browser has begun, sealed in a cookie until the browser returns.
 
     Args:
-        authenticator: the authenticator's name.
-        target: the path to redirect to afterwards.
+        target: the path to redirect to after the login.
         kept: the authenticator's secrets.
     """
 
@@ -191,7 +190,7 @@ class IssuerPages(msgspec.Struct, frozen=True):
 
     Args:
         authorisation: the authenticators; None if none is configured.
-        login: the page with the form; it also says why a login failed.
+        login: the page with the form, which also shows why a login failed.
     """
 
     authorisation: Authorisation | None
@@ -207,7 +206,7 @@ class IssuerPages(msgspec.Struct, frozen=True):
         headers = {"Location": start.url, "Cache-Control": "no-store"}
         response = web.Response(status=HTTPStatus.SEE_OTHER, headers=headers)
         sealed = chosen.sessions.seal(msgspec.json.encode(_Begun(chosen.name, target, dict(start.kept))))
-        # Lax: the browser returns from another site's page; it would withhold a Strict cookie.
+        # Lax, because the browser returns from another site's page and would withhold a Strict cookie.
         name = _cookie(chosen.sessions, request)
         chosen.sessions.set_cookie(request, response, name, sealed, _PATIENCE, samesite="Lax")
         return response

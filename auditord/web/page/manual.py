@@ -1,4 +1,4 @@
-"""The pages ``/manual`` and ``/manual/TOPIC``: the same manual as on the terminal."""
+"""The pages ``/manual`` and ``/manual/TOPIC``: the manual of the command line, as HTML."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,10 +21,10 @@ PATH: Final = "/manual"
 
 
 class ManualPages(msgspec.Struct, frozen=True):
-    """Shows the manual; each topic is rendered from its Markdown once.
+    """Shows the manual. Each topic is rendered from its Markdown once.
 
     Args:
-        made: the HTML of the topics that were read so far.
+        made: the HTML of the topics rendered so far.
         alone: limits rendering to one topic at a time, because references import every command and every kind.
     """
 

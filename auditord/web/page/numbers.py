@@ -20,9 +20,9 @@ _AGES: Final = (
 
 
 def shown(figure: Figure, unit: str = "", like: Figure | None = None) -> str:
-    """Return a figure with few digits; without a unit it is a count.
+    """Return a figure with few digits. Without a unit it is a count.
 
-    ``like`` is the largest figure of a table. All figures of the table get as many digits as it does.
+    ``like`` is the largest figure of a table, which determines the digits of all its figures.
     """
     if (value := figure.value) is None:
         return NOTHING
@@ -44,7 +44,7 @@ def digits_of(value: Fraction, unit: str) -> int:
 
 
 def signed(change: Fraction | None) -> str | None:
-    """Return a change as a whole percentage with its sign, or as a factor if large; None for None."""
+    """Return a change in percent as a signed whole number, or as a factor if it is large; None for None."""
     if change is None:
         return None
     if change >= _MANY_TIMES:

@@ -1,4 +1,4 @@
-"""The page ``/operations``: whether accounting is healthy; and what operators can do about it.
+"""The page ``/operations``: the health of accounting, and actions for operators.
 
 Operators can run an instance and retry or discard quarantined entries. Each action is confirmed first. A run continues
 in the background, even if the operator leaves the page.
@@ -44,7 +44,7 @@ from auditord_hookspecs.wire import parse_time
 PATH: Final = "/operations"
 
 _LOOKED_BACK: Final = "7-days"
-"""The period in which implausible CPU times are counted. No roll-up has them, so the query reads every record."""
+"""The period in which implausible CPU times are counted. Roll-ups lack them, so the query reads every record."""
 _RECENT: Final = timedelta(days=30)
 _LATE: Final = timedelta(days=1)
 _NEWEST: Final = 10
@@ -126,9 +126,9 @@ class OperationsPage(msgspec.Struct, frozen=True):
 
 
 def site_rows(groups: Sequence[Group], gaps: Mapping[str, datetime], now: datetime) -> list[dict[str, Any]]:
-    """Return the sites with recent records (``groups``), then those that have been silent for longer.
+    """Return rows for the sites with recent records (``groups``), then for the other sites in ``gaps``.
 
-    ``gaps`` are the sites that have been silent for longer than usual, with the end of their last record.
+    ``gaps`` has the sites that have been silent for longer than usual, with the end of their last record.
     """
     rows: list[dict[str, Any]] = [
         {
@@ -195,16 +195,16 @@ StartSoon: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, None]]], objec
 
 @dataclass
 class BackgroundRun:
-    """A run that an operator started on the page; it observes its own progress.
+    """A run that an operator started on the page. It records its own progress.
 
     Args:
         number: its number, counted by this process.
         by: the name of the operator.
         lines: the first lines of its output.
-        records: how many records a dry run would have kept.
-        fraction: the fraction of the run that is done.
+        records: the number of records that a dry run would have stored.
+        fraction: the completed fraction of the run.
         report: the result, once the run has ended.
-        error: why the run could not be made.
+        error: why the run failed.
     """
 
     number: int
@@ -226,7 +226,7 @@ class BackgroundRun:
         self.fraction = fraction
 
     async def shown(self, batch: Batch) -> None:
-        """Note a batch of a dry run: the ids of its records and the jobs that would be quarantined."""
+        """Record a batch of a dry run: the ids of its records and the jobs that would be quarantined."""
         self.records += len(batch.records)
         for item in batch.records:
             self.said((item.record if isinstance(item, Produced) else item).record_id)
@@ -258,11 +258,11 @@ class BackgroundRuns:
         self._last = 0
 
     def get(self, number: int) -> BackgroundRun | None:
-        """Return a run by its number; None if it is forgotten."""
+        """Return a run by its number; None if it is unknown or forgotten."""
         return self._runs.get(number)
 
     def start(self, request: RunRequest, by: str) -> BackgroundRun:
-        """Start a run; forget the oldest ended runs beyond the limit."""
+        """Start a run, and forget the oldest finished runs beyond the limit."""
         self._last += 1
         run = self._runs[self._last] = BackgroundRun(self._last, request, by)
         for number in [each.number for each in self._runs.values() if each.is_over][:-_KEPT]:
@@ -304,7 +304,7 @@ class OperatingPages(msgspec.Struct, frozen=True):
     visitors: Visitors
 
     async def confirm_run(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Show what a run would do, above its button."""
+        """Show the confirmation of a run, with an explanation."""
         name, act, section = await self._chosen(request)
         self.visitors.forms.require()
         values = {
@@ -326,7 +326,7 @@ class OperatingPages(msgspec.Struct, frozen=True):
         return self.renderer.redirect(f"{PATH}/runs/{run.number}")
 
     async def show_run(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Show a run and its output. Until the run has ended, the browser reloads the page."""
+        """Show a run and its output. The browser reloads the page until the run has ended."""
         text = read_target(request.raw_path).segment(-1)
         run = self.runs.get(int(text)) if text.isascii() and text.isdigit() and len(text) <= 9 else None  # noqa: PLR2004
         if run is None:
@@ -354,7 +354,7 @@ class OperatingPages(msgspec.Struct, frozen=True):
         return self.renderer.answer("quarantine.html", values, self.visitors.navigation(request, PATH))
 
     async def confirm_chance(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Show what a retry or a discard would do to how many entries, above its button."""
+        """Show the confirmation of a retry or a discard, with the number of entries."""
         act = self._chance(request)
         self.visitors.forms.require()
         given = parse_qs(read_target(request.raw_path).query, max_num_fields=_AT_ONCE)

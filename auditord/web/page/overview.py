@@ -1,4 +1,4 @@
-"""The pages ``/`` and ``/my``: the overview of the site, and that of the visitor's own jobs.
+"""The pages ``/`` and ``/my``: overviews of the site and of the visitor's own jobs.
 
 ``/`` compares this month with the last one and shows the largest groups and users and the daemon's health. ``/my``
 shows how well the visitor's jobs used what they requested.
@@ -163,7 +163,7 @@ def _ratio(cell: Cell | None) -> Figure:
 MY_PATH: Final = "/my"
 
 LOOKED_AT: Final = 500
-"""The number of latest jobs that are searched for those with the most unused core hours."""
+"""The number of latest jobs that are searched for the most unused core hours."""
 
 _SHOWN: Final = ("core-hours", "jobs", "cpu-efficiency", "idle-core-hours")
 _WORST: Final = 10
@@ -243,7 +243,7 @@ class MyPage(msgspec.Struct, frozen=True):
 
 
 def _idle(record: Record) -> Fraction | None:
-    """Return the core hours that a job had and did not use; None if its CPU time is unknown."""
+    """Return the core hours that a job did not use; None if cores, CPU time or run time are unknown."""
     cores, used = amount_of(record, CORES), amount_of(record, CPU_TIME)
     if cores is None or used is None or record.runtime is None:
         return None
@@ -251,7 +251,7 @@ def _idle(record: Record) -> Fraction | None:
 
 
 def _memory(record: Record) -> str:
-    """Return the peak of a job's memory and the memory that it requested, in GiB."""
+    """Return a job's peak memory and its requested memory, in GiB."""
     asked, peak = amount_of(record, MEMORY), amount_of(record, PEAK)
     if asked is None or peak is None:
         return NOTHING

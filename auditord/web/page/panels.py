@@ -46,13 +46,12 @@ class DrawnPart(msgspec.Struct, frozen=True):
     """A part of a panel as the template shows it: a note, a table, or a chart.
 
     Args:
-        note: a sentence.
-        title: above a table or a chart.
+        title: the title of a table or a chart.
         columns: title and unit of each column, and whether it holds numbers.
         rows: the texts of the cells.
-        left_out: how many rows are not shown.
+        left_out: the number of rows that are not shown.
         svg: a chart.
-        keys: the legend: the name of each series, and its colour as the last member.
+        keys: the legend: the name of each series, None, and the number of its colour.
     """
 
     note: str = ""
@@ -65,7 +64,7 @@ class DrawnPart(msgspec.Struct, frozen=True):
 
 
 def drawn(parts: Sequence[PanelPart], zone: tzinfo = UTC) -> list[DrawnPart]:
-    """Check the parts of a panel and format them, instants in a time zone.
+    """Check the parts of a panel and format them, with instants in a time zone.
 
     Raises:
         ValueError: a part violates the contract.
@@ -174,7 +173,7 @@ class ShownPanel(msgspec.Struct, frozen=True):
 
     Args:
         instance: the instance's name, if the panel belongs to a kind.
-        fault: why it cannot be shown.
+        fault: why the panel cannot be shown.
     """
 
     title: str
@@ -184,7 +183,7 @@ class ShownPanel(msgspec.Struct, frozen=True):
 
 
 class PanelsPage(msgspec.Struct, frozen=True):
-    """The page of the panels.
+    """The page ``/panels``.
 
     Args:
         figures: the records that a visitor may see.
@@ -199,8 +198,8 @@ class PanelsPage(msgspec.Struct, frozen=True):
 
     async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """Show every panel that the visitor may see."""
-        there = [each for each in self.panels.shown() if _may_see(request, each[1])]
-        shown = await asyncio.gather(*(self._made(request, *each) for each in there))
+        visible = [each for each in self.panels.shown() if _may_see(request, each[1])]
+        shown = await asyncio.gather(*(self._made(request, *each) for each in visible))
         return self.renderer.answer("panels.html", {"panels": shown}, self.visitors.navigation(request, PATH))
 
     async def _made(
@@ -229,7 +228,7 @@ class PanelsPage(msgspec.Struct, frozen=True):
         return ShownPanel(panel.title, name, fault=said)
 
     def _said(self, request: web.BaseRequest, error: BaseException) -> str:
-        """Return the text of an error. Only operators see the reason, which others may not be allowed to know."""
+        """Return the text of an error. Only operators see the reason, because others may not be allowed to know it."""
         if not may(request, Permission.OPERATE):
             return self.renderer.text("panels.failed")
         return self.renderer.text("panels.failed.because", reason=f"{type(error).__name__}: {error}"[:_SAID])

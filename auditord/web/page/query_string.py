@@ -3,7 +3,7 @@
 A view has a measure, a group, a period and filters. A list of records has the filters and the order of the API, which
 the API's parser reads. Its form has three kinds of fields: parameters of the API, such as ``runtime[gte]``; one more
 filter by a label (``label_key``, ``label_is``, ``label_value``) or by a component; and ``filters`` for everything else.
-:func:`tidied` turns what the form sends into the query string of the list.
+:func:`tidied` turns a submitted form into the query string of the list.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ _AUTOMATIC: Final = {
     CalendarUnit.WEEK: timedelta(days=200),
     CalendarUnit.MONTH: timedelta(days=40 * 366),
 }
-"""The longest period for which each unit is chosen automatically; longer periods are shown by year."""
+"""The longest period for which each unit is chosen automatically. Longer periods are shown by year."""
 LABEL: Final = "label"
 """The parameter for a label that records must have, ``key=value``."""
 
@@ -63,10 +63,10 @@ MOST_ROWS: Final = 1_000
 
 
 class View(msgspec.Struct, frozen=True):
-    """A view of usage: one report and how it is shown.
+    """A view of usage: one report and its presentation.
 
     Args:
-        given: parameters of the URL by name; missing ones have their defaults.
+        given: the parameters of the URL by name; missing ones have their defaults.
         labels: pairs of a meta key and a value that records must have.
     """
 
@@ -85,7 +85,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def score(self) -> str:
-        """The score by which hours are weighted."""
+        """The score that weights hours."""
         return self.given.get("score", DEFAULT_SCORE)
 
     @property
@@ -295,12 +295,12 @@ def value_of(piece: str) -> str:
 
 
 def is_sent_form(pieces: Sequence[str]) -> bool:
-    """Return whether a query string was sent by the form and is not yet tidied."""
+    """Return whether a query string comes from a submitted form and is not yet tidied."""
     return any(name_of(piece) in _FIELDS for piece in pieces)
 
 
 def tidied(pieces: Sequence[str]) -> str:
-    """Return the query string of the list that the form asks for.
+    """Return the query string of the list that a submitted form requests.
 
     Raises:
         InvalidQuery: a filter is incomplete.
@@ -319,11 +319,11 @@ def read_filters(pieces: Sequence[str], zone: tzinfo) -> Listing:
     """Return the filters and the order of a list, by default the latest start first.
 
     Args:
-        pieces: all parameters of the list.
+        pieces: the parameters of the list.
         zone: the time zone of times without one.
 
     Raises:
-        InvalidQuery: the API would refuse it too.
+        InvalidQuery: the API would refuse the parameters too, or the limit is too large for a page.
     """
     asked = [_with_zone(piece, zone) for piece in pieces if name_of(piece) in OF_API and value_of(piece)]
     is_ordered = any(name_of(piece) == "sort_by" for piece in asked)
@@ -335,7 +335,7 @@ def read_filters(pieces: Sequence[str], zone: tzinfo) -> Listing:
 
 
 def chips(pieces: Sequence[str]) -> list[Chip]:
-    """Return the filters of a list, to be shown above it."""
+    """Return the filters of a list, for display above it."""
     found: list[Chip] = []
     for at, piece in enumerate(pieces):
         name, value = name_of(piece), value_of(piece)
@@ -376,7 +376,7 @@ def changed(pieces: Sequence[str], name: str, value: str | None) -> str:
 
 
 def _key(piece: str) -> str:
-    """Return the name of a parameter with decoded brackets; some browsers encode them."""
+    """Return the undecoded name of a parameter, but with decoded brackets, which some browsers encode."""
     key = piece.partition("=")[0]
     if "[" in key:
         return key
@@ -411,7 +411,7 @@ def _component_filter(fields: Mapping[str, str]) -> Iterator[str]:
 
 
 def _with_zone(piece: str, zone: tzinfo) -> str:
-    """Return a time parameter with a zone. The form sends times without one; they are in the page's zone."""
+    """Return a time parameter with a zone. The form sends times without one, in the page's zone."""
     if name_of(piece) not in _TIMES:
         return piece
     try:
@@ -422,7 +422,7 @@ def _with_zone(piece: str, zone: tzinfo) -> str:
 
 
 def _local(key: str, text: str, zone: tzinfo) -> str:
-    """Return a value for a field of the form; times are shown in the page's zone."""
+    """Return a value for a field of the form, with times in the page's zone."""
     if not key.startswith(_TIMES):
         return text
     try:

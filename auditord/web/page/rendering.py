@@ -4,8 +4,8 @@ The names of static files contain a hash of their content, so that browsers may 
 
 If a page takes long, :func:`frame_first` sends its frame first and the rest in the same response once it is ready. The
 visitor sees the navigation, the form and a notice. A rule of the style sheet, not a script, hides the notice when
-anything follows it. Wrong input and refusals are known before the frame is sent, so they keep their status; an error
-after the frame is reported inside the page.
+anything follows it. Invalid input and refusals are known before the frame is sent, so they keep their status. A later
+error is reported inside the page.
 """
 
 import asyncio
@@ -117,7 +117,7 @@ _LANGUAGE: Final = "en"
 _HTML: Final = "text/html; charset=utf-8"
 
 Values = Mapping[str, Any]
-"""The values that a template reads. Any: each template knows the types of its own values."""
+"""Values for a template. Any: each template knows the types of its own values."""
 
 
 class Navigation(msgspec.Struct, frozen=True):
@@ -128,7 +128,7 @@ class Navigation(msgspec.Struct, frozen=True):
         entries: paths and names of the pages that the visitor may see.
         visitor: the name of the visitor, if known.
         proof: the token that proves that a form was made for this visitor.
-        has_session: whether the visitor logged in on the page, and so can log out.
+        has_session: whether the visitor logged in on the page and so can log out.
         may_log_in: whether the visitor was recognised without a session and can log in.
     """
 
@@ -190,7 +190,7 @@ class Renderer:
         return web.Response(status=303, headers={"Location": self.path(path), "Cache-Control": "no-store"})
 
     def again(self, target: str) -> web.Response:
-        """Return a page that sends the browser on to a path or a URL.
+        """Return a page that sends the browser to a path or a URL.
 
         Unlike a redirect, this counts as same-site navigation. Browsers withhold ``SameSite=Strict`` cookies from a
         request that a link on another site started, and from redirects that follow it.
@@ -202,12 +202,12 @@ class Renderer:
         return f"{request.scheme}://{request.headers.get('Host', 'localhost')}{self.path(path)}"
 
     def sheet(self, title: str, lines: Sequence[str], keys: Sequence[tuple[str, int]]) -> Sheet:
-        """Return a sheet for a chart. Its first line begins with the title of the page."""
+        """Return a sheet for a chart. The title of the page precedes its first line."""
         named = [f"{self._ui.title} · {lines[0]}", *lines[1:]]
         return Sheet(title, named, keys, without_variables(self._assets.content("chart.css")))
 
     def path(self, path: str) -> str:
-        """Return a path as browsers request it: below the prefix that a proxy may add."""
+        """Return a path as browsers request it, below the prefix that a proxy may add."""
         return self._ui.root_path + path
 
     def _asset(self, name: str) -> str:
@@ -253,7 +253,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """Makes the frame of a page that shows more than the navigation, such as its form."""
+    """Makes the frame of a page that shows more than the navigation, such as a form."""
 
     make: Callable[[], web.Response]
 
@@ -267,9 +267,9 @@ async def frame_first(
     frame: Frame,
     failed: Callable[[], web.Response],
 ) -> web.StreamResponse:
-    """Return the response of ``making``; if that takes longer than the patience, send its frame first.
+    """Return the response of ``making``. If it takes longer than 0.2 s, send its frame first.
 
-    ``frame`` is used unless the handler set one of its own. ``failed`` makes an error page.
+    ``frame`` is used unless the handler has set its own in the request. ``failed`` makes an error page.
     """
     task = asyncio.create_task(making)
     try:
@@ -289,7 +289,7 @@ async def frame_first(
 
 
 class _Answer:
-    """A response in two parts. The browser can show the first before it has the second.
+    """A response in two parts. The browser can show the first before the second arrives.
 
     Args:
         frame: a page with nothing after its frame.
@@ -311,7 +311,7 @@ class _Answer:
         await self._response.write(self._part(self._frame.partition(FIGURES)[0], zlib.Z_SYNC_FLUSH))
 
     async def end(self, page: web.StreamResponse) -> web.StreamResponse:
-        """Send the part of a page after its frame."""
+        """Send the part of a page that follows the frame."""
         rest = _text(page).partition(FIGURES)[2]
         await self._response.write(await asyncio.to_thread(self._part, rest, zlib.Z_FINISH))
         await self._response.write_eof()
@@ -341,7 +341,7 @@ class Forms(msgspec.Struct, frozen=True):
     """Makes and checks the proofs of forms.
 
     Args:
-        sessions: the daemon's sessions; None if no authenticator is configured. Then no form is accepted.
+        sessions: the daemon's sessions; None without authenticators, in which case no form is accepted.
     """
 
     sessions: Sessions | None
@@ -351,10 +351,10 @@ class Forms(msgspec.Struct, frozen=True):
         return "" if self.sessions is None else self.sessions.proof(self._owner(request))
 
     def require(self) -> None:
-        """Raise unless forms are accepted at all.
+        """Raise unless forms are accepted.
 
         Raises:
-            Refused: no authenticator is configured, so the page changes nothing.
+            Refused: no authenticator is configured, so no change can be made on the page.
         """
         if self.sessions is None:
             raise Refused(403, "the page acts where people log in: configure an authenticator, or use the command line")
@@ -379,10 +379,10 @@ class Forms(msgspec.Struct, frozen=True):
 
 
 async def read_fields(request: web.BaseRequest) -> Form:
-    """Return the fields of a form; of a repeated field, the last value.
+    """Return the fields of a form, each with its last value.
 
     Raises:
-        Refused: they cannot be read.
+        Refused: the body is not a form or cannot be read.
     """
     if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != _KIND:
         raise Refused(415, f"a form comes as {_KIND}")
@@ -419,10 +419,10 @@ class Visitors(msgspec.Struct, frozen=True):
     def navigation(self, request: web.BaseRequest, here: str) -> Navigation:
         """Return the navigation for the sender of a request."""
         principal, sessions = principal_of(request), self.forms.sessions
-        there = [each for each in _PAGES if each is not _PANELS or self.has_panels()]
+        shown = [each for each in _PAGES if each is not _PANELS or self.has_panels()]
         if principal is None:
-            return Navigation(here, () if sessions is not None else [(path, self.text(key)) for path, key, _ in there])
-        pages = there if principal.user is None else (_OVERVIEW, _OWN, *there[1:])
+            return Navigation(here, () if sessions is not None else [(path, self.text(key)) for path, key, _ in shown])
+        pages = shown if principal.user is None else (_OVERVIEW, _OWN, *shown[1:])
         entries = [(path, self.text(key)) for path, key, permission in pages if principal.may(permission)]
         has_session = sessions is not None and sessions.of(request) is not None
         name = principal.user or principal.name.partition(":")[2]
@@ -437,6 +437,6 @@ class Visitors(msgspec.Struct, frozen=True):
 
 
 def may(request: web.BaseRequest, permission: Permission) -> bool:
-    """Return whether the sender of a request has a permission. Without authenticators, everybody has."""
+    """Return whether the sender of a request has a permission. Without authenticators, all senders have."""
     principal = principal_of(request)
     return principal is None or principal.may(permission)

@@ -90,7 +90,7 @@ def page_routes(
     now: Callable[[], datetime],
     authorisation: Authorisation | None = None,
 ) -> Sequence[Route]:
-    """Return every route of the page; ``authorisation`` is None if no authenticator is configured."""
+    """Return all routes of the page; ``authorisation`` is None if no authenticator is configured."""
     ui, spool = parts.configuration.ui, parts.status.spool
     keys = LabelKeys(*parts.configuration.metrics.database.label_keys)
     pledges = [each.pledge() for each in parts.configuration.pledges]
@@ -159,7 +159,7 @@ def _changing_routes(pages: ChangingPages, guard: "_Guard") -> Sequence[Route]:
 
 
 def for_browsers(handler: Handler) -> Handler:
-    """Return the handler for browsers. Clients that do not accept HTML get a line of text."""
+    """Wrap a handler so that clients that do not accept HTML get a line of text instead."""
     name = plain_text(200, f"auditord {__version__}: the manual is at {MANUAL}, the API at {DOCUMENT_PATH}\n")
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -194,7 +194,7 @@ class _Guard(msgspec.Struct, frozen=True):
         return answer
 
     def with_frame(self, handler: Handler, here: str) -> Handler:
-        """Wrap a handler as :meth:`around` does; if its page takes long, its frame is sent first."""
+        """Wrap a handler like :meth:`around`. If the page takes long, its frame is sent first."""
         guarded = self.around(handler)
 
         def failed(request: web.BaseRequest) -> web.Response:

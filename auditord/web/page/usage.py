@@ -1,4 +1,4 @@
-"""The page ``/usage``: any measure by any label over any period; and the same view as a file."""
+"""The page ``/usage``: any measure by any label over any period, and views as files."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -33,7 +33,7 @@ from auditord_hookspecs.zones import UTC_NAME, clock_changes, zone_name
 FORMS: Final = ("csv", "xlsx", "json", "parquet", "svg")
 
 OFFERED: Final = [form for form in FORMS if form != "parquet" or find_spec("pyarrow") is not None]
-"""The forms that this installation can write; Parquet needs pyarrow."""
+"""The file formats that this installation can write. Parquet needs pyarrow."""
 
 _TYPES: Final = {
     "csv": "text/csv; charset=utf-8",
@@ -90,7 +90,7 @@ class UsageFiles(msgspec.Struct, frozen=True):
             yield [page]
 
     async def _file(self, form: str, grid: Grid) -> AsyncGenerator[Sequence[bytes], None]:
-        """Yield the pages of a file. It is written to disk completely first, because its beginning is written last."""
+        """Yield the pages of a file. The file is first written to disk, because its beginning is written last."""
         folder, run = self.answers.folder, self.figures.places.run
         with TemporaryFile(dir=folder) as file:
             steps = write_xlsx(grid, file, folder) if form == "xlsx" else write_parquet(grid, file)
@@ -114,7 +114,7 @@ class UsageFiles(msgspec.Struct, frozen=True):
         return self.renderer.text("usage.window", start=f"{window.start:%-d %b %Y}", stop=f"{last:%-d %b %Y}")
 
     def partial(self, report: Report) -> str | None:
-        """Return the names of the hatched bins as text; None if there are none."""
+        """Return the names of the partial (hatched) bins as text; None if there are none."""
         bins, question = self.figures.axis(report), report.question
         names = [name_of_bin(begin, question) for begin in bins if part_of(question, begin) is not None]
         return self.renderer.text("usage.partial", bins="; ".join(names)) if names else None
@@ -130,7 +130,7 @@ class UsageFiles(msgspec.Struct, frozen=True):
         return self.renderer.text("usage.of_pledge", share=f"{percent(used)} %", value=value)
 
     def _sheet(self, report: Report, view: View) -> str:
-        """Return the chart with everything that a reader needs without the page around it."""
+        """Return the chart with all texts that a reader needs without the page around it."""
         chart, unit = self.chart(report, view), report.question.bin
         has_legend = unit is not None and view.chart != DAYS and len(report.rows) > 1
         keys = [(name, colour) for name, _, colour in self.charts.rows(report)] if has_legend else []
@@ -144,7 +144,7 @@ class UsageFiles(msgspec.Struct, frozen=True):
         text, unit = self.renderer.text, report.question.bin
         name = text(f"measure.{view.measure.name}")
         parts = [f"{name} ({view.score})" if view.measure.scored else name]
-        if view.by != "none" and view.chart != DAYS:  # a heat map sums up all rows
+        if view.by != "none" and view.chart != DAYS:  # a heat map sums all rows
             parts.append(text("usage.sheet.by", label=text(f"by.{view.by}") if view.by in GROUPS else view.by))
         if unit is not None:
             parts.append(text("usage.sheet.per", bin=text(f"bin.{unit.value}")))
@@ -180,14 +180,14 @@ _MOST_COLUMNS: Final = 62
 _MOST_CELLS: Final = 5_000
 """The most cells (rows times bins) of a table."""
 _MANY_COLUMNS: Final = 31
-"""With more bins than this, only the users that the table lists get figures for each bin.
+"""With more bins than this, only the users in the table get figures for each bin.
 
-The same holds for any bins in a time zone that changes its clocks.
+The same holds for any number of bins in a time zone that changes its clocks.
 """
 
 
 class UsagePage(msgspec.Struct, frozen=True):
-    """The page of usage.
+    """The page ``/usage``.
 
     Args:
         labels: further meta keys to group by.
@@ -252,7 +252,7 @@ class UsagePage(msgspec.Struct, frozen=True):
     async def _reports(
         self, request: web.BaseRequest, view: View, figures: Figures, question: Question
     ) -> tuple[Report, Report]:
-        """Return the report of the table and that of the chart; with many bins, the table has none."""
+        """Return the report for the table and that for the chart. With many bins, the table's report has no bins."""
         if view.chart == DAYS:
             rows = await figures.report(request, replace(question, bin=None))
             return rows, await figures.report(request, replace(question, by=None))
@@ -304,7 +304,7 @@ def _top(view: View) -> int:
 
 
 def _most_columns(view: View) -> int:
-    """Return the most bins for which the table has columns."""
+    """Return the most bins that the table shows as columns."""
     return min(_MOST_COLUMNS, _MOST_CELLS // _top(view))
 
 
@@ -324,7 +324,7 @@ def command(view: View, now: datetime, zone: str = UTC_NAME) -> str:
 
 
 def _link(row: Row, view: View) -> str | None:
-    """Return the URL of the view of one row, grouped by the next label below; None if there is none."""
+    """Return the URL of the view of one row, grouped by the next finer label; None if the row has no such view."""
     if row.label is None or view.by in {"size", "none"}:
         return None
     below = {"site": "group", "group": "user"}.get(view.by, "none")

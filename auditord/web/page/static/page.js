@@ -1,8 +1,8 @@
-// What the page does beyond links and forms. Everything is also there without it.
+// Optional enhancements of the page, which works without this script.
 "use strict";
 
 /**
- * Let a button of the legend hide and show its series.
+ * Toggle a series with its button in the legend.
  * @param {HTMLButtonElement} button
  */
 function toggleSeries(button) {
@@ -26,7 +26,7 @@ async function copyLine(button) {
 }
 
 /**
- * Download a picture of ours as PNG, for programs that read no SVG; twice as large, for print.
+ * Download one of our pictures as PNG, for programs that cannot read SVG; twice as large, for print.
  * @param {HTMLButtonElement} button
  * @returns {Promise<void>}
  */
@@ -47,7 +47,7 @@ async function savePicture(button) {
 }
 
 /**
- * The value by which a cell is sorted: a number where it is one.
+ * Return the value by which a cell is sorted: a number if it is one.
  * @param {HTMLTableRowElement} row
  * @param {number} column
  * @returns {number | string}
@@ -59,7 +59,7 @@ function sortValue(row, column) {
 }
 
 /**
- * Sort a table by a column; once more, the other way round.
+ * Sort a table by a column, descending at first; each further call reverses the order.
  * @param {HTMLTableElement} table
  * @param {HTMLTableCellElement} heading
  */
@@ -81,7 +81,7 @@ function sortTable(table, heading) {
 }
 
 /**
- * Let a range of a chart's bins be chosen with a mouse or a pen, and lead to the view of its days.
+ * Let visitors select a range of a chart's bins with a mouse or a pen, and open the view of its days.
  * @param {SVGSVGElement} chart
  */
 function chooseRange(chart) {
