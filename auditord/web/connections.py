@@ -3,9 +3,10 @@
 aiohttp limits the lifetime of idle connections. It does not limit the time and size of a request's head, the time for
 which an answer stays unread, or the number of connections.
 
-At the limit of their number, the connection whose client has sent and read nothing for the longest time is closed. A
-new client always gets in, so that ``/health_check`` is answered however many connections others keep. Below the
-limit none is closed for another: clients keep idle ones for up to 90 s and do not repeat a request lost with one.
+At the limit of their number, the address with the most connections loses one: that whose client has sent and read
+nothing for the longest time. A new client always gets in, so that ``/health_check`` is answered however many
+connections others keep. Below the limit no connection is closed for another, because clients keep idle ones for up to
+90 s and do not repeat a request that is lost with one.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ _READ_AT_ONCE: Final = 65_536
 
 
 RESERVE: Final = 384
-"""File descriptors that are not for clients: files, databases, programs, senders, the control socket, and connections
+"""File descriptors kept back from clients: files, databases, programs, senders, the control socket, and connections
 that are accepted above the limit before the first one is closed."""
 
 _MANY: Final = 1_000_000
@@ -315,7 +316,7 @@ class LimitedConnection(web.RequestHandler):
         self._silent = False
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 as aiohttp has it
-        """Resume reading if it is paused; aiohttp calls this after every body, even if it is not."""
+        """Resume reading if it is paused. aiohttp calls this after every body, paused or not."""
         if self._reading_paused or self._buffer_paused:
             super().resume_reading(resume_parser)
 
@@ -399,8 +400,8 @@ class OneLine(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         if not isinstance(error, HttpProcessingError):
             return True
-        said = " ".join(error.message.split())[:_LONGEST]
-        record.msg, record.args = f"{record.getMessage()}: it is no HTTP: %s", (said,)
+        message = " ".join(error.message.split())[:_LONGEST]
+        record.msg, record.args = f"{record.getMessage()}: it is no HTTP: %s", (message,)
         record.exc_info, record.levelno, record.levelname = None, logging.INFO, logging.getLevelName(logging.INFO)
         return logging.getLogger(record.name).isEnabledFor(logging.INFO)
 

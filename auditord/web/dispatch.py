@@ -48,7 +48,7 @@ SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 BYTES: Final = (512.0, 4_096.0, 65_536.0, 1_048_576.0, 16_777_216.0)
 
 AbortReason: TypeAlias = Literal["body_too_large", "not_durable", "stalled", "store_failed", "too_busy", "too_many"]
-"""Why a connection was aborted on purpose."""
+"""The reasons for aborting a connection."""
 
 _LABELS: Final = ("route", "method", "status")
 _HISTOGRAMS: Final = (
@@ -358,8 +358,8 @@ class Dispatcher:
     def _is_cut_off(self, request: web.BaseRequest, error: BaseException) -> bool:
         """Abort the connection if any answer would mislead the client; return False for an error of our own.
 
-        The caller raises an error of our own again, which aiohttp logs and answers with 500. A POST is aborted before,
-        because its client would take the 500 for success, and so is a response that was already started.
+        The caller raises such an error again, and aiohttp logs it and answers 500. The connection is aborted before for
+        a POST, whose client would take the 500 for success, and for a response that was already started.
         """
         match error:
             case Abort():

@@ -38,7 +38,7 @@ SURELY_SMALL: Final = 2_000
 backslash ``\\u005c``, ``1e15`` sixteen digits; nothing grows more than fivefold."""
 
 _SMALL_PARTS: Final = 700
-"""The size of components and meta, in bytes, up to which the same is true of a record with any id."""
+"""The size of components and meta, in bytes, up to which a record with any id has such a wire text."""
 
 _AT_ONCE: Final = 512 * 1024
 """Bytes to decode in one go: a thousand records of jobs, in some milliseconds. In pieces it takes twice as long."""
@@ -107,7 +107,7 @@ class LineElements:
             _limit(sum(map(len, self._parts)), self._longest)
 
     def end(self) -> Iterator[bytes]:
-        """Return the last line if it has no line end."""
+        """Return the last line if no line end follows it."""
         return self._ended(b"")
 
     def _ended(self, rest: bytes) -> Iterator[bytes]:
@@ -223,16 +223,16 @@ class ArrayElements:
             try:
                 _value.decode(rest)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                said = str(error)
+                message = str(error)
             else:
                 return None  # only a following byte shows that the value has ended
-        if (found := _behind.search(said)) is not None:
+        if (found := _behind.search(message)) is not None:
             return at + int(found[1]) - 1
         # If the error is at the end of the text, more text may resolve it: ``-`` is not a number, ``-1`` is.
-        fault = _byte.search(said)
-        if _TRUNCATED in said or (fault is not None and int(fault[1]) >= len(self._text) - at):
+        fault = _byte.search(message)
+        if _TRUNCATED in message or (fault is not None and int(fault[1]) >= len(self._text) - at):
             return None
-        raise NoArray(f"element {self._count}: {_byte.sub('', said)}")
+        raise NoArray(f"element {self._count}: {_byte.sub('', message)}")
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """Checks of ``Host`` and ``Origin`` against requests that browsers send without their users' intent.
 
 Any web page can make its visitor's browser send requests to the visitor's own network. The page's host name can be made
-to resolve to an address there (DNS rebinding), and the browser then shows the answers to the page. So only known host
-names are answered, and ``Origin`` must match. Other programs cannot be tricked like this. They are not checked where a
+to resolve to an address there (DNS rebinding), and the browser then shows the answers to the page. So ``Host`` must
+be a known name, and ``Origin`` must match it. Other programs cannot be tricked like this. They are not checked where a
 refusal would lose records or leave them open.
 """
 

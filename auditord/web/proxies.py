@@ -1,8 +1,8 @@
 """Requests forwarded by a reverse proxy: the client's address, the host, and HTTP or HTTPS.
 
 Any client can send ``Forwarded`` and ``X-Forwarded-…``. They are trusted only if the peer is a configured proxy, and
-only in the configured form, because a proxy may pass the other form through unchanged. Proxies append to lists, which
-a client may have begun, so lists are read from the end.
+only in the configured form, because a proxy may pass the other form through unchanged. Proxies append to lists
+that a client may have started, so lists are read from the end.
 """
 
 import re

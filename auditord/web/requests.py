@@ -86,8 +86,7 @@ def sender_of(request: web.BaseRequest, received_at: datetime) -> tuple[Principa
 R = TypeVar("R", bound=Listed)
 
 RecordsFor: TypeAlias = Callable[[web.BaseRequest], Reads]
-"""Returns the records that the sender of a request may see. Handlers that read get this function instead of a store, so
-that none can bypass the restriction."""
+"""Returns the records that the sender of a request may see. Handlers that read have no store, so none can forget it."""
 
 
 class RestrictedRecords(msgspec.Struct, frozen=True):
@@ -116,7 +115,7 @@ class RestrictedRecords(msgspec.Struct, frozen=True):
 
 
 def visible_records(source: R) -> Callable[[web.BaseRequest], R | RestrictedRecords]:
-    """Return a function that selects the records a caller may see; without authenticators, all of the source."""
+    """Return a function that selects the records that a caller may see: all of them without authenticators."""
 
     def records(request: web.BaseRequest) -> R | RestrictedRecords:
         principal = principal_of(request)
@@ -132,7 +131,7 @@ def holder(request: web.BaseRequest) -> str:
 
 
 async def read_body(request: web.BaseRequest, limit: int) -> bytes:
-    """Return the body as received, still compressed.
+    """Return the body as received, which may be compressed.
 
     Raises:
         BodyTooLarge: the body exceeds the limit; the rest is not read.
@@ -222,7 +221,7 @@ def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
 
 
 def _has_nulls(text: bytes, record: Record | RecordUpdate) -> bool:
-    """Return whether the members that are None are written in the text of a record; they may be omitted."""
+    """Return whether the members that are None are nulls in the text of a record; they may be omitted."""
     given = (record.start_time, record.stop_time, record.meta)
     return all(name in text for name, value in zip(_OPTIONAL, given, strict=True) if value is None)
 

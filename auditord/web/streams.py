@@ -124,7 +124,7 @@ class Shares:
             raise
         finally:
             if self._waiting.pop(turn, None) is not None:
-                self._serve()  # others may have waited behind it
+                self._serve()  # others may have waited behind this request
 
     def _serve(self) -> None:
         while (turn := self._next()) is not None:
@@ -189,7 +189,7 @@ class Uploads(msgspec.Struct, frozen=True):
 
 
 def limited(handler: Handler, uploads: Uploads, rate: RateLimit | None, weight: int = 1) -> Handler:
-    """Wrap a handler so that requests wait for the rate limit, if any, and then for memory unless their body is read.
+    """Wrap a handler so that requests wait for the rate limit, if any, and unread or compressed bodies for memory.
 
     Args:
         handler: the handler to wrap.
@@ -276,7 +276,7 @@ class ReadingPlaces:
 
     @asynccontextmanager
     async def large(self, who: str) -> AsyncGenerator[None, None]:
-        """Hold a place for a large answer within the context, and an ordinary one.
+        """Hold a place for a large answer and an ordinary place within the context.
 
         Raises:
             StoreUnavailable: no place became free in time.
@@ -470,7 +470,7 @@ class _Client:
         return self._waited < WANTED_SECONDS or not self._places.is_wanted(self.who)
 
     async def take_in_time(self, data: bytes, *, holding: bool) -> None:
-        """Write data and wait until the client has read most of it; the connection aborts if it never does.
+        """Write data and wait until the client has read most of it. Its connection cuts it off if it never reads.
 
         Raises:
             Abort: the client holds a place, and others wait for it.

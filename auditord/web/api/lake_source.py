@@ -65,7 +65,7 @@ class LakeSource(msgspec.Struct, frozen=True):
 
     Args:
         visible: returns the records that the sender of a request may see; None without a lake.
-        is_of_many: whether several daemons' records, and so equal ids, may be in it.
+        is_of_many: whether it has records of several daemons, whose ids may be equal.
     """
 
     visible: Callable[[web.BaseRequest], Listed] | None = None

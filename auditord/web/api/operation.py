@@ -54,7 +54,7 @@ H = TypeVar("H", bound=Callable[..., Awaitable[web.StreamResponse]])
 _DECLARED: Final = "_operation"
 
 MAX_REQUEST: Final = 1 << 20
-"""The most bytes of a body without records."""
+"""The most bytes of a body, except for posted records."""
 
 
 class Parameter(msgspec.Struct, frozen=True):

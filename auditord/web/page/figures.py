@@ -68,7 +68,7 @@ class Figures(msgspec.Struct, frozen=True):
         return replace(self, of_lake=source == LAKE)
 
     def now(self, zone: str | None = None) -> datetime:
-        """Return the present in a time zone, by default that of the page."""
+        """Return the current time in a time zone, by default that of the page."""
         return self.clock().astimezone(zone_named(zone or self.zone))
 
     async def report(self, request: web.BaseRequest, question: Question, most: int = MOST_COLOURS) -> Report:

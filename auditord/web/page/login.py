@@ -163,7 +163,7 @@ _PATIENCE: Final = timedelta(minutes=10)
 _MOST_FIELDS: Final = 50
 
 
-class _Begun(msgspec.Struct, frozen=True):
+class _PendingLogin(msgspec.Struct, frozen=True):
     """A login that a browser has begun, sealed in a cookie until the browser returns.
 
     Args:
@@ -205,7 +205,7 @@ class IssuerPages(msgspec.Struct, frozen=True):
             return self._away(request, chosen, target, error)
         headers = {"Location": start.url, "Cache-Control": "no-store"}
         response = web.Response(status=HTTPStatus.SEE_OTHER, headers=headers)
-        sealed = chosen.sessions.seal(msgspec.json.encode(_Begun(chosen.name, target, dict(start.kept))))
+        sealed = chosen.sessions.seal(msgspec.json.encode(_PendingLogin(chosen.name, target, dict(start.kept))))
         # Lax, because the browser returns from another site's page and would withhold a Strict cookie.
         name = _cookie(chosen.sessions, request)
         chosen.sessions.set_cookie(request, response, name, sealed, _PATIENCE, samesite="Lax")
@@ -214,10 +214,10 @@ class IssuerPages(msgspec.Struct, frozen=True):
     async def come_back(self, request: web.BaseRequest) -> web.StreamResponse:
         """Begin a session if the issuer vouches for the user."""
         chosen = self._chosen(request)
-        begun = _begun(request, chosen)
-        target = "/" if begun is None else begun.target
+        pending = _pending_login(request, chosen)
+        target = "/" if pending is None else pending.target
         try:
-            response = await self._finished(request, chosen, begun)
+            response = await self._finished(request, chosen, pending)
         except AccessRefused as error:
             audit.refused(request, None, str(error))
             response = self.login.form(request, chosen.sessions, target, "login.failed", HTTPStatus.FORBIDDEN)
@@ -229,13 +229,13 @@ class IssuerPages(msgspec.Struct, frozen=True):
         response.del_cookie(_cookie(chosen.sessions, request), path=chosen.sessions.root)
         return response
 
-    async def _finished(self, request: web.BaseRequest, chosen: _Chosen, begun: _Begun | None) -> web.Response:
-        if begun is None:
+    async def _finished(self, request: web.BaseRequest, chosen: _Chosen, pending: _PendingLogin | None) -> web.Response:
+        if pending is None:
             raise AccessRefused(f"no login at {chosen.name} was begun in this browser, or too long ago")
-        claims = await chosen.issuer.finish(self._callback(request, chosen.name), begun.kept, _answer(request))
+        claims = await chosen.issuer.finish(self._callback(request, chosen.name), pending.kept, _answer(request))
         session = new_session(authenticator=chosen.name, claims=claims)
         principal = await chosen.authorisation.recognise(session.credentials, chosen.name)
-        response = self.login.renderer.again(self.login.renderer.path(begun.target))
+        response = self.login.renderer.again(self.login.renderer.path(pending.target))
         chosen.sessions.begin(request, response, session)
         audit.session(request, principal.name, "login")
         return response
@@ -256,14 +256,14 @@ class IssuerPages(msgspec.Struct, frozen=True):
         return self.login.renderer.url(request, f"{PATH}/{name}/callback")
 
 
-def _begun(request: web.BaseRequest, chosen: _Chosen) -> _Begun | None:
+def _pending_login(request: web.BaseRequest, chosen: _Chosen) -> _PendingLogin | None:
     """Return the login that the browser has begun at this authenticator; None if there is none or it is too old."""
     opened = chosen.sessions.open(request.cookies.get(_cookie(chosen.sessions, request), ""), _PATIENCE)
     try:
-        begun = None if opened is None else msgspec.json.decode(opened, type=_Begun)
+        pending = None if opened is None else msgspec.json.decode(opened, type=_PendingLogin)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return begun if begun is not None and begun.authenticator == chosen.name else None
+    return pending if pending is not None and pending.authenticator == chosen.name else None
 
 
 def _cookie(sessions: Sessions, request: web.BaseRequest) -> str:

@@ -55,7 +55,7 @@ def signed(change: Fraction | None) -> str | None:
 
 
 def percent(value: Fraction | None) -> str:
-    """Return a percentage with one decimal, without its sign."""
+    """Return a percentage with one decimal, without the percent sign."""
     return NOTHING if value is None else text(value, 1)
 
 
@@ -85,7 +85,7 @@ def begin_of_bin(begin: date, unit: CalendarUnit) -> str:
 
 
 def ago(moment: datetime | None, now: datetime, past: str = "{distance} ago", future: str = "in {distance}") -> str:
-    """Return an instant relative to the present: 5 min ago, in 3 h."""
+    """Return an instant relative to ``now``: 5 min ago, in 3 h."""
     if moment is None:
         return NOTHING
     distance = now - moment

@@ -204,7 +204,7 @@ class BackgroundRun:
         records: the number of records that a dry run would have stored.
         fraction: the completed fraction of the run.
         report: the result, once the run has ended.
-        error: why the run failed.
+        error: why the run ended without a report.
     """
 
     number: int

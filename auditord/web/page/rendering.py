@@ -267,7 +267,7 @@ async def frame_first(
     frame: Frame,
     failed: Callable[[], web.Response],
 ) -> web.StreamResponse:
-    """Return the response of ``making``. If it takes longer than 0.2 s, send its frame first.
+    """Return the response of ``making``. If it takes longer than :data:`_PATIENCE_SECONDS`, send its frame first.
 
     ``frame`` is used unless the handler has set its own in the request. ``failed`` makes an error page.
     """
