@@ -82,25 +82,25 @@ class Figures(msgspec.Struct, frozen=True):
         """
         if question.bin is None or question.by in {None, SIZE}:
             return await self._whole(request, question)
-        asked = self._complete(question)
+        complete = self._complete(question)
         with suppress(TooManyGroups):
-            async with self.places.few(holder(request), self._sums(request), asked.query()) as found:
-                return await self.places.run(lambda: make_report(asked, found))
+            async with self.places.few(holder(request), self._sums(request), complete.query()) as found:
+                return await self.places.run(lambda: make_report(complete, found))
         return (await self.rows_and_bins(request, question, most))[1]
 
     async def _whole(self, request: web.BaseRequest, question: Question) -> Report:
-        asked = self._complete(question)
+        complete = self._complete(question)
 
         def made(found: Aggregates) -> Report:
-            report = make_report(asked, found)
-            return report.shortened(MOST_ROWS) if asked.bin is None else report
+            report = make_report(complete, found)
+            return report.shortened(MOST_ROWS) if complete.bin is None else report
 
-        async with self._summed(request, asked) as found:
+        async with self._summed(request, complete) as found:
             return await self.places.run(lambda: made(found))
 
     @asynccontextmanager
-    async def _summed(self, request: web.BaseRequest, asked: Question) -> AsyncGenerator[Aggregates, None]:
-        opened = self.places.summed(holder(request), self._sums(request), asked.query())
+    async def _summed(self, request: web.BaseRequest, complete: Question) -> AsyncGenerator[Aggregates, None]:
+        opened = self.places.summed(holder(request), self._sums(request), complete.query())
         async with AsyncExitStack() as stack:
             try:
                 found = await stack.enter_async_context(opened)
@@ -133,27 +133,27 @@ class Figures(msgspec.Struct, frozen=True):
         Raises:
             InvalidQuery: the file would have more than :data:`MOST_CELLS`.
         """
-        asked, who = self._complete(question), holder(request)
-        gathering, bins = Gathering(asked), bins_of(asked, self.now(asked.zone))
-        async with self._summed(request, replace(asked, bin=None)) as found:
+        complete, who = self._complete(question), holder(request)
+        gathering, bins = Gathering(complete), bins_of(complete, self.now(complete.zone))
+        async with self._summed(request, replace(complete, bin=None)) as found:
             rows = len({group.key[:1] for group in found.groups}) or 1
-            if asked.bin is None:
+            if complete.bin is None:
                 await self.places.run(lambda: gathering.add(found))
                 yield await self.places.run(gathering.grid)
                 return
         _check_cells(rows, len(bins))
         async with (self.places.one if rows * len(bins) <= FEW_GROUPS else self.places.large)(who):
-            await self._gather(gathering, asked, bins, max(1, FEW_GROUPS // rows), self._sums(request))
+            await self._gather(gathering, complete, bins, max(1, FEW_GROUPS // rows), self._sums(request))
             _check_cells(*gathering.size)
             yield await self.places.run(gathering.grid)
 
     async def _gather(
-        self, gathering: Gathering, asked: Question, bins: Sequence[date], count: int, aggregate: Aggregate
+        self, gathering: Gathering, complete: Question, bins: Sequence[date], count: int, aggregate: Aggregate
     ) -> None:
         """Query the cells of ``count`` bins first, then of as many bins at a time as the last result suggests."""
         first = 0
         while first < len(bins):
-            part = _part(asked, bins, first, first + count)
+            part = _part(complete, bins, first, first + count)
             # Each row may have two groups: with and without CPU time.
             most = MANY_GROUPS if count > 1 else 2 * MANY_GROUPS
             try:

@@ -164,7 +164,7 @@ log: Final = logging.getLogger(__name__)
 PATH: Final = "/panels"
 LONGEST: Final = timedelta(seconds=5)
 """The time limit of one panel."""
-_SAID: Final = 300
+_LONGEST_ERROR: Final = 300
 """The most characters of an error's text that are shown."""
 
 
@@ -215,23 +215,23 @@ class PanelsPage(msgspec.Struct, frozen=True):
                 "panel %s (%s) of %s has a wrong shape: %s; its author has to correct it: see `auditord manual types`",
                 *(panel.name, name, module, error),
             )
-            said = self._said(request, error.__cause__ or error)
+            fault_text = self._error_text(request, error.__cause__ or error)
         except TimeoutError:
             log.warning("panel %s (%s) of %s took longer than %s", panel.name, name, module, self.longest)
-            said = self.renderer.text("panels.late", seconds=self.longest.total_seconds())
+            fault_text = self.renderer.text("panels.late", seconds=self.longest.total_seconds())
         except AuditordError as error:
             log.warning("panel %s (%s) of %s cannot be shown: %s", panel.name, name, module, error)
-            said = self._said(request, error)
+            fault_text = self._error_text(request, error)
         except (Exception, SystemExit) as error:
             log.exception("panel %s (%s) of %s failed", panel.name, name, module)
-            said = self._said(request, error)
-        return ShownPanel(panel.title, name, fault=said)
+            fault_text = self._error_text(request, error)
+        return ShownPanel(panel.title, name, fault=fault_text)
 
-    def _said(self, request: web.BaseRequest, error: BaseException) -> str:
+    def _error_text(self, request: web.BaseRequest, error: BaseException) -> str:
         """Return the text of an error. Only operators see the reason, because others may not be allowed to know it."""
         if not may(request, Permission.OPERATE):
             return self.renderer.text("panels.failed")
-        return self.renderer.text("panels.failed.because", reason=f"{type(error).__name__}: {error}"[:_SAID])
+        return self.renderer.text("panels.failed.because", reason=f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
 
     def _context(self, request: web.BaseRequest, panel: Panel, instance: PanelInstance | None) -> HostPanelContext:
         records = self.figures.records(request)
