@@ -1,4 +1,4 @@
-"""Report individual jobs. A job is sent once, and again only if it has changed."""
+"""Report individual jobs. A job is sent when it is new, and again if it has changed."""
 
 import base64
 import hashlib
@@ -214,7 +214,7 @@ class JobReporter(Reporter):
         return since
 
     async def due(self, site: str, since: datetime, *, full: bool) -> Sequence[Part]:
-        """Return the days whose sums have changed, and the days that left out jobs due to options changed since."""
+        """Return the days whose sums have changed, or that left out jobs under options that have since changed."""
         now = self.context.now()
         start = since if full else max(since, begin_of((now - _DAY).date()))
         found = await self._totals(site, Window(start, max(start, now)))

@@ -78,7 +78,7 @@ class SummaryRow(msgspec.Struct, frozen=True, gc=False):
         site: its name in GOCDB.
         month: the month in which the jobs ended.
         vo: the virtual organisation. Like ``submit_host``, it is the text ``None`` if unknown.
-        node_count: the nodes of each job. ``processors`` are those of each job, too.
+        node_count: the number per job, like ``processors``.
         benchmark: its name in APEL.
         service_level: the benchmark's value, or None if durations are already normalised.
         wall: the sum of runtimes in seconds, like ``cpu``. It is not multiplied by processors.
@@ -119,7 +119,7 @@ class SummaryRow(msgspec.Struct, frozen=True, gc=False):
         return (*folded, *map(str, numbers))
 
     def withdrawn(self) -> "SummaryRow":
-        """Return the row without usage, to send for a key that has no more jobs. APEL would keep the old amounts."""
+        """Return the row without usage. It is sent if its key no longer has jobs: APEL would keep the old amounts."""
         none = {"jobs": 0, "wall": 0, "cpu": 0, "normalised_wall": 0, "normalised_cpu": 0}
         return msgspec.structs.replace(self, **none, earliest=None, latest=None)
 

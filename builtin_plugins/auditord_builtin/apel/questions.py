@@ -167,13 +167,13 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A query for the sums of ``amounts``, grouped by everything that the key fields read.
+    """A query for the sums of ``amounts``, grouped by ``keys`` and ``benchmarks``.
 
     Args:
         keys: the fields to read as texts, by name.
         amounts: the fields to sum up, by name.
         benchmarks: the benchmarks in order of preference. The first one that jobs have is used. Empty: none is read.
-        only: the component that jobs must have to be counted.
+        only: the component that jobs must have, with an amount above 0, to be counted.
         cpu_times: the names of the amounts that are CPU times of the processors in the key ``Processors``.
     """
 

@@ -34,7 +34,7 @@ VERSION: Final = 1
 
 
 class Packed(msgspec.Struct, frozen=True, array_like=True):
-    """The number of rows or messages, and their JSON, which is repetitive, compressed and in base64."""
+    """The number of rows or messages, and their compressed JSON in base64. The JSON is very repetitive."""
 
     text: str = ""
     size: int = 0

@@ -109,7 +109,7 @@ class _Sums:
 
 
 async def summaries(config: ApelConfig, records: Records, site: str, month: Month) -> Summaries:
-    """Sum up a site's jobs that ended in a month. The site is one of ``sites_to_report``."""
+    """Sum up a site's jobs that ended in a month. ``site`` is one of ``sites_to_report``. The store only adds up."""
     if config.summary_fields is None:
         raise ValueError("a summary needs summary_fields")
     fields = config.summary_fields
@@ -211,10 +211,7 @@ def _described(config: ApelConfig, fields: SummaryFields, sums: _Sums, levels: _
 
 
 def _checked(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence[SummaryRow], Sequence[Problem]]:
-    """Return the rows that APEL accepts, those that it would refuse, and why.
-
-    All rows are validated together first. They are validated one by one only if that fails.
-    """
+    """Return the accepted rows, the rows that APEL would refuse, and why. Validate one by one only if any is bad."""
     if not any(validate(message.text) for message in render(rows)):
         return rows, (), ()
     good: list[SummaryRow] = []

@@ -1,7 +1,4 @@
-"""The options of the plugin ``priority``, and their import from the file of AUDITOR's plugin.
-
-Options with AUDITOR's meaning have AUDITOR's names and defaults.
-"""
+"""The options of plugin ``priority``, with AUDITOR's names and defaults if they mean the same, and their import."""
 
 import shlex
 from collections.abc import Mapping

@@ -96,10 +96,7 @@ def _condition(config: PriorityConfig, now: datetime) -> Condition:
 
 
 def _stopped_between(since: datetime, now: datetime) -> Condition:
-    """Return a condition on end times.
-
-    The upper bound excludes records from a wrong clock, which would otherwise count in every run for years.
-    """
+    """Return a condition on end times. Without the end, records from a wrong clock would count for years."""
     return AllOf(
         (TimeCompares(TimeField.STOP, Comparison.GTE, since), TimeCompares(TimeField.STOP, Comparison.LTE, now))
     )
@@ -336,7 +333,7 @@ async def _run_commands(
 async def _conclude(
     config: PriorityConfig, context: PluginContext, wanted: Targets, failed: Mapping[str, CommandFailed]
 ) -> None:
-    """Save the priorities and set the gauges. Groups with a failed command keep their previous priority."""
+    """Save the priorities, set the gauges, and raise if commands failed. Failed groups keep their last priority."""
     applied = {group: each for group, each in wanted.items() if group not in failed}
     kept = {group: each for group, each in _last(config, context.state).items() if group in failed}
     state = read_state(context.state).followed_by(kept | applied, context.now())

@@ -214,7 +214,7 @@ class Addressed(msgspec.Struct, frozen=True):
 
 
 class Undelivered(msgspec.Struct, frozen=True):
-    """Errors by recipients without a mail: refused (retried for some days) or busy (retried by the next run)."""
+    """The errors of mails that were refused (retried for some days) or met a busy server (retried by the next run)."""
 
     refused: Sequence[str] = ()
     busy: Sequence[str] = ()
@@ -281,7 +281,7 @@ def reports_to_users(
     period: Period,
     log: "logging.LoggerAdapter[logging.Logger]",
 ) -> Sequence[Addressed]:
-    """Return a report on their own jobs for each user with an address and enough usage."""
+    """Return a report for each user with an address and enough usage, on the user's own jobs."""
     own: defaultdict[str, dict[Who, Usage]] = defaultdict(dict)
     for who, usage in usages.items():
         if who.user is not None:

@@ -28,7 +28,7 @@ class Unwritable(AuditordError):
 
 
 class NotDelivered(AuditordError):
-    """Some mails were refused. The others were sent.
+    """Some mails were not delivered. The others were sent.
 
     Remedy:
         check the addresses in the message; later runs try them again.

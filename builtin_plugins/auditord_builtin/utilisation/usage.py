@@ -126,7 +126,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 def totals_of(usage: Usage) -> Totals:
-    """Return the totals for sums over jobs."""
+    """Return the totals of jobs, given their sums."""
     timed, memory_known = usage.timed_core_time > 0, usage.memory_time > 0
     requested, used = _gib_hours(usage.memory_time), _gib_hours(usage.memory_used_time)
     return Totals(

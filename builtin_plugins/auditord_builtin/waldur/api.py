@@ -25,7 +25,7 @@ class WaldurError(AuditordError):
 
 
 class Unreachable(WaldurError):
-    """All attempts failed: there was no answer, or only 429 or 5xx. Waldur may or may not have the amounts.
+    """All attempts failed, without an answer or with 429 or 5xx except 500. Waldur may or may not have the amounts.
 
     Remedy:
         check network, proxy and Waldur; the next run reports the amounts.

@@ -251,7 +251,7 @@ def _next_page(answer: HttpAnswer, number: int, request: Request) -> int | None:
 
 
 NO_SUCH_ADDRESS: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
-"""The status of an endpoint that the server does not have."""
+"""The statuses of requests to an endpoint that the server does not have."""
 
 Show = Callable[[str], None]
 OpenHttp = Callable[[HttpOptions], AbstractAsyncContextManager[HttpClient]]

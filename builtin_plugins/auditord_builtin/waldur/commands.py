@@ -176,7 +176,7 @@ async def explain(
     user: str | None,
     show: Callable[[Share], None],
 ) -> Explanation:
-    """Show each record behind an amount, and check that their sum is that amount.
+    """Show each record behind an amount, and check that the records add up to it.
 
     Raises:
         NotExplained: the sum differs, since records were added or changed meanwhile.

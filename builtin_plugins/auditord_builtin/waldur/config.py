@@ -90,7 +90,7 @@ RECORDED: Final[Mapping[str, RecordedResource]] = {
     "mem": RecordedResource(component=("Memory",)),
     "gres/gpu": RecordedResource(component=("GPU",)),
 }
-"""The resources in records that the collectors write."""
+"""The resources that collectors write into records."""
 
 
 def rounded(amount: Fraction) -> Decimal:
@@ -205,7 +205,7 @@ class WaldurConfig(PluginConfig):
 
     @property
     def recorded(self) -> Mapping[str, RecordedResource]:
-        """The components of records that hold each resource: built-in and configured resources."""
+        """The components of records by resource, built-in and configured."""
         return {**RECORDED, **self.recorded_as}
 
     @property

@@ -85,7 +85,7 @@ class DateCheck(msgspec.Struct, frozen=True):
             answered: the server has confirmed the last amount. Otherwise it may not have arrived.
 
         Raises:
-            DateIgnored: no amount is in its month. Amounts in the wrong month have been taken back if it is still open.
+            DateIgnored: no amount is in its month. Amounts in the current month have been taken back.
             WaldurError: a request failed.
         """
         probes = self._probes
@@ -104,7 +104,10 @@ class DateCheck(msgspec.Struct, frozen=True):
             )
 
     async def _taken_back(self, probe: Probe) -> str:
-        """Take back an amount from the wrong month, and return a message, which is empty if it never arrived."""
+        """Take back an amount from the wrong month, and return a message, or an empty one if it never arrived.
+
+        If the wrong month is over, the message only asks to correct it by hand.
+        """
         reported = await self._reported(probe.present, probe.resource)
         wrong = {
             name: probe.before[name]
@@ -191,7 +194,7 @@ Write = Callable[[ResourceOutcome], Awaitable[bool]]
 
 
 class Isolation:
-    """Runs a step for several resources at once. ``stopped`` is set if Waldur is unreachable or refuses everything."""
+    """Runs a step for several resources at once, until Waldur is unreachable or refuses everything (``stopped``)."""
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
@@ -322,7 +325,7 @@ class _TotalWriting:
         return self._rows
 
     async def _first_of_a_closed_month(self, waiting: Iterator[ResourceOutcome]) -> None:
-        """Write resources until a total has been written, and check that it arrived in its month before the others.
+        """Write resources until one total is written, and check its month before the others are written.
 
         Raises:
             DateIgnored: the total is in another month.
