@@ -1,11 +1,11 @@
 """Reports usage to EGI's accounting, APEL.
 
-From a scheduled run to a message:
+The path from a scheduled run to a message:
 
 1. :mod:`publishing` declares the kind and runs it: site by site, then month by month (or day by day).
 2. :mod:`reporting` (summaries) and :mod:`jobs` (individual jobs) compare the store with the saved :mod:`state` and
 report the differences.
-3. :mod:`questions` asks the store for sums, and :mod:`summaries` turns them into rows.
+3. :mod:`questions` queries the store for sums, and :mod:`summaries` turns them into rows.
 4. :mod:`messages` writes rows as text, and :mod:`validation` finds what APEL would refuse.
 5. :mod:`sending` signs messages with the host's certificate and publishes them to the broker.
 """
@@ -17,7 +17,7 @@ import click
 
 from auditord_hookspecs import Deferred, Panel, PanelContext, PanelPart, PluginKind, hookimpl
 
-if TYPE_CHECKING:  # the daemon alone has metrics
+if TYPE_CHECKING:  # only the daemon has metrics
     from prometheus_client.registry import Collector
 
 
@@ -29,7 +29,7 @@ def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each k
 
 @hookimpl
 def auditord_commands() -> Iterable[Deferred[click.Command]]:
-    """``auditord apel``."""
+    """Declare the command ``auditord apel``."""
     yield Deferred.at(
         "apel",
         "auditord_builtin.apel.commands:apel_command",
@@ -40,7 +40,7 @@ def auditord_commands() -> Iterable[Deferred[click.Command]]:
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
     """Declare the metrics."""
-    from auditord_builtin.apel.metrics import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
+    from auditord_builtin.apel.metrics import INSTRUMENTS  # noqa: PLC0415 only the daemon needs it
 
     return INSTRUMENTS
 

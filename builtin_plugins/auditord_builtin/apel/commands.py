@@ -26,7 +26,7 @@ _LINE: Final = "{:<24} {:<7} {:>10} {:>10} {:>12} {:>8}  {}"
 
 
 def _moment(text: str) -> datetime:
-    """Read a day or an instant. Without a zone it is in UTC."""
+    """Parse a day or an instant, in UTC unless it has a zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -83,7 +83,7 @@ def republish_command(
 ) -> None:
     """Report a period again, changed or not.
 
-    Summaries are of whole months of UTC, and a period is widened to them; individual jobs are sent exactly.
+    Summaries cover whole months of UTC, so a period is widened to whole months. Individual jobs are sent exactly.
     """
     if (month is None) == (start is None) or (month is not None and stop is not None):
         raise click.UsageError("give either --month, or --from and perhaps --to")
@@ -138,7 +138,7 @@ async def _show_messages(
 
 
 def overview(context: PluginContext, sites: Sequence[str]) -> Iterator[str]:
-    """Yield one line for each site and month, then the reasons for jobs that are not reported."""
+    """Yield a line for each site and month, then the reasons why jobs are not reported."""
     state = read_state(context.state)
     if not any(site in state.sites for site in sites):
         yield "nothing was reported yet"

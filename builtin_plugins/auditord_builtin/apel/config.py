@@ -1,4 +1,4 @@
-"""The options of the APEL plugin, in one model for AUDITOR's version 0.11 and for its versions up to 0.7."""
+"""The options of the APEL plugin. One model covers the options of AUDITOR 0.11 and of its versions up to 0.7."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, fiel
 from auditord_hookspecs import Duration, PluginConfig, Secret, Section
 
 NOTHING: Final = "None"
-"""APEL's word for a text that is not known."""
+"""APEL's value for an unknown text."""
 
 Name: TypeAlias = Annotated[str, Field(min_length=1)]
 
@@ -29,7 +29,7 @@ Names = Annotated[
     Field(min_length=1),
     BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...]),
 ]
-"""One meta key, or several. The first key that a record has counts."""
+"""One or several meta keys. The first one that a record has is used."""
 
 
 class ComponentField(Section):
@@ -41,9 +41,9 @@ class ComponentField(Section):
 
 
 class Function(Section):
-    """``vo_mapping``: the VO of the first prefix, in this order, that the value starts with.
+    """``vo_mapping``: the VO of the first prefix, in the given order, that the value starts with.
 
-    ``fqan_vo``, ``fqan_group`` and ``fqan_role``: the parts of a FQAN, by the rules of APEL's own parser.
+    ``fqan_vo``, ``fqan_group`` and ``fqan_role``: the parts of an FQAN, by the rules of APEL's own parser.
     """
 
     name: Literal["vo_mapping", "fqan_vo", "fqan_group", "fqan_role"]
@@ -56,7 +56,7 @@ class Function(Section):
         return self
 
     def __call__(self, text: str) -> str:
-        """Return the VO, group or role, or ``None`` as a text."""
+        """Return the VO, group or role, or the text ``None``."""
         if self.parameters is not None:
             return next((vo for prefix, vo in self.parameters.items() if text.startswith(prefix)), NOTHING)
         return _parts_of_fqan(text)[self.name] or NOTHING
@@ -95,7 +95,7 @@ class MetaField(Section):
         return self
 
     def text(self, value: str | None) -> str:
-        """Return the text for a first value."""
+        """Return the field's text for a meta key's first value."""
         if value is None:
             return NOTHING
         if self.function is not None:
@@ -184,7 +184,7 @@ class MessageType(Enum):
 
 
 class SummaryLayout(Enum):
-    """The messages that summaries can be written as, by their headers."""
+    """The message formats of summaries, named after their headers."""
 
     NORMALISED_4 = "normalised-v0.4"
     NORMALISED_3 = "normalised-v0.3"
@@ -198,7 +198,7 @@ class SummaryLayout(Enum):
 
 
 class JobLayout(Enum):
-    """The messages that single jobs can be written as."""
+    """The message formats of individual jobs."""
 
     V4 = "v0.4"
     V3 = "v0.3"
@@ -296,11 +296,11 @@ class MessagingConfig(Section):
 
     @property
     def token_url(self) -> str:
-        """The address at which AMS gives tokens for certificates."""
+        """The URL at which AMS exchanges certificates for tokens."""
         return self.auth_url or f"https://{self.host}:{self.port}/v1/service-types/ams/hosts/{self.host}:authx509"
 
     def publish_url(self, topic: str | None = None) -> str:
-        """Return the address at which AMS takes the messages of a topic, by default the configured one."""
+        """Return the URL for publishing messages to a topic, by default the configured one."""
         if self.ams_url is None:
             topics = f"https://{self.host}:443/v1/projects/{quote(self.project, safe='')}/topics"
         elif topic is None:
@@ -392,7 +392,7 @@ class JobFields(Section):
 
 
 class AcceleratorConfig(Section):
-    """A message about GPUs besides the summaries, in EGI's draft 0.1. APEL has no agreed message for batch jobs."""
+    """A message about GPUs in addition to summaries, in EGI's draft 0.1. APEL has no agreed message for batch jobs."""
 
     component: Name = Field(default="GPU", description="The component with the number of accelerators.")
     type: Literal["GPU", "FPGA", "Other"] = "GPU"
@@ -446,7 +446,7 @@ class ApelConfig(PluginConfig):
 
     @property
     def scores(self) -> tuple[Benchmark, ...]:
-        """The benchmarks in order of preference. The first one that a record has counts."""
+        """The benchmarks in order of preference. The first one that a record has is used."""
         named = named_scores(self.summary_fields)
         if not named:
             return self.benchmarks

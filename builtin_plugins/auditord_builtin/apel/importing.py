@@ -77,7 +77,7 @@ _MESSAGING: Final = {
     ("messaging", "destination"): "topic",
     ("messaging", "token"): "token",
 }
-"""Our options of ``messaging``, by section and option of ``sender.cfg``."""
+"""The options of ``messaging``, by section and option of ``sender.cfg``."""
 
 _LABELS: Final = (
     "records need the labels voms, user_dn and submit_host; for HTCondor-CE, see etc/examples/htcondor-ce-apel.yml"
@@ -98,13 +98,13 @@ _FQAN: Final = {"type": "MetaField", "name": "voms"}
 
 
 def detect(host: Host) -> Proposal | None:
-    """Return the files of an APEL client."""
+    """Propose to import the files of an APEL client on this host."""
     files = host.find("/etc/apel/client.cfg", "/etc/apel/parser.cfg", "/etc/apel/sender.cfg")
     return Proposal(f"APEL client, configured in {files[0].parent}", imports=files) if files else None
 
 
 def import_client_file(document: Document) -> ImportedConfig | None:
-    """Translate one of the client's three files; None for any other file.
+    """Translate one of the client's three files, or return None for any other file.
 
     Raises:
         ValueError: the client would refuse a value.
@@ -117,9 +117,9 @@ def import_client_file(document: Document) -> ImportedConfig | None:
         if telling <= set(document) <= sections and all(isinstance(each, Mapping) for each in document.values()):
             result = ConfigImport(document, "plugins.apel")
             result.put("kind", "apel")
-            taken = translate(result)
+            used = translate(result)
             for name, given in result.document.items():
-                known = [option for section, option in (*taken, ("logging", "level")) if section == name]
+                known = [option for section, option in (*used, ("logging", "level")) if section == name]
                 result.drop(given, known, _CLIENT_DROPPED.get(name), place=f"{name}.", other=_UNKNOWN)
             if level := result.section("logging").get("level"):
                 result.put_level(level)
@@ -128,7 +128,7 @@ def import_client_file(document: Document) -> ImportedConfig | None:
 
 
 def _import_client(result: ConfigImport) -> set[tuple[str, str]]:
-    taken = _import_site(result, "spec_updater") | _import_benchmark(result)
+    used = _import_site(result, "spec_updater") | _import_benchmark(result)
     unloader = result.section("unloader")
     summaries, withhold = (_is_true(unloader, option) for option in ("send_summaries", "withhold_dns"))
     result.put("message_type", "summaries" if summaries else "individual_jobs")
@@ -141,7 +141,7 @@ def _import_client(result: ConfigImport) -> set[tuple[str, str]]:
         result.put(fields, {"optional": {"SubmitHost": _HOST, "FQAN": _FQAN, **user}})
     local = _is_true(result.section("joiner"), "local_jobs")
     result.remark(fields, _LABELS if local else f"{_LABELS}\n{_NO_LOCAL_JOBS}")
-    return taken | {("unloader", "send_summaries"), ("unloader", "withhold_dns")}
+    return used | {("unloader", "send_summaries"), ("unloader", "withhold_dns")}
 
 
 def _import_parser(result: ConfigImport) -> set[tuple[str, str]]:
@@ -151,14 +151,14 @@ def _import_parser(result: ConfigImport) -> set[tuple[str, str]]:
 def _import_sender(result: ConfigImport) -> set[tuple[str, str]]:
     if (protocol := result.section("sender").get("protocol", "AMS")).upper() != "AMS":
         result.remark("messaging", f"APEL no longer accepts {protocol}; set the host of its AMS, msg.argo.grnet.gr")
-    taken: set[tuple[str, str]] = set()
+    used: set[tuple[str, str]] = set()
     for (section, option), ours in _MESSAGING.items():
         if value := result.section(section).get(option):
             result.put(f"messaging.{ours}", value)
-            taken.add((section, option))
-    if ("messaging", "token") in taken:
+            used.add((section, option))
+    if ("messaging", "token") in used:
         result.remark("messaging.token", "better as a reference: file:/path, env:NAME or credential:name")
-    return taken
+    return used
 
 
 def _import_site(result: ConfigImport, section: str) -> set[tuple[str, str]]:
@@ -169,7 +169,7 @@ def _import_site(result: ConfigImport, section: str) -> set[tuple[str, str]]:
 
 
 def _import_benchmark(result: ConfigImport) -> set[tuple[str, str]]:
-    """Return the benchmark of local jobs. The client takes that of grid jobs from the BDII."""
+    """Import the benchmark of local jobs. The client takes the benchmark of grid jobs from the BDII."""
     given = result.section("spec_updater").get("spec_type")
     if not given:
         return set()
@@ -227,7 +227,7 @@ _ZERO_LENGTH: Final = (
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate a file of AUDITOR's APEL plugin; None for any other file.
+    """Translate a file of AUDITOR's APEL plugin, or return None for any other file.
 
     Raises:
         ValueError: a field is of a type that AUDITOR does not have.
@@ -245,7 +245,7 @@ def import_config(document: Document) -> ImportedConfig | None:
 
 
 def _take(result: ConfigImport, section: str, names: Sequence[str]) -> dict[str, Any]:  # Any: YAML
-    """Take the options of a section that mean the same here, and drop the others."""
+    """Return the options of a section that mean the same here, and drop the others."""
     given = result.section(section)
     result.drop(given, {*names, "type"}, _DROPPED.get(section), place=f"{section}.")
     return {name: given[name] for name in names if given.get(name) is not None}
@@ -288,7 +288,7 @@ def _messaging(result: ConfigImport) -> dict[str, Any]:  # Any: YAML
 
 
 def _fields(result: ConfigImport, name: str, mandatory: type[Section], optional: type[Section]) -> dict[str, Any]:
-    """Return our field sections: each field in the section where we have it."""
+    """Return the field sections, with each field in the section where auditord has it."""
     given = result.section(name)
     both: dict[str, Document] = {**(given.get("mandatory") or {}), **(given.get("optional") or {})}
     both.pop("type", None)

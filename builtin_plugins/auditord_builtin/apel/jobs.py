@@ -1,4 +1,4 @@
-"""Report individual jobs: each job is sent once, when it is new."""
+"""Report individual jobs. A job is sent when it is new, and again if it has changed."""
 
 import base64
 import hashlib
@@ -54,9 +54,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 async def individual_jobs(
     config: ApelConfig, records: Records, window: Window, sites: Sequence[str] | None = None
 ) -> AsyncIterator[JobRow | Problem]:
-    """Yield the jobs of sites that ended in the window, but not before ``publish_since``; for a bad record, a problem.
+    """Yield the jobs that ended in the window, but not before ``publish_since``, and the problems of their records.
 
-    Records are streamed, so memory stays bounded. ``sites`` are names in GOCDB; None: all of ``sites_to_report``.
+    Records are streamed, so memory stays bounded. ``sites`` are names in GOCDB; None means all ``sites_to_report``.
     """
     wanted = tuple(config.site.sites_to_report) if sites is None else tuple(sites)
     begin = max(window.start, config.site.publish_since or window.start)
@@ -73,7 +73,7 @@ async def individual_jobs(
 
 
 def job_row(config: ApelConfig, record: Record) -> JobRow | Problem | None:
-    """Return a record as a job for APEL, or the problem that prevents it; None if its site is not reported."""
+    """Return a record as a job for APEL, or the problem that prevents it, or None if its site is not reported."""
     site = _site(config, record)
     if site is None:
         return None
@@ -130,7 +130,7 @@ def _value(name: str, field: JobField, record: Record) -> str:
     cleaned = clean(text, _LENGTHS.get(name, LONGEST))
     if name != "LocalJobId" or cleaned == text:
         return cleaned
-    # APEL cuts long ids, so a digest keeps them unique.
+    # APEL truncates long ids, so a digest keeps them unique.
     return f"{cleaned[: LONGEST - 65]}-{hashlib.sha256(text.encode()).hexdigest()}"
 
 
@@ -192,7 +192,7 @@ def _seconds(moment: datetime) -> str:
 
 
 MARKED: Final = 100_000
-"""The number of jobs whose marks are kept, about a megabyte of state."""
+"""The number of jobs whose marks are kept. They need about a megabyte of state."""
 
 PER_MESSAGE: Final = 1_000
 _MARK_BYTES: Final = 8
@@ -207,23 +207,23 @@ class Totals(NamedTuple):
 
 
 class JobReporter(Reporter):
-    """Sends the new jobs of days. All days since the beginning are checked once a day, the last two in every run."""
+    """Sends new jobs, day by day. All days since the beginning are checked once a day, the last two in every run."""
 
     def begin(self, since: datetime) -> datetime:
         """Return ``publish_since`` itself: jobs are reported exactly."""
         return since
 
     async def due(self, site: str, since: datetime, *, full: bool) -> Sequence[Part]:
-        """Return the days whose sums have changed, or that left out jobs under other options than the current ones."""
+        """Return the days whose sums have changed, or that left out jobs under options that have since changed."""
         now = self.context.now()
         start = since if full else max(since, begin_of((now - _DAY).date()))
         found = await self._totals(site, Window(start, max(start, now)))
         known = {day: self.saved.day(site, day) for day in found}
-        today = {None, settings_digest(self.config)}
+        current = {None, settings_digest(self.config)}
         return [
             Part(f"{site} {day}", partial(self._report, site, day, Window(since, now), totals))
             for day, totals in found.items()
-            if known[day].totals != totals.digest or known[day].settings not in today
+            if known[day].totals != totals.digest or known[day].settings not in current
         ]
 
     def widened(self, period: Window) -> Window:
@@ -231,7 +231,7 @@ class JobReporter(Reporter):
         return period
 
     def again(self, site: str, period: Window) -> Sequence[Part]:
-        """Send the jobs that ended in this period again, acknowledged or not."""
+        """Return a part that sends all jobs that ended in the period, acknowledged or not."""
 
         async def send() -> None:
             await self._send(site, (await self._rows(site, period))[0])
@@ -246,7 +246,7 @@ class JobReporter(Reporter):
             raise other_kind(site, max(since), "summaries", "individual_jobs")
 
     async def _report(self, site: str, day: date, window: Window, totals: Totals) -> None:
-        """Send the jobs of a day, within the window, that are new or changed since they were acknowledged.
+        """Send the jobs of a day, within the window, that are new or have changed since they were acknowledged.
 
         Raises:
             AuditordError: some jobs could not be sent.
@@ -257,12 +257,12 @@ class JobReporter(Reporter):
             state = DayState()
         of_day = Window(max(window.start, begin_of(day)), min(window.stop, begin_of(day) + _DAY))
         rows, problems = await self._rows(site, of_day)
-        begun = msgspec.structs.replace(state, totals=None, stored=totals.jobs, reportable=len(rows))
-        await self._save(site, {day: begun})
+        started = msgspec.structs.replace(state, totals=None, stored=totals.jobs, reportable=len(rows))
+        await self._save(site, {day: started})
         known, marks = _marks(state.marks), {mark(row) for row in rows}
         await self._send(site, [row for row in rows if mark(row) not in known])
         settings = settings_digest(self.config) if any(problem.jobs for problem in problems) else None
-        done = msgspec.structs.replace(begun, totals=totals.digest, settings=settings)
+        done = msgspec.structs.replace(started, totals=totals.digest, settings=settings)
         await self._save(site, {day: msgspec.structs.replace(done, marks=_joined(marks), jobs=len(marks))})
 
     async def _save(self, site: str, days: Mapping[date, DayState], sent: int = 0) -> None:
@@ -270,7 +270,7 @@ class JobReporter(Reporter):
         await self.saved.save_site(site, sent, days=forgetting({**self.saved.site(site).days, **changed}))
 
     async def _rows(self, site: str, window: Window) -> tuple[Sequence[JobRow], Sequence[Problem]]:
-        """Return the jobs of a day at most, so that memory stays bounded, and the problems."""
+        """Return the jobs that ended in the window, all in memory, and the problems."""
         rows: list[JobRow] = []
         problems: list[Problem] = []
         async for item in individual_jobs(self.config, self.context.records, window, (site,)):
@@ -299,7 +299,7 @@ class JobReporter(Reporter):
         days: dict[date, DayState] = {}
         for day, new in sorted(map(marks.__getitem__, message.record_ids)):
             state = days.get(day) or self.saved.day(site, day)
-            if state.marks is not None:  # otherwise republished by hand
+            if state.marks is not None:  # None: the jobs are republished by hand
                 joined = _marks(state.marks) | {new}
                 state = msgspec.structs.replace(state, marks=_joined(joined), jobs=len(joined))
             days[day] = state
@@ -327,7 +327,7 @@ def mark(row: JobRow) -> bytes:
 
 
 def forgetting(days: Mapping[str, DayState]) -> Mapping[str, DayState]:
-    """Drop the marks of the oldest days if there are too many. Days that are not complete keep theirs."""
+    """Drop the marks of the oldest days if there are too many. Incomplete days keep theirs."""
     kept = 0
     changed = dict(days)
     for text in sorted(days, reverse=True):
@@ -348,7 +348,7 @@ def _marks(text: str | None) -> set[bytes]:
 
 
 def settings_digest(config: ApelConfig) -> str:
-    """Return a digest of the options that decide how a job is reported."""
+    """Return a digest of the options that affect how a job is reported."""
     benchmarks = [benchmark.model_dump_json() for benchmark in config.scores]
     fields = None if config.individual_job_fields is None else config.individual_job_fields.model_dump_json()
     content = msgspec.json.encode([config.job_message, config.site.benchmark_type, benchmarks, fields])
@@ -363,7 +363,7 @@ def _reported_fields(config: ApelConfig) -> Sequence[object]:
 
 
 def _totals_of(groups: Sequence[Group], scores: Sequence[ScoreValue]) -> Totals:
-    """Return the totals of a day. Only scores that jobs have are part of it, so another benchmark changes nothing."""
+    """Return the totals of a day. Scores that no job has are left out, so adding a benchmark changes nothing."""
     parts: list[bytes] = []
     for group in groups:
         values = zip(scores, group.key[2:], strict=True)
@@ -375,5 +375,5 @@ def _totals_of(groups: Sequence[Group], scores: Sequence[ScoreValue]) -> Totals:
 
 
 def begin_of(day: date) -> datetime:
-    """Return the first instant of a day of UTC."""
+    """Return the first instant of a UTC day."""
     return datetime.combine(day, time(), UTC)

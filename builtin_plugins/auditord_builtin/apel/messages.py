@@ -1,4 +1,4 @@
-"""Messages for APEL: rows, their text, and pieces of a size that the broker takes."""
+"""Messages for APEL: rows, their text, and batches small enough for the broker."""
 
 import json
 import re
@@ -24,7 +24,7 @@ LONGEST: Final = 255
 _REMEMBERED: Final = 10_000  # most rows repeat the same few texts
 _CONTROLS: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _WIDEST: Final = 0xFFFF
-# The receiver takes a message with these words for an encrypted one, and fails.
+# The receiver mistakes a message with these words for an encrypted one, and fails.
 _ENCRYPTED: Final = re.compile(r"(application/(?:x-)?pkcs7)-(mime)", re.IGNORECASE)
 
 
@@ -51,7 +51,7 @@ def clean_name(text: str, longest: int = LONGEST) -> str:
 
 @lru_cache(_REMEMBERED)
 def fold(text: str) -> str:
-    """Return the text in the form in which a database compares it: without case, accents and trailing spaces."""
+    """Return a text as a database compares it: without case, accents and surrounding spaces."""
     if text.isascii():
         return text.lower().strip()
     plain = unicodedata.normalize("NFKD", text.casefold())
@@ -59,7 +59,7 @@ def fold(text: str) -> str:
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A problem of a record, row or line, and the number of jobs that it leaves out."""
+    """A problem with a record, row or line, and the number of jobs that are left out because of it."""
 
     subject: str
     reason: str
@@ -72,18 +72,18 @@ class Problem(msgspec.Struct, frozen=True):
 class SummaryRow(msgspec.Struct, frozen=True, gc=False):
     """One record of a summary: clean texts and rounded sums. Fields that are None are not reported.
 
-    Its JSON is part of the digests of sent reports, so a new field would make every month be reported again.
+    Its JSON is part of the digests of sent reports, so with a new field every month would be reported again.
 
     Args:
         site: its name in GOCDB.
-        month: in which the jobs ended.
-        vo: virtual organisation; the text ``None`` if unknown; likewise ``submit_host``.
-        node_count: of each job, as ``processors``.
+        month: the month in which the jobs ended.
+        vo: the virtual organisation. Like ``submit_host``, it is the text ``None`` if unknown.
+        node_count: the number per job, like ``processors``.
         benchmark: its name in APEL.
-        service_level: the value of the benchmark; None where durations are normalised already.
-        wall: the sum of runtimes in seconds, not times processors; as ``cpu``.
-        normalised_wall: seconds times benchmark; 0 where APEL normalises; as ``normalised_cpu``.
-        earliest: the first end time in seconds since 1970, as ``latest``; None in a row that withdraws another.
+        service_level: the benchmark's value, or None if durations are already normalised.
+        wall: the sum of runtimes in seconds, like ``cpu``. It is not multiplied by processors.
+        normalised_wall: seconds times benchmark, like ``normalised_cpu``; 0 if APEL normalises.
+        earliest: the first end time in seconds since 1970, like ``latest``; None in a row that withdraws another.
         infrastructure: ``grid`` or ``local``.
         infrastructure_description: not part of the key.
     """
@@ -119,7 +119,7 @@ class SummaryRow(msgspec.Struct, frozen=True, gc=False):
         return (*folded, *map(str, numbers))
 
     def withdrawn(self) -> "SummaryRow":
-        """Return the row without usage. Sent for a key that is gone, or else APEL would keep the old amounts."""
+        """Return the row without usage. It is sent if its key no longer has jobs: APEL would keep the old amounts."""
         none = {"jobs": 0, "wall": 0, "cpu": 0, "normalised_wall": 0, "normalised_cpu": 0}
         return msgspec.structs.replace(self, **none, earliest=None, latest=None)
 
@@ -150,9 +150,9 @@ class LeftOutJobs(msgspec.Struct, frozen=True):
 
 
 class Summaries(msgspec.Struct, frozen=True):
-    """The rows of one site and month, ordered by key, and the jobs that they leave out.
+    """The rows of one site and month, sorted by key, and the jobs that they leave out.
 
-    APEL would refuse ``held`` rows, so it keeps its old versions of them: their jobs are not gone.
+    ``held`` rows are not sent, since APEL would refuse them. APEL keeps its earlier versions of these rows.
     """
 
     rows: tuple[SummaryRow, ...] = ()
@@ -162,12 +162,12 @@ class Summaries(msgspec.Struct, frozen=True):
 
     @property
     def unreported(self) -> tuple[SummaryRow | LeftOutJobs, ...]:
-        """The stored jobs that the rows do not have."""
+        """The stored jobs that are not in ``rows``."""
         return (*self.held, *self.left_out)
 
     @property
     def counts(self) -> tuple[SummaryRow | LeftOutJobs, ...]:
-        """All stored jobs, for the sync message, so that APEL sees how many are missing."""
+        """All stored jobs, for the sync message, which tells APEL how many jobs are missing."""
         return (*self.rows, *self.unreported)
 
 
@@ -195,14 +195,14 @@ END: Final = "%%\n"
 """The line that closes a record."""
 
 MOST_BYTES: Final = 900_000
-"""The size limit of a message when the broker gets it. The broker takes 1 MB, and answers 413 above."""
+"""The size limit of an encoded message. The broker accepts 1 MB, and answers 413 to larger messages."""
 
 _FRAME: Final = 16_000
 """Bytes of signature, certificates, boundaries and JSON."""
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A text that the broker takes once it is signed: records of one site and month, with ``record_ids`` for jobs."""
+    """The text of a message before signing: records of one site and month, with ``record_ids`` for jobs."""
 
     text: str
     records: int
@@ -211,7 +211,7 @@ class Message(msgspec.Struct, frozen=True):
     record_ids: tuple[str, ...] = ()
 
     def halves(self) -> tuple["Message", "Message"]:
-        """Split the message in two, for a broker that found it too large.
+        """Split the message in two, after the broker refused it as too large.
 
         Raises:
             ValueError: there is only one record.
@@ -228,7 +228,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """One record of a message: the message's first line, site and month, the record's text, and the job's id if any."""
+    """A record of a message, with the message's first line, site and month, and with the record id of a job."""
 
     header: str
     site: str
@@ -244,7 +244,7 @@ def render(rows: Iterable[SummaryRow], most_bytes: int = MOST_BYTES) -> Sequence
 
 
 def sync_message(rows: Iterable[SummaryRow | LeftOutJobs], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
-    """Return messages with the number of jobs for each site, month and submit host. APEL compares them with its own."""
+    """Return messages with the number of jobs by site, month and submit host, which APEL compares with its own."""
     jobs: Counter[tuple[str, str, Month]] = Counter()
     hosts: dict[tuple[str, str, Month], str] = {}
     for row in sorted(rows, key=lambda row: (row.site, row.month, row.submit_host)):
@@ -260,7 +260,7 @@ def sync_message(rows: Iterable[SummaryRow | LeftOutJobs], most_bytes: int = MOS
 
 
 def render_jobs(rows: Iterable[JobRow], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
-    """Return messages with these jobs, each for one site and month, and small enough for the broker."""
+    """Return messages with these jobs, each of one site and month and small enough for the broker."""
     ordered = sorted(rows, key=lambda row: (row.layout.value, row.site, row.month))
     blocks: list[Block] = []
     for row in ordered:
@@ -270,7 +270,7 @@ def render_jobs(rows: Iterable[JobRow], most_bytes: int = MOST_BYTES) -> Sequenc
 
 
 def pack(blocks: Iterable[Block], most_bytes: int = MOST_BYTES) -> Sequence[Message]:
-    """Put records into messages in their order, each message with one header, site and month."""
+    """Pack records into messages, in order. Each message has one header, site and month."""
     return [
         Message(
             f"{batch[0].header}\n" + "".join([block.text for block in batch]),
@@ -285,7 +285,7 @@ def pack(blocks: Iterable[Block], most_bytes: int = MOST_BYTES) -> Sequence[Mess
 
 
 def encoded_size(text: str) -> int:
-    """Return an upper limit of the encoded size: signed quoted-printable with CRLF, then base64; without the frame."""
+    """Return an upper limit of the size after quoted-printable with CRLF and base64 encoding, without the frame."""
     plain = len(text.encode("ascii", "ignore"))
     wide = plain + 2 * text.count("=") + 3 * (len(text.encode()) - plain)
     signed = (wide + text.count("\n")) * 80 // 76 + 1
@@ -331,7 +331,7 @@ def _block(row: SummaryRow) -> Block:
 
 
 def _text(lines: Iterable[tuple[str, object]]) -> str:
-    """Return a record's text, without lines that have no value."""
+    """Return a record's text, without the keys that have no value."""
     return "".join([f"{key}: {value}\n" for key, value in lines if value is not None]) + END
 
 

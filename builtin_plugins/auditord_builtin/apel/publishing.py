@@ -1,4 +1,4 @@
-"""A run of the plugin ``apel``: report site after site, and conclude."""
+"""The plugin kind ``apel``: its runs, which report one site after the other, and its check for doctor."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ async def run_apel(config: ApelConfig, context: PluginContext) -> None:
     """Run the plugin once.
 
     Raises:
-        AuditordError: some or all jobs could not be reported; the next run tries again.
+        AuditordError: some or all jobs could not be reported. The next run tries again.
     """
     async with open_publisher(config, context) as publisher:
         await publish(config, context, publisher)
@@ -38,7 +38,7 @@ async def run_apel(config: ApelConfig, context: PluginContext) -> None:
 async def publish(
     config: ApelConfig, context: PluginContext, publisher: Publisher, *, all_months: bool = False
 ) -> None:
-    """Report everything that is due. ``all_months``: check every month, even if that was done today.
+    """Report everything that is due. With ``all_months``, check every month, even if that was already done today.
 
     Raises:
         AuditordError: ``publish_since`` was never set, or some jobs could not be reported.
@@ -65,9 +65,9 @@ async def republish(
     sites: Sequence[str] = (),
     force: bool = False,
 ) -> None:
-    """Report a period of end times again, changed or not: whole months of summaries, or exactly the jobs.
+    """Report the jobs that ended in a period again, changed or not. Summaries are widened to whole months.
 
-    ``sites`` are names in GOCDB; empty: all. ``force``: also months that begin before ``publish_since``.
+    ``sites`` are names in GOCDB; empty means all. ``force`` includes months that begin before ``publish_since``.
 
     Raises:
         AuditordError: the period or a site may not be reported, or some messages could not be sent.
@@ -84,7 +84,7 @@ async def republish(
 
 
 class _Run:
-    """One run. An error of a site or month is raised after the others are done."""
+    """One run. Errors of a site or month are raised at the end, after all others have been reported."""
 
     def __init__(self, config: ApelConfig, context: PluginContext, publisher: Publisher) -> None:
         self._context = context
@@ -94,7 +94,7 @@ class _Run:
         self._faults: list[str] = []
 
     async def each_site(self, sites: Iterable[str], act: Callable[[str], Awaitable[None]]) -> None:
-        """Report every site, even if another one fails."""
+        """Report every site, even if another site fails."""
         for site in sites:
             try:
                 await act(site)
@@ -105,7 +105,7 @@ class _Run:
         """Report the due parts of a site. If all parts were checked and reported, save the day of the check."""
         now, begin = self._context.now(), self.reporter.begin(since)
         self.reporter.refuse_other_kind(site, begin)
-        # A clock that was wrong must not delay the next check.
+        # != rather than <: a clock that was ahead must not delay the next check.
         full = all_months or self.saved.site(site).looked != now.date()
         done = await self._each_part(site, await self.reporter.due(site, since, full=full))
         if done and full and begin <= now:
@@ -117,18 +117,14 @@ class _Run:
         await self._each_part(site, self.reporter.again(site, period))
 
     def conclude(self) -> None:
-        """End the run.
-
-        Raises:
-            NotReported: something could not be reported.
-        """
+        """Set the gauges, and raise NotReported if something could not be reported."""
         if not self._context.dry_run:
             show_state(self._context.instance, self.saved.reported)
         if self._faults:
             raise NotReported(f"not everything was reported; the next run tries again: {'; '.join(self._faults)}")
 
     async def _each_part(self, site: str, parts: Sequence[Part]) -> bool:
-        """Report each part, even if another one fails. Return True if all succeeded.
+        """Report each part, even if another part fails, and return True if all succeeded.
 
         Raises:
             BrokerUnavailable: the site's other parts would fail as well.
@@ -152,7 +148,7 @@ class _Run:
 
 
 async def _settle_since(config: ApelConfig, saved: SavedState) -> datetime:
-    """Return the time from which on jobs are reported, and save it in case the option is removed later."""
+    """Return ``publish_since`` or its saved value, and save it in case the option is removed later."""
     since = config.site.publish_since or saved.reported.since
     if since is None:
         raise NotReported(
@@ -173,11 +169,11 @@ def _refuse_early(start: datetime, since: datetime | None) -> None:
 
 
 INTERVAL: Final = timedelta(hours=6)
-"""A report a day is enough. A shorter interval makes up sooner for a run that did not reach the broker."""
+"""A report a day is enough. With a shorter interval, a run that did not reach the broker is retried sooner."""
 
 
 async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Check the certificate and its key, and that the broker gives a token for it."""
+    """Check the certificate and its key, and that the broker issues a token for it."""
     messaging = config.messaging
     yield check_certificate(messaging.client_cert, context.now())
     try:

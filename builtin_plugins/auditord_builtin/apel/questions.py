@@ -1,4 +1,4 @@
-"""Questions to the store about the jobs of a site, and the values of message fields in the answers."""
+"""Query the store for sums of a site's jobs, and read the values of message fields from the results."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from auditord_hookspecs import ExceedsRuntime, Records, Window, aggregates, quer
 from auditord_hookspecs.query import MOST_CPU_TIME
 
 Number: TypeAlias = int | Fraction
-"""An exact number. Whole numbers are added up much faster."""
+"""An exact number. Sums of ``int`` are much faster."""
 
 _MOST: Final = Fraction(MOST_CPU_TIME)
 _DECIMALS: Final = 9
@@ -36,7 +36,7 @@ _MILLISECONDS: Final = 100
 
 
 def implausible(cpu: AmountField, processors: KeyField) -> ExceedsRuntime | None:
-    """Return the dimension that separates implausible jobs from others; None if the store cannot separate them."""
+    """Return the dimension that separates implausible jobs from others, or None if the store cannot separate them."""
     match cpu, processors:
         case ComponentField(), ComponentField():
             factor = MOST_CPU_TIME * cpu.divide_by / processors.divide_by
@@ -48,20 +48,20 @@ def implausible(cpu: AmountField, processors: KeyField) -> ExceedsRuntime | None
 
 
 def plausible_cpu(cpu: Number, wall: int, jobs: int, processors: int) -> Number:
-    """Return the CPU time of jobs, or the most that their processors could use if it is implausible.
+    """Return the CPU time of jobs or, if it is implausible, the maximum that their processors could use.
 
     Args:
-        cpu: seconds of all jobs together.
-        wall: runtimes of all jobs in seconds. Each is cut to whole seconds, so it can be one second short.
+        cpu: the sum of CPU times in seconds.
+        wall: the sum of runtimes in seconds. Each is truncated to whole seconds, so it can be one second short.
         jobs: the number of jobs.
-        processors: of each job; 0 if unknown, so that every CPU time is plausible.
+        processors: the processors of each job; 0 if unknown, so that every CPU time is plausible.
     """
     most = (wall + jobs) * processors
     return most if processors and cpu > _MOST * most else cpu
 
 
 def reported_as(cpu: Number, wall: int, plausible: Number) -> str:
-    """Return the remark on jobs with an implausible CPU time; the arguments are sums of all these jobs."""
+    """Return the remark on jobs with an implausible CPU time. The arguments are sums over these jobs."""
     hint = "; are these milliseconds (divide_by: 1000)?" if cpu > _MILLISECONDS * plausible else ""
     return f"implausible CPU time, {float(cpu):.0f} s in {wall} s: reported with {float(plausible):.0f} s{hint}"
 
@@ -74,16 +74,16 @@ _CLIENT: Final = "AUDITORD"
 
 
 def batch_system_field(config: ApelConfig) -> MetaField | None:
-    """Return the field with the records' batch system; None if the options name it, or it is not reported."""
+    """Return the field with the records' batch system, or None if the options name it or it is not reported."""
     if config.site.ce is None or config.site.batch_system is not None:
         return None
     return MetaField(name=config.site.batch_system_meta_field)
 
 
 def describe(config: ApelConfig, batch_systems: Iterable[str]) -> str | None:
-    """Return the InfrastructureDescription of jobs of these batch systems; None if ``site.ce`` is null.
+    """Return the InfrastructureDescription of jobs of these batch systems, or None if ``site.ce`` is null.
 
-    Several batch systems are joined by a plus sign, sorted by name. The description is no part of APEL's key.
+    Several batch systems are sorted and joined by a plus sign. The description is not part of APEL's key.
     """
     if config.site.ce is None:
         return None
@@ -93,7 +93,7 @@ def describe(config: ApelConfig, batch_systems: Iterable[str]) -> str | None:
 
 
 WHOLE: Final = frozenset({"NodeCount", "Processors", "Count"})
-"""Fields that are whole numbers."""
+"""Fields with whole numbers."""
 
 _MOST_LEVEL: Final = 10**7
 
@@ -110,7 +110,7 @@ class LeftOutFor(NamedTuple):
 
 
 def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iterator[query.AllOf]:
-    """Yield conditions that find these sites' records that ended in the window: one per meta key, disjoint.
+    """Yield disjoint conditions, one per meta key, for records of these sites that ended in the window.
 
     A record that lists several sites belongs to the first of them: see :func:`site_of`.
     """
@@ -123,7 +123,7 @@ def conditions(config: ApelConfig, sites: Sequence[str], window: Window) -> Iter
 
 
 def site_of(config: ApelConfig, site_id: aggregates.KeyValue) -> str | None:
-    """Return the name in GOCDB of the site that has this id in records."""
+    """Return the name in GOCDB of the site with this id in records."""
     return next((site for site, ids in config.site.sites_to_report.items() if site_id in ids), None)
 
 
@@ -135,7 +135,7 @@ async def site_groups(
     *asked: aggregates.Dimension,
     usage: Sequence[str] = (),
 ) -> Sequence[aggregates.Group]:
-    """Return sums of a site's records that ended in the window, by site id and the dimensions ``asked``."""
+    """Return sums of a site's records that ended in the window, grouped by site id and the dimensions ``asked``."""
     found: list[aggregates.Group] = []
     by = (aggregates.MetaValue(*config.site.site_meta_field), *asked)
     summed = tuple([aggregates.ComponentUsage(name) for name in usage])
@@ -150,11 +150,11 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """The sums of a group of jobs that have the same values in all dimensions of the question.
 
     Args:
-        alike: equal in groups with equal ``texts``.
-        texts: of the key fields, by their names.
-        amounts: sums of the amount fields, by their names, each in the field's unit.
-        stored: the same before implausible CPU times were replaced.
-        benchmark: the preferred benchmark of the jobs, with its value as ``level``; None if not asked for.
+        alike: groups with equal values have equal ``texts``.
+        texts: the texts of the key fields, by name.
+        amounts: the sums of the amount fields, by name, each in the field's unit.
+        stored: the amounts before implausible CPU times were replaced.
+        benchmark: the preferred benchmark of the jobs, with its value as ``level``; None if it was not requested.
     """
 
     group: aggregates.Group
@@ -167,14 +167,14 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question to the store: sums by everything that some fields read.
+    """A query for the sums of ``amounts``, grouped by ``keys`` and ``benchmarks``.
 
     Args:
         keys: the fields to read as texts, by name.
         amounts: the fields to sum up, by name.
-        benchmarks: in order of preference; the first one that jobs have counts. Empty: not asked for.
-        only: a component that jobs must have to count.
-        cpu_times: the names of those amounts that are CPU times of the processors in the key ``Processors``.
+        benchmarks: the benchmarks in order of preference. The first one that jobs have is used. Empty: none is read.
+        only: the component that jobs must have, with an amount above 0, to be counted.
+        cpu_times: the names of the amounts that are CPU times of the processors in the key ``Processors``.
     """
 
     keys: Mapping[str, KeyField]
@@ -186,7 +186,7 @@ class Question(msgspec.Struct, frozen=True):
     async def ask(
         self, config: ApelConfig, records: Records, site: str, window: Window
     ) -> tuple[Sequence[Answer], Counter[LeftOutFor]]:
-        """Return the answers for a site's jobs that ended in the window, and the number of jobs left out by reason."""
+        """Return the answers for a site's jobs that ended in the window, and the number of jobs left out, by reason."""
         summed_fields = (*self.amounts.values(), *(() if self.only is None else (self.only,)))
         components = [field.name for field in summed_fields if isinstance(field, ComponentField)]
         summed = list(dict.fromkeys(components))
@@ -199,9 +199,9 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class _Reading:
-    """Reads one answer of the store, which can have a group for each user and size of jobs.
+    """Reads the groups of one result, which can have a group for each user and job size.
 
-    For speed, it looks up the place of each field once, and makes texts once for groups with equal keys.
+    For speed, the position of each field is looked up once, and texts are made once for groups with equal keys.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class _Reading:
         return None, Decimal()
 
     def _sum(self, field: AmountField) -> Callable[[aggregates.Group], Number]:
-        """Return a function that sums up a field over a group, and raises LeftOut if its jobs lack the component."""
+        """Return a function that sums a field over a group, and raises LeftOut if the jobs lack the component."""
         match field:
             case RecordField():
                 return lambda group: group.runtime
@@ -330,7 +330,7 @@ def known_text(field: ComponentField | ScoreField, value: object) -> str:
 
 
 def kept_level(value: Decimal, name: str) -> Decimal:
-    """Return a benchmark's value.
+    """Return a benchmark's value unchanged.
 
     Raises:
         LeftOut: it does not fit APEL's column, which has seven digits before the point.
@@ -341,7 +341,7 @@ def kept_level(value: Decimal, name: str) -> Decimal:
 
 
 def whole_number(text: str, name: str) -> int:
-    """Read a number of processors or nodes.
+    """Parse a number of processors or nodes.
 
     Raises:
         LeftOut: the text is not a whole number.

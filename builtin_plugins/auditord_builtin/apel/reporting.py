@@ -1,4 +1,4 @@
-"""Report the summaries of a site: find the months that are due, send their messages, save the acknowledged ones."""
+"""Report a site's summaries: find the months that are due, send their messages, save the acknowledged ones."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -24,14 +24,14 @@ from auditord_hookspecs.query import stopped_within
 from auditord_hookspecs.wording import counted
 
 LISTED = 20
-"""The number of problems of a month that are saved and logged."""
+"""The maximum number of a month's problems that are saved and logged."""
 
 
 class NotReported(AuditordError):
-    """Something could not be reported; the text says what, why, and what to do.
+    """Something could not be reported. The message says what, why, and what to do.
 
     Remedy:
-        do what the text says; the state is saved, and the next run reports the rest.
+        do what the message says; the state is saved, and the next run reports the rest.
     """
 
 
@@ -39,8 +39,8 @@ class Part(msgspec.Struct, frozen=True):
     """A month or day of a site to report.
 
     Args:
-        name: site and time, for messages.
-        report: a function that brings APEL up to date; it raises AuditordError if it fails.
+        name: the site and the month or day, for log messages.
+        report: a function that brings APEL up to date, or raises AuditordError.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Part(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Reporter(ABC):
-    """One run of one kind of reports, summaries or individual jobs."""
+    """A run of one kind of report: summaries or individual jobs."""
 
     config: ApelConfig
     context: PluginContext
@@ -58,7 +58,7 @@ class Reporter(ABC):
 
     @abstractmethod
     def begin(self, since: datetime) -> datetime:
-        """Return the time from which on jobs are reported, for this ``publish_since``."""
+        """Return the start of the time that is reported, given ``publish_since``."""
 
     @abstractmethod
     async def due(self, site: str, since: datetime, *, full: bool) -> Sequence[Part]:
@@ -66,7 +66,7 @@ class Reporter(ABC):
 
     @abstractmethod
     def widened(self, period: Window) -> Window:
-        """Return the smallest period around this one that can be reported."""
+        """Return the smallest period that contains ``period`` and can be reported."""
 
     @abstractmethod
     def again(self, site: str, period: Window) -> Sequence[Part]:
@@ -74,18 +74,14 @@ class Reporter(ABC):
 
     @abstractmethod
     def refuse_other_kind(self, site: str, begin: datetime) -> None:
-        """Check that nothing since ``begin`` was reported as the other kind: APEL would add up both.
-
-        Raises:
-            NotReported: something was.
-        """
+        """Raise NotReported if jobs since ``begin`` were reported as the other kind: APEL would add up both."""
 
     async def publish(self, message: Message) -> str | tuple[Message, Message]:
-        """Publish a message and return its id at the broker; or its halves if it is too large.
+        """Publish a message, and return its id at the broker, or its halves if it is too large.
 
         Raises:
-            NotReported: one record alone is too large.
-            AuditordError: the broker did not take it.
+            NotReported: a single record is too large.
+            AuditordError: the broker did not accept it.
         """
         try:
             identity = await self.publisher.publish(message, label(self.context.now(), self.saved.reported.sent))
@@ -110,7 +106,7 @@ class Reporter(ABC):
 
 
 def other_kind(site: str, last: object, then: str, other: str) -> NotReported:
-    """Return the error for a time that was already reported as the other kind."""
+    """Return the error for a period that was already reported as the other kind."""
     return NotReported(
         f"{site}: until {last} it was reported as {then}, and APEL would add up both: change to {other} from a "
         "later month on (publish_since), or keep the previous message_type"
@@ -122,8 +118,7 @@ class Found(msgspec.Struct, frozen=True):
 
     Args:
         summary: the rows to report, and the jobs that they leave out.
-        accelerators: messages in a format without keys, which cannot be withdrawn.
-        problems: as texts.
+        accelerators: messages about accelerators. Their format has no keys, so they cannot be withdrawn.
         stored: the number of stored jobs.
     """
 
@@ -134,7 +129,7 @@ class Found(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """A digest of everything to send, and of nothing else."""
+        """A digest of exactly the content to send."""
         held, messages = sorted(row.key for row in self.summary.held), [message.text for message in self.accelerators]
         missing = [(each.submit_host, each.jobs) for each in self.summary.unreported]
         # Without missing jobs, keep the digest of older versions, or each month would be sent again.
@@ -150,7 +145,7 @@ class SummaryReporter(Reporter):
         return first_month(since).start
 
     async def due(self, site: str, since: datetime, *, full: bool) -> Sequence[Part]:
-        """Return the newest month first, so that an old one that cannot be sent does not block it."""
+        """Return the months to report, the newest first, so that a failing old month does not block it."""
         current = Month.of(self.context.now())
         recent = {current, current.previous}
         months = {*months_from(first_month(since), current)}
@@ -159,7 +154,7 @@ class SummaryReporter(Reporter):
         return [self._part(site, month, always=month in recent) for month in sorted(due, reverse=True)]
 
     def widened(self, period: Window) -> Window:
-        """Return the period widened to whole months of UTC."""
+        """Return the period widened to whole UTC months."""
         months = whole_months(period.start, min(period.stop, Month.of(self.context.now()).next.start))
         widened = Window(months[0].start, months[-1].next.start)
         if period != widened:
@@ -169,7 +164,7 @@ class SummaryReporter(Reporter):
         return widened
 
     def again(self, site: str, period: Window) -> Sequence[Part]:
-        """Return all months of the period."""
+        """Return all months of the period, the newest first."""
         months = whole_months(period.start, period.stop)
         return [self._part(site, month, always=True) for month in reversed(months)]
 
@@ -186,7 +181,7 @@ class SummaryReporter(Reporter):
         """Report one month if it has changed since the last report, or ``always``.
 
         Raises:
-            AuditordError: the report could not be made, or not all of it was sent. The next run sends the rest.
+            AuditordError: the report could not be made or was not sent completely. The next run sends the rest.
         """
         before = self.saved.month(site, month)
         found = await self._look(site, month, before)
@@ -205,7 +200,7 @@ class SummaryReporter(Reporter):
         """Make the report from the store.
 
         Raises:
-            NotReported: the month was reported, and the store has no job of it any longer.
+            NotReported: the month was reported, but the store no longer has jobs of it, at any site.
         """
         config, records = self.config, self.context.records
         summary = await summaries(config, records, site, month)
@@ -222,44 +217,44 @@ class SummaryReporter(Reporter):
         return Found(summary, accelerators, problems, stored)
 
     def _plan(self, site: str, month: Month, state: MonthState, found: Found) -> MonthState:
-        """Put the whole report of a month into its outbox, and replace the messages that waited there."""
-        there = {row.key: row for row in unpack(state.there, SummaryRow)}
-        rows, missing = found.summary.rows, found.summary.held
-        kept = {row.key for row in (*rows, *missing)}
-        gone = [row for key, row in there.items() if key not in kept]
-        held = {row.key: there[row.key] for row in missing if row.key in there}
-        will_be = {row.key: row.withdrawn() for row in rows} | held
-        messages = self._messages(site, month, gone, found)
-        if gone and messages:
-            records = counted(len(gone), "record at APEL has no jobs", "records at APEL have no jobs")
+        """Put the whole report of a month into its outbox, replacing any waiting messages."""
+        at_apel = {row.key: row for row in unpack(state.there, SummaryRow)}
+        rows, held = found.summary.rows, found.summary.held
+        kept = {row.key for row in (*rows, *held)}
+        obsolete = [row for key, row in at_apel.items() if key not in kept]
+        unchanged = {row.key: at_apel[row.key] for row in held if row.key in at_apel}
+        afterwards = {row.key: row.withdrawn() for row in rows} | unchanged
+        messages = self._messages(site, month, obsolete, found)
+        if obsolete and messages:
+            records = counted(len(obsolete), "record at APEL has no jobs", "records at APEL have no jobs")
             say(self.context, f"{site} {month}: {records} any more: sent with zeros")
         outbox = Outbox(
             digest=found.digest,
             jobs=state.reportable,
-            rows=pack([*will_be.values()]),
+            rows=pack([*afterwards.values()]),
             messages=tuple([pack([message]) for message in messages]),
         )
-        planned = msgspec.structs.replace(state, there=pack([*(there | will_be).values()]), outbox=outbox)
+        planned = msgspec.structs.replace(state, there=pack([*(at_apel | afterwards).values()]), outbox=outbox)
         if not messages and self.context.dry_run:
             self.context.show(f"{site} {month}: there is nothing to report")
         return planned if messages else self._closed(planned, outbox)
 
-    def _messages(self, site: str, month: Month, gone: Sequence[SummaryRow], found: Found) -> Sequence[Message]:
-        """Return the messages. Withdrawn rows go first: APEL may take two keys for one, and must keep the amounts.
+    def _messages(self, site: str, month: Month, obsolete: Sequence[SummaryRow], found: Found) -> Sequence[Message]:
+        """Return the messages, withdrawn rows first: if APEL mistakes two keys for one, the later amounts must win.
 
         Raises:
             NotReported: APEL would refuse a message.
         """
         size = self.config.messaging.max_message_size
-        sync = sync_message([*gone, *found.summary.counts], size)
-        messages = [*render(gone, size), *sync, *render(found.summary.rows, size), *found.accelerators]
+        sync = sync_message([*obsolete, *found.summary.counts], size)
+        messages = [*render(obsolete, size), *sync, *render(found.summary.rows, size), *found.accelerators]
         for message in messages:
             if faults := validate(message.text, self.context.now()):
                 raise NotReported(f"{site} {month}: APEL would refuse the report: {'; '.join(map(str, faults[:5]))}")
         return messages
 
     async def _send(self, site: str, month: Month) -> None:
-        """Send the waiting messages, and save each one as sent before the next is sent."""
+        """Send the waiting messages. Each acknowledgement is saved before the next message is sent."""
         while (outbox := (state := self.saved.month(site, month)).outbox) is not None:
             sent = await self.publish(unpack(outbox.messages[0], Message)[0])
             if isinstance(sent, str):

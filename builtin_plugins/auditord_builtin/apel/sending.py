@@ -31,21 +31,21 @@ from auditord_hookspecs.wording import counted
 SigningKey: TypeAlias = RSAPrivateKey | EllipticCurvePrivateKey
 
 SOON: Final = timedelta(days=14)
-"""The remaining validity from which on each run warns: it takes days to get a new host certificate."""
+"""Each run warns of a certificate that expires within this time: it takes days to get a new host certificate."""
 
 _SHORT_NAMES: Final = {"0.9.2342.19200300.100.1.1": "UID", "1.2.840.113549.1.9.1": "emailAddress"}
-"""GOCDB's names of two attributes, by OID. The others have their names of RFC 4514."""
+"""GOCDB's names of two attributes, by OID. The others have their RFC 4514 names."""
 
 _QUOTED_HEADER: Final = b"Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: quoted-printable\n\n"
 _ENCRYPTION_MARK: Final = b"pkcs7-mime"
-"""The receiver takes a message with this word for an encrypted one and fails. So it is sent in an encoded form."""
+"""The receiver mistakes a message with this word for an encrypted one and fails, so the word is sent encoded."""
 
 
 class CertificateUnusable(AuditordError):
-    """The certificate or its key cannot be used now. The text names the file and the problem.
+    """The certificate or its key cannot be used now. The message names the file and the problem.
 
     Remedy:
-        mend or renew the named file, and let the service's user read it.
+        repair or renew the named file, and make it readable by the service's user.
     """
 
 
@@ -55,9 +55,7 @@ class Credentials:
 
     Args:
         file: the certificate's file, for error messages and warnings.
-        certificate: the host certificate.
-        chain: the certificates that follow it in the file.
-        key: the private key of the certificate.
+        chain: the certificates that follow the host certificate in the file.
     """
 
     file: Path
@@ -139,7 +137,7 @@ def _certificates(file: Path) -> list[x509.Certificate]:
 def _private_key(file: Path) -> SigningKey:
     data = _read(file)
     try:
-        with warnings.catch_warnings(action="ignore"):  # about old algorithms, which the authority chose
+        with warnings.catch_warnings(action="ignore"):  # old algorithms are the CA's choice
             key = load_pem_private_key(data, password=None)
     except TypeError as error:
         raise CertificateUnusable(
@@ -178,17 +176,17 @@ class BrokerUnavailable(AuditordError):
     """The broker is unreachable or reports a temporary error. The same request may succeed later.
 
     Remedy:
-        none if it passes: messages wait and are sent by a later run. Else see network, proxy and `messaging` of the
-        plugin.
+        none if the problem is temporary: messages wait and are sent by a later run. Otherwise check network, proxy and
+        the plugin's `messaging` options.
     """
 
 
 class BrokerRefused(AuditordError):
-    """The broker refuses the request for good. Configuration or registration must change.
+    """The broker refuses the request permanently. Configuration or registration must change.
 
     Remedy:
-        see the broker's reason in the text. In most cases the certificate is not registered for the topic in GOCDB, or
-        the configured project is wrong.
+        read the broker's reason in the message. In most cases the certificate is not registered for the topic in GOCDB,
+        or the configured project is wrong.
     """
 
 
@@ -196,7 +194,7 @@ class TokenRefused(BrokerRefused):
     """The broker does not accept the token, or no longer does.
 
     Remedy:
-        none: a new token is fetched; if that is refused as well, see the certificate.
+        none: a new token is fetched; if that is refused as well, check the certificate.
     """
 
 
@@ -204,7 +202,7 @@ class MessageTooLarge(AuditordError):
     """The broker accepts no message of this size. It must be split.
 
     Remedy:
-        none: the report is cut into smaller messages; else lower messaging.max_message_size.
+        none: the report is split into smaller messages; otherwise lower messaging.max_message_size.
     """
 
 
@@ -217,7 +215,7 @@ class AmsClient:
         self._token = self._ready_token = None if messaging.token is None else messaging.token.get_secret_value()
 
     async def publish(self, body: bytes, label: str, topic: str | None = None) -> str:
-        """Publish one message and return the id that the broker gave it.
+        """Publish a message and return the broker's id for it.
 
         Args:
             body: the signed message.
@@ -237,7 +235,7 @@ class AmsClient:
         try:
             return await self._publish(target, content)
         except TokenRefused:
-            self._token = self._ready_token  # a fetched token may have been revoked: fetch one more, once
+            self._token = self._ready_token  # a fetched token may have been revoked: fetch a new one, once
             return await self._publish(target, content)
 
     async def authenticate(self) -> str:
@@ -245,7 +243,7 @@ class AmsClient:
 
         Raises:
             BrokerUnavailable: the broker is unreachable or reports a temporary error.
-            BrokerRefused: the broker gives no token for the certificate.
+            BrokerRefused: the broker does not issue a token for the certificate.
         """
         if self._token is None:
             self._token = await self._fetch_token()
@@ -340,8 +338,6 @@ class SignedPublisher(Publisher):
     """Signs messages and sends them to the broker.
 
     Args:
-        client: the client for the broker.
-        credentials: the certificate and the key that sign the messages.
         accelerators: the topic for messages about accelerators, which are JSON; None for the configured topic.
     """
 
@@ -369,7 +365,7 @@ class ShowingPublisher(Publisher):
 
 @asynccontextmanager
 async def open_publisher(config: ApelConfig, context: PluginContext) -> AsyncGenerator[Publisher, None]:
-    """Open the publisher of a run. A dry run needs no certificate; it shows problems with the configured one.
+    """Open the publisher of a run. A dry run needs no certificate, but shows problems with the configured one.
 
     Raises:
         CertificateUnusable: the certificate or its key cannot be used.

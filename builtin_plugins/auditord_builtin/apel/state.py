@@ -1,7 +1,7 @@
 """The reported state: for each site and month (or day), APEL's rows, the last report, and waiting messages.
 
-It is saved before and after each message. A row is saved in ``there`` before it is first sent, so that every row at
-APEL can be withdrawn, even after a crash. The metrics, the panel and ``auditord apel show`` show it.
+The state is saved before and after each message. A row is saved in ``there`` before it is first sent, so that every row
+at APEL can be withdrawn, even after a crash. Metrics, panel and ``auditord apel show`` read the state.
 """
 
 import base64
@@ -34,7 +34,7 @@ VERSION: Final = 1
 
 
 class Packed(msgspec.Struct, frozen=True, array_like=True):
-    """The number of rows or messages, and their JSON, compressed (they repeat themselves a lot) in base64."""
+    """The number of rows or messages, and their compressed JSON in base64. The JSON is very repetitive."""
 
     text: str = ""
     size: int = 0
@@ -46,7 +46,7 @@ def pack(things: Sequence[SummaryRow | Message]) -> Packed:
 
 
 def unpack(packed: Packed, kind: type[T]) -> Sequence[T]:
-    """Read rows or messages."""
+    """Decompress rows or messages."""
     if not packed.size:
         return ()
     data = zlib.decompress(base64.b64decode(packed.text))
@@ -54,13 +54,13 @@ def unpack(packed: Packed, kind: type[T]) -> Sequence[T]:
 
 
 class Outbox(msgspec.Struct, frozen=True, kw_only=True):
-    """A complete report of one month of one site that waits to be sent.
+    """A complete report of a site's month that waits to be sent.
 
     Args:
-        digest: of the summary that it reports.
-        jobs: the number of jobs in that summary.
-        rows: the rows that APEL has after all messages, without amounts.
-        messages: the messages that are not acknowledged, in order.
+        digest: the digest of the reported summary.
+        jobs: the number of jobs in the summary.
+        rows: the rows that APEL will have after all messages, without amounts.
+        messages: the messages that are not acknowledged yet, in order.
         ids: the broker's ids of acknowledged messages.
     """
 
@@ -72,15 +72,15 @@ class Outbox(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MonthState(msgspec.Struct, frozen=True, kw_only=True):
-    """One month of one site. ``digest`` to ``acknowledged`` describe the last fully acknowledged report.
+    """A site's month. ``digest`` to ``acknowledged`` describe the last fully acknowledged report.
 
     Args:
-        there: the rows that APEL may hold with amounts, without their amounts.
-        ids: the broker's ids of its messages.
+        there: the rows for which APEL may have amounts, without the amounts.
+        ids: the broker's ids of that report's messages.
         stored: the number of stored jobs in the last run.
-        reportable: the number of them in the summary.
-        problems: the reasons why others could not be reported.
-        outbox: the report that waits.
+        reportable: the number of stored jobs in the summary.
+        problems: the reasons why other jobs could not be reported.
+        outbox: the report that waits to be sent.
     """
 
     there: Packed = Packed()
@@ -95,15 +95,15 @@ class MonthState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DayState(msgspec.Struct, frozen=True, kw_only=True):
-    """The individual jobs of one site that ended on one day of UTC.
+    """A site's individual jobs that ended on a UTC day.
 
     Args:
-        totals: digest of the store's sums when all its jobs were last sent (``figures`` in the saved state).
+        totals: the digest of the store's sums when all jobs were last sent (``figures`` in the saved state).
         jobs: the number of acknowledged jobs.
-        marks: eight bytes for each acknowledged job; None when they were dropped.
+        marks: eight bytes for each acknowledged job, in base64; None after the marks were dropped.
         stored: the number of stored jobs in the last run.
-        reportable: the number of them that could be reported.
-        settings: a digest of the options with which some of them were left out; None if none were.
+        reportable: the number of stored jobs that could be reported.
+        settings: the digest of the options with which jobs were left out; None if no job was.
     """
 
     totals: str | None = msgspec.field(default=None, name="figures")
@@ -115,7 +115,7 @@ class DayState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SiteState(msgspec.Struct, frozen=True, kw_only=True):
-    """One site: summaries by month, individual jobs by day, and the day (UTC) of the last full check."""
+    """A site: summaries by month, individual jobs by day, and the UTC day of the last full check (``looked``)."""
 
     looked: date | None = None
     months: Mapping[str, MonthState] = msgspec.field(default_factory=dict[str, MonthState])
@@ -123,12 +123,12 @@ class SiteState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportedState(msgspec.Struct, frozen=True, kw_only=True):
-    """All of the state.
+    """The whole state.
 
     Args:
         since: the last ``publish_since``, in case the option is removed.
         sent: the number of messages ever published, for their labels.
-        sites: by their names in GOCDB.
+        sites: the sites by their names in GOCDB.
     """
 
     version: int = VERSION
@@ -141,7 +141,7 @@ def read_state(state: Any) -> ReportedState:  # Any: the JSON that was saved
     """Return the saved state.
 
     Raises:
-        AuditordError: a newer version of the program saved it.
+        AuditordError: a newer version of auditord saved it.
     """
     if state is None:
         return ReportedState()
@@ -186,7 +186,7 @@ class SavedState:
 
 
 def show_state(task: str, state: ReportedState) -> None:
-    """Set the gauges."""
+    """Set the gauges to the saved state."""
     for site, reported in state.sites.items():
         for (month, stage), jobs in stages(reported).items():
             metrics.JOBS.labels(task, site, month, stage).set(jobs)
@@ -197,7 +197,7 @@ def show_state(task: str, state: ReportedState) -> None:
 
 
 def stages(state: SiteState) -> Counter[tuple[str, str]]:
-    """Return how many jobs of each month are stored, reported and acknowledged."""
+    """Return the number of jobs by month and stage: stored, reported, acknowledged."""
     jobs: Counter[tuple[str, str]] = Counter()
     known: tuple[tuple[str, MonthState | DayState], ...] = (*state.months.items(), *state.days.items())
     for text, each in known:

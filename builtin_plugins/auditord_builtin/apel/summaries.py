@@ -1,4 +1,4 @@
-"""The summaries of a site and month: of jobs, and of GPUs in the draft of a message that EGI has for clouds."""
+"""The summaries of a site and month: of jobs, and of GPUs in EGI's draft of a message for clouds."""
 
 import json
 from collections.abc import Collection, Iterator, Sequence
@@ -56,23 +56,19 @@ _SECOND: Final = timedelta(seconds=1)
 
 
 class _Levels:
-    """The values of benchmarks as multiples of one unit, since sums of fractions are slow.
-
-    Args:
-        levels: all that there are.
-    """
+    """Benchmark values as multiples of a common unit, since sums of fractions are slow."""
 
     def __init__(self, levels: Collection[Decimal]) -> None:
         ratios = {level: level.as_integer_ratio() for level in levels}
         self.unit = lcm(*[below for _, below in ratios.values()])
-        """The number of units in one."""
+        """The number of units in a benchmark value of one."""
         self.whole = {level: above * (self.unit // below) for level, (above, below) in ratios.items()}
         """The number of units in each level."""
 
 
 @dataclass(slots=True, eq=False)
 class _Sums:
-    """One row, as it grows; amounts to be normalised are multiplied by the level of the benchmark."""
+    """The running sums of a row. Amounts to normalise are multiplied by the benchmark's value."""
 
     row: SummaryRow
     jobs: int = 0
@@ -85,7 +81,7 @@ class _Sums:
     implausible: list[Answer] = field(default_factory=list[Answer])
 
     def add(self, answer: Answer, level: int) -> None:
-        """Add jobs with this level of the benchmark in units."""
+        """Add jobs whose benchmark value is ``level`` units."""
         group, amounts = answer.group, answer.amounts
         self.jobs += group.records
         self.wall += group.runtime
@@ -98,7 +94,7 @@ class _Sums:
             self.normalised_cpu += amounts["normalised_cpu"] * level
 
     def result(self, unit: int, description: str | None) -> SummaryRow:
-        """Return the row; ``unit`` is the number of units in a benchmark value of one."""
+        """Return the row. ``unit`` is the number of units in a benchmark value of one."""
         return msgspec.structs.replace(
             self.row,
             infrastructure_description=description,
@@ -113,7 +109,7 @@ class _Sums:
 
 
 async def summaries(config: ApelConfig, records: Records, site: str, month: Month) -> Summaries:
-    """Sum up a site's jobs that ended in a month. The site is one of ``sites_to_report``; the store only adds up."""
+    """Sum up a site's jobs that ended in a month. ``site`` is one of ``sites_to_report``. The store only adds up."""
     if config.summary_fields is None:
         raise ValueError("a summary needs summary_fields")
     fields = config.summary_fields
@@ -130,7 +126,7 @@ async def summaries(config: ApelConfig, records: Records, site: str, month: Mont
 
 
 def half_up(number: Number, divisor: int = 1) -> int:
-    """Return the whole number that is nearest to a number divided by another; halves go up."""
+    """Return ``number`` divided by ``divisor``, rounded half up to a whole number."""
     below = number.denominator * divisor
     return (2 * number.numerator + below) // (2 * below)
 
@@ -148,8 +144,8 @@ def _question(config: ApelConfig, fields: SummaryFields) -> Question:
         amounts["normalised_wall"] = _base(mandatory.NormalisedWallDuration, _RUNTIME)
         amounts["normalised_cpu"] = _base(mandatory.NormalisedCpuDuration, mandatory.CpuDuration)
     cpu_times = [name for name in ("cpu", "normalised_cpu") if name in amounts]
-    asked = {name: key for name, key in keys.items() if key is not None}
-    return Question(asked, amounts, config.scores, cpu_times=cpu_times)
+    given = {name: key for name, key in keys.items() if key is not None}
+    return Question(given, amounts, config.scores, cpu_times=cpu_times)
 
 
 def _base(field: NormalisedAmountField, default: AmountField) -> AmountField:
@@ -161,9 +157,9 @@ def _base(field: NormalisedAmountField, default: AmountField) -> AmountField:
 def _added_up(
     config: ApelConfig, site: str, month: Month, answers: Sequence[Answer], levels: _Levels
 ) -> Iterator[_Sums]:
-    """Return the rows in the order of their keys."""
+    """Return the rows, sorted by key."""
     rows: dict[tuple[str, ...], _Sums] = {}
-    known: dict[tuple[object, ...], _Sums] = {}  # most answers differ in the value of the benchmark alone
+    known: dict[tuple[object, ...], _Sums] = {}  # most answers differ only in the benchmark's value
     normalised, whole = config.summary_message.normalised, levels.whole
     for answer in answers:
         benchmark, level = answer.benchmark, answer.level
@@ -176,7 +172,7 @@ def _added_up(
 
 
 def _row_of(config: ApelConfig, site: str, month: Month, answer: Answer, rows: dict[tuple[str, ...], _Sums]) -> _Sums:
-    """Return the row to which an answer belongs. Of several spellings of its key, the smallest one counts."""
+    """Return the row that an answer is added to. If its key has several spellings, the smallest one is used."""
     row = _row(config, site, month, answer)
     sums = rows.setdefault(row.key, _Sums(row))
     if sums.row is not row:
@@ -215,7 +211,7 @@ def _described(config: ApelConfig, fields: SummaryFields, sums: _Sums, levels: _
 
 
 def _checked(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence[SummaryRow], Sequence[Problem]]:
-    """Return the rows that APEL takes, those that it would refuse, and why. Validate single rows only if one is bad."""
+    """Return the accepted rows, the rows that APEL would refuse, and why. Validate one by one only if any is bad."""
     if not any(validate(message.text) for message in render(rows)):
         return rows, (), ()
     good: list[SummaryRow] = []
@@ -229,7 +225,7 @@ def _checked(rows: Sequence[SummaryRow]) -> tuple[Sequence[SummaryRow], Sequence
 
 
 def _implausible(sums: _Sums) -> Problem:
-    """Return the remark on a row's jobs with an implausible CPU time, which are reported all the same."""
+    """Return the remark on a row's jobs with an implausible CPU time. The jobs are still reported."""
     groups = [answer.group for answer in sums.implausible]
     jobs, wall = sum(group.records for group in groups), sum(group.runtime for group in groups)
     stored = sum(answer.stored["cpu"] for answer in sums.implausible)
@@ -245,7 +241,7 @@ def _instant(moment: datetime) -> str:
 
 
 def _reasons(left: Sequence[LeftOutJobs]) -> Iterator[Problem]:
-    """Return one problem for each reason."""
+    """Yield one problem for each reason."""
     for reason, alike in groupby(left, lambda each: each.reason):
         same = list(alike)
         yield Problem(f"{same[0].site} {same[0].month}", reason, sum(each.jobs for each in same))
@@ -263,7 +259,7 @@ def _spelling(row: SummaryRow) -> tuple[str, ...]:
 _HEAD: Final = '{"Type": "APEL-accelerator-message", "Version": "0.1", "UsageRecords": ['
 _TAIL: Final = "]}\n"
 _FRAME: Final = 17_000
-"""Bytes of signature, certificates, boundaries and the two above."""
+"""Bytes of signature, certificates, boundaries, ``_HEAD`` and ``_TAIL``."""
 
 UsageRecord: TypeAlias = dict[str, Any]  # Any: JSON
 _Key: TypeAlias = tuple[str, str, str | None, str | None, int]
@@ -272,7 +268,7 @@ _Key: TypeAlias = tuple[str, str, str | None, str | None, int]
 async def accelerator_messages(
     config: ApelConfig, records: Records, site: str, month: Month, most_bytes: int = MOST_BYTES
 ) -> tuple[Sequence[Message], Sequence[Problem]]:
-    """Return the messages about accelerators and the problems of a site's month; none unless ``accelerators`` is set.
+    """Return a site's messages about accelerators in a month, and the problems. Both need ``accelerators`` to be set.
 
     ``most_bytes`` is the size limit of a message after signing and encoding.
     """
@@ -315,7 +311,7 @@ def _usage_records(
 def _usage_record(
     accelerators: AcceleratorConfig, site: str, month: Month, key: _Key, durations: tuple[int, Number]
 ) -> UsageRecord:
-    """As the draft has it; another order of members would send every month again."""
+    """Return a record of the draft. Keep the order of its members, or every month would be sent again."""
     fqan, record, user, model, count = key
     available, active = durations
     made = {

@@ -31,7 +31,7 @@ NORMALISED: Final = ("NormalisedWallDuration", "NormalisedCpuDuration")
 _COUNTS: Final = frozenset({"NumberOfJobs", "Processors", "NodeCount"})
 _MOST_COUNTED: Final = 2**31 - 1
 MOST: Final = 2**53
-"""The greatest of all other numbers."""
+"""The maximum of all other whole numbers."""
 
 _TIMES: Final = ("StartTime", "EndTime", "MemoryReal", "MemoryVirtual")
 _JOB: Final = (
@@ -41,15 +41,15 @@ _JOB: Final = (
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The rules of one message.
+    """The rules for one kind of message.
 
     Args:
         longest: the size limit of each known field, in characters.
         texts: the fields that are plain texts.
-        whole: fields with whole numbers from 0 on, and the greatest of each.
-        by_benchmark: fields such as ``{HEPscore23: 12}``.
-        mandatory: fields that the parser or the database requires.
-        key: the fields of APEL's key: a record replaces an earlier one with the same values.
+        whole: the fields with whole numbers from 0, and the maximum of each.
+        by_benchmark: the fields with values such as ``{HEPscore23: 12}``.
+        mandatory: the fields that the parser or the database requires.
+        key: the fields of APEL's key. A record replaces an earlier record with the same values.
     """
 
     longest: Mapping[str, int]
@@ -120,13 +120,13 @@ MESSAGES: Final[Mapping[str, Rules]] = {
         key=("Site", "SubmitHost", "Month", "Year"),
     ),
 }
-"""By the first line of the message."""
+"""The rules by the first line of the message."""
 
 ACCELERATORS: Final = (
     *("MeasurementMonth", "MeasurementYear", "AssociatedRecordType", "AssociatedRecord", "FQAN", "SiteName", "Count"),
     *("AvailableDuration", "Type"),
 )
-"""The mandatory members of the draft of the accelerator message."""
+"""The mandatory members of a record in the draft of the accelerator message."""
 
 
 _NULL: Final = frozenset({"none", "null", ""})
@@ -145,24 +145,23 @@ _REMEMBERED: Final = 100
 
 
 class _Validation(msgspec.Struct, frozen=True):
-    """One record of a message."""
+    """The check of one record of a message."""
 
     rules: Rules
     values: Mapping[str, str]
     now: datetime | None
 
     def faults(self) -> Sequence[str]:
-        """Return the faults of the record."""
         unknown = [f"{key}: APEL does not know it here" for key in self.values if key not in self.rules.longest]
         missing = [f"{key} is missing" for key in self.rules.mandatory if key not in self.values]
         odd = [(key, value) for key, value in self.values.items() if not self._is_plain(key, value)]
         wrong = [fault for key, value in odd for fault in self._value_faults(key, value)]
-        if not wrong:  # or numbers could not be compared
+        if not wrong:  # the checks below need valid numbers
             wrong = [*self._time_faults(), *self._benchmark_faults()]
         return [*unknown, *missing, *wrong]
 
     def _is_plain(self, key: str, value: str) -> bool:
-        """Tell a text or a number that fits without a closer look: messages have thousands of them."""
+        """Return True for a text or number that needs no closer look, since messages have thousands of them."""
         if key in self.rules.texts:
             return len(value) <= self.rules.longest[key]
         most = self.rules.whole.get(key)
@@ -223,11 +222,11 @@ class _Validation(msgspec.Struct, frozen=True):
 
 
 def validate(message_text: str, now: datetime | None = None) -> Sequence[Problem]:
-    """Return why APEL would refuse the message; empty if it would not.
+    """Return the reasons why APEL would refuse the message.
 
     Args:
         message_text: the text to be signed.
-        now: the current time, to find times in the future; None: do not check that.
+        now: the current time, to find times in the future; None to skip this check.
     """
     if message_text.startswith("{"):
         return _validate_accelerators(message_text)
@@ -280,7 +279,7 @@ def _block_faults(rules: Rules, block: str, now: datetime | None, seen: set[tupl
     values = {key: value for key, value in pairs if key in _PLAIN_TEXT or value.lower() not in _NULL}
     yield from _Validation(rules, values, now).faults()
     texts = [(name, values.get(name, "None")) for name in rules.key]
-    # The key has the benchmark of normalised durations, but both benchmark and value of a service level.
+    # For normalised durations, the key contains only the benchmark; for a service level, also the value.
     key = tuple([",".join(_benchmarks(text)) if name in NORMALISED else fold(text) for name, text in texts])
     if key in seen:
         yield "it has the key of an earlier record, and would replace it"
@@ -296,7 +295,7 @@ def _whole_faults(key: str, value: str, most: int) -> Iterator[str]:
 
 @lru_cache(_REMEMBERED)
 def _benchmarks(value: str) -> tuple[str, ...]:
-    """Return the names in ``{HEPscore23: 1}``, in lower case and in order."""
+    """Return the names in ``{HEPscore23: 1}``, in lower case and sorted."""
     found = _BENCHMARKS.fullmatch(value)
     names = () if found is None else [part.partition(":")[0].strip().lower() for part in found[1].split(",")]
     return tuple(sorted(names))
@@ -304,7 +303,7 @@ def _benchmarks(value: str) -> tuple[str, ...]:
 
 @lru_cache(_REMEMBERED)
 def _ends_of(month: Month) -> tuple[int, int]:
-    """Its first instant and that of the next one, in seconds since 1970."""
+    """Return the first instants of a month and of the next month, in seconds since 1970."""
     return int(month.start.timestamp()), int(month.next.start.timestamp())
 
 

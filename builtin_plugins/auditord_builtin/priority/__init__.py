@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditord_hookspecs import Deferred, Panel, PluginKind, hookimpl
 
-if TYPE_CHECKING:  # the daemon alone has metrics
+if TYPE_CHECKING:  # only the daemon has metrics
     from prometheus_client.registry import Collector
 
 
@@ -18,7 +18,7 @@ def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each k
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
     """Declare the metrics."""
-    from auditord_builtin.priority.metrics import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
+    from auditord_builtin.priority.metrics import INSTRUMENTS  # noqa: PLC0415 only the daemon needs it
 
     return INSTRUMENTS
 
@@ -26,6 +26,6 @@ def auditord_metrics() -> Iterable["Collector"]:
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
     """Declare the panel of each instance."""
-    from auditord_builtin.priority.running import show_priorities  # noqa: PLC0415 of the page alone
+    from auditord_builtin.priority.running import show_priorities  # noqa: PLC0415 only the page needs it
 
     yield Panel("priorities", "Priorities", show_priorities, "priority", whole=True)

@@ -1,4 +1,4 @@
-"""The options of the plugin ``priority``, with AUDITOR's names and defaults where they mean the same; their import."""
+"""The options of plugin ``priority``, with AUDITOR's names and defaults if they mean the same, and their import."""
 
 import shlex
 from collections.abc import Mapping
@@ -103,7 +103,7 @@ _TLS: Final = {"ca_cert_path": "ca", "client_cert_path": "certificate", "client_
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate a file of AUDITOR's priority plugin; None for any other file."""
+    """Translate a file of AUDITOR's priority plugin, or return None for any other file."""
     if "group_mapping" not in document or "kind" in document:
         return None
     result = ConfigImport(document, "plugins.priority")
@@ -120,7 +120,7 @@ def import_config(document: Document) -> ImportedConfig | None:
 
 
 def _translated(name: str, value: Any) -> Any:  # Any: YAML
-    """Convert the parameters of groups to text, as AUDITOR does."""
+    """Convert the parameters of groups to strings, as AUDITOR does."""
     if name != "group_mapping":
         return value
     return {str(group): [str(parameter) for parameter in parameters] for group, parameters in value.items()}

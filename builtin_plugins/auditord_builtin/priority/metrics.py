@@ -1,4 +1,4 @@
-"""Metrics of the plugin, under our names and under those of AUDITOR's."""
+"""Metrics of the plugin, under auditord's names and under AUDITOR's."""
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:  # its models need memory, and only daemons with this plugin need them
+if TYPE_CHECKING:  # its models use memory: only daemons with this plugin import them
     from auditord_builtin.priority.config import Metric
 
 _LABELS: Final = ("task", "group")
@@ -29,7 +29,7 @@ INSTRUMENTS: Final[Iterable[Collector]] = (_USAGE, _APPLIED, FAILURES, _AUDITOR_
 
 
 def show_usage(task: str, metrics: "Iterable[Metric]", usage: Mapping[str, Fraction]) -> None:
-    """Set the gauges of usage, if configured. AUDITOR's own is truncated to a whole number."""
+    """Set the usage gauges, if configured. AUDITOR's gauge is truncated to a whole number."""
     if "ResourceUsage" in metrics:
         for group, value in usage.items():
             _USAGE.labels(task, group).set(float(value))
@@ -37,7 +37,7 @@ def show_usage(task: str, metrics: "Iterable[Metric]", usage: Mapping[str, Fract
 
 
 def show_applied(task: str, metrics: "Iterable[Metric]", priorities: Mapping[str, int]) -> None:
-    """Set the gauges of the priorities that were set, if configured."""
+    """Set the gauges of the applied priorities, if configured."""
     if "Priority" in metrics:
         for group, priority in priorities.items():
             _APPLIED.labels(task, group).set(priority)

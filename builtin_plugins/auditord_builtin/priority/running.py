@@ -1,7 +1,7 @@
-"""The kind ``priority``, and a run of it: compute priorities from usage, and run the commands that set them.
+"""The plugin kind ``priority``: compute priorities from usage, and run the commands that set them.
 
-Formulas and rounding are those of AUDITOR's plugin. The state keeps the priorities of each run of a few days, and the
-last ones of each day of a year, for the panel.
+Formulas and rounding are those of AUDITOR's plugin. For the panel, the state keeps the priorities of each run for a few
+days, and the last priorities of each day for a year.
 """
 
 import logging
@@ -41,7 +41,7 @@ from auditord_hookspecs.query import AllOf, Comparison, Condition, TimeCompares,
 Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 Usage: TypeAlias = Mapping[str, Fraction]
-"""Amount x score x seconds for each configured group, in order; zero for a group without records."""
+"""Amount x score x seconds of each configured group, in order. A group without records has zero."""
 
 
 class StaleRecords(AuditordError):
@@ -53,11 +53,11 @@ class StaleRecords(AuditordError):
 
 
 async def look_up_usage(config: PriorityConfig, context: PluginContext) -> Usage:
-    """Look up the usage of each configured group.
+    """Return the usage of each configured group.
 
     Raises:
         StaleRecords: the records are too old.
-        AuditordError: they cannot be read.
+        AuditordError: the records cannot be read.
     """
     now = context.now()
     await _refuse_stale(config, context, now)
@@ -75,7 +75,7 @@ async def _refuse_stale(config: PriorityConfig, context: PluginContext, now: dat
 
 
 def question(config: PriorityConfig, now: datetime) -> aggregates.AggregateQuery:
-    """Return the query for the sums."""
+    """Return the query for the sums of usage."""
     product = config.component_combination == "product"
     overlap = config.window == "overlap"
     return aggregates.AggregateQuery(
@@ -96,7 +96,7 @@ def _condition(config: PriorityConfig, now: datetime) -> Condition:
 
 
 def _stopped_between(since: datetime, now: datetime) -> Condition:
-    """Return the condition. The end excludes a wrong clock's record, which would count in every run for years."""
+    """Return a condition on end times. Without the end, records from a wrong clock would count for years."""
     return AllOf(
         (TimeCompares(TimeField.STOP, Comparison.GTE, since), TimeCompares(TimeField.STOP, Comparison.LTE, now))
     )
@@ -118,7 +118,7 @@ def _factors(components: Mapping[str, str | None]) -> Sequence[aggregates.Dimens
 
 
 def usage_in(config: PriorityConfig, answer: aggregates.Aggregates, log: Log) -> Usage:
-    """Return the usage from the sums of :func:`question`. Components without a score count with 1, with a warning."""
+    """Return the usage from the result of :func:`question`. Components without a score count with 1, with a warning."""
     usage: defaultdict[str | None, Fraction] = defaultdict(Fraction)
     for group in answer.groups:
         name = group.key[0]
@@ -165,16 +165,16 @@ def _warn_unscored(log: Log, group: aggregates.Group, component: str, score: str
 
 
 Targets: TypeAlias = Mapping[str, Fraction]
-"""A priority for each group, not rounded."""
+"""The priority of each group, not rounded."""
 
 _HALF: Final = Fraction(1, 2)
 
 
 def targets(usage: Usage, mode: Mode, low: int, high: int) -> Targets | None:
-    """Return the priorities between the bounds, both included; None if no group has any usage.
+    """Return priorities from ``low`` to ``high``, or None if no group has any usage.
 
-    FullSpread: ``(v - least) / (most - least) * (high - low) + low``; all get ``high`` if they are equal. ScaledBySum:
-    ``(high - low) / sum * v + low``.
+    FullSpread: ``(v - least) / (most - least) * (high - low) + low``, or ``high`` for all groups if usages are equal.
+    ScaledBySum: ``(high - low) / sum * v + low``.
     """
     if not any(usage.values()):
         return None
@@ -184,9 +184,9 @@ def targets(usage: Usage, mode: Mode, low: int, high: int) -> Targets | None:
 
 
 def smoothed(wanted: Targets, last: Mapping[str, Fraction], smoothing: float) -> Targets:
-    """Move the last priorities towards the new ones. A new group gets its priority at once.
+    """Return the last priorities, moved towards the new ones. A new group gets its priority at once.
 
-    The result is not rounded, or small steps would never have an effect.
+    The result is not rounded, since small steps would otherwise never have an effect.
     """
     kept = Fraction(repr(smoothing))
     return {
@@ -216,10 +216,10 @@ RUNS_FOR: Final = timedelta(days=3)
 DAYS_FOR: Final = timedelta(days=365)
 
 _MOST_RUNS: Final = 300
-"""The largest number of runs to keep: a chart has up to 400 labels, and a run can take place every few minutes."""
+"""The maximum number of runs to keep: a chart has up to 400 labels, and runs can be a few minutes apart."""
 
 _DRAWN: Final = 8
-"""Groups of a chart."""
+"""The maximum number of groups in a chart."""
 
 
 class PriorityState(msgspec.Struct):
@@ -227,8 +227,8 @@ class PriorityState(msgspec.Struct):
 
     Args:
         last: the priorities that were set last, before rounding.
-        runs: of the last days, the instant of each run and the priorities after it.
-        days: of the last year, each day (UTC) with a run, and the priorities after the last of them.
+        runs: the time of each run in the last days, and the priorities after it.
+        days: each UTC day of the last year with a run, and the priorities after its last run.
     """
 
     last: dict[str, float] = {}
@@ -244,8 +244,8 @@ class PriorityState(msgspec.Struct):
         return PriorityState({group: float(each) for group, each in priorities.items()}, runs, days)
 
 
-def read_state(saved: Any) -> PriorityState:  # Any: the JSON that a run has saved
-    """Return the saved state. Up to version 0.1.0 it was only the last priorities."""
+def read_state(saved: Any) -> PriorityState:  # Any: the JSON that was saved
+    """Return the saved state. Up to version 0.1.0, it consisted only of the last priorities."""
     if saved is None:
         return PriorityState()
     if isinstance(saved.get("last"), Mapping):
@@ -288,16 +288,16 @@ class PrioritiesNotSet(AuditordError):
     """Some commands failed. All others were run.
 
     Remedy:
-        run the command in the text as the service's user; the next run sets all priorities again.
+        run the command in the message as the service's user; the next run sets all priorities again.
     """
 
 
 async def set_priorities(config: PriorityConfig, context: PluginContext) -> None:
-    """Set the priority of each group. Without any usage, nothing changes.
+    """Set the priority of each group. If no group has usage, nothing changes.
 
     Raises:
-        PrioritiesNotSet: commands failed.
-        AuditordError: the records cannot be read, or are stale; no command was run.
+        PrioritiesNotSet: some commands failed.
+        AuditordError: the records cannot be read or are stale. No command was run.
     """
     usage = await look_up_usage(config, context)
     wanted = targets(usage, config.computation_mode, config.min_priority, config.max_priority)
@@ -315,7 +315,7 @@ async def set_priorities(config: PriorityConfig, context: PluginContext) -> None
 async def _run_commands(
     config: PriorityConfig, context: PluginContext, usage: Usage, priorities: dict[str, int]
 ) -> Mapping[str, CommandFailed]:
-    """Run every command, or show it in a dry run. Return the failures, the last one of each group."""
+    """Run every command, or show it in a dry run, and return the last failure of each group."""
     failed: dict[str, CommandFailed] = {}
     for group, argv in all_commands(config, usage, priorities):
         if context.dry_run:
@@ -333,7 +333,7 @@ async def _run_commands(
 async def _conclude(
     config: PriorityConfig, context: PluginContext, wanted: Targets, failed: Mapping[str, CommandFailed]
 ) -> None:
-    """Save and show the priorities that were set, without those of failed commands."""
+    """Save the priorities, set the gauges, and raise if commands failed. Failed groups keep their last priority."""
     applied = {group: each for group, each in wanted.items() if group not in failed}
     kept = {group: each for group, each in _last(config, context.state).items() if group in failed}
     state = read_state(context.state).followed_by(kept | applied, context.now())
@@ -346,14 +346,14 @@ async def _conclude(
         )
 
 
-def _last(config: PriorityConfig, state: Any) -> Mapping[str, Fraction]:  # Any: the JSON that a run before has kept
+def _last(config: PriorityConfig, state: Any) -> Mapping[str, Fraction]:  # Any: the JSON that was saved
     """Return the last unrounded priorities, within the current bounds."""
     low, high = config.min_priority, config.max_priority
     return {group: Fraction(min(max(each, low), high)) for group, each in read_state(state).last.items()}
 
 
 def all_commands(config: PriorityConfig, usage: Usage, priorities: dict[str, int]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each group with a command line, command by command, in AUDITOR's order."""
+    """Yield the command lines of all groups, command by command as AUDITOR does, each with its group."""
     for template in config.commands:
         words = shlex.split(template)
         for group, parameters in config.group_mapping.items():
@@ -368,18 +368,18 @@ def all_commands(config: PriorityConfig, usage: Usage, priorities: dict[str, int
 
 
 def _filled(word: str, values: dict[str, str]) -> str:
-    """Fill in all placeholders in one pass, so that braces in a name stay text. An unknown number stays as well."""
+    """Fill in all placeholders in one pass, so that braces in a name are not expanded. Unknown numbers are kept."""
     return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), word)
 
 
 def printed(usage: Fraction) -> str:
-    """Return AUDITOR's form of a number: the shortest decimal of the 64-bit float, without exponent."""
+    """Return a number as AUDITOR prints it: the shortest decimal of the 64-bit float, without exponent."""
     text = format(Decimal(repr(float(usage))), "f")
     return text.removesuffix(".0")
 
 
 async def check(config: PriorityConfig, _: Context) -> AsyncGenerator[Finding, None]:
-    """Check that the programs that set priorities exist. None is run, since the effect is unknown."""
+    """Check that the programs that set priorities exist. They are not run, since their effect is unknown."""
     for program in dict.fromkeys(shlex.split(command)[0] for command in config.commands):
         if shutil.which(program) is None:
             yield Finding(Severity.FAILURE, program, "there is no such program", "install it, or name its path")

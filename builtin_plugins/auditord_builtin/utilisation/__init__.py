@@ -1,7 +1,7 @@
-"""Plugin ``utilisation``: the usage of sites, groups and users, as a CSV file and as mails, once a month or week.
+"""Plugin ``utilisation``: reports the usage of sites, groups and users as a CSV file and mails, once a month or week.
 
-``running`` declares the kind and goes through the periods that are due; ``state`` remembers which were reported and
-mailed. ``usage`` asks the store for sums, ``report`` turns them into tables and pages, and ``mail`` sends them.
+``running`` declares the kind and reports the periods that are due. ``state`` records which were reported and mailed.
+``usage`` queries the store for sums, ``report`` turns them into tables and pages, and ``mail`` sends them.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ import click
 
 from auditord_hookspecs import Deferred, Panel, PluginKind, hookimpl
 
-if TYPE_CHECKING:  # the daemon alone has metrics
+if TYPE_CHECKING:  # only the daemon has metrics
     from prometheus_client.registry import Collector
 
 
@@ -23,7 +23,7 @@ def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each k
 
 @hookimpl
 def auditord_commands() -> Iterable[Deferred[click.Command]]:
-    """``auditord report``."""
+    """Declare the command ``auditord report``."""
     yield Deferred.at(
         "report",
         "auditord_builtin.utilisation.commands:report_group",
@@ -34,7 +34,7 @@ def auditord_commands() -> Iterable[Deferred[click.Command]]:
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
     """Declare the outcomes of mails, and the end of the last reported period."""
-    from auditord_builtin.utilisation.state import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
+    from auditord_builtin.utilisation.state import INSTRUMENTS  # noqa: PLC0415 only the daemon needs it
 
     return INSTRUMENTS
 
@@ -42,6 +42,6 @@ def auditord_metrics() -> Iterable["Collector"]:
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
     """Declare the panel of each instance."""
-    from auditord_builtin.utilisation.state import show_reports  # noqa: PLC0415 of the page alone
+    from auditord_builtin.utilisation.state import show_reports  # noqa: PLC0415 only the page needs it
 
     yield Panel("utilisation_reports", "Utilisation reports", show_reports, "utilisation", whole=True)

@@ -1,4 +1,4 @@
-"""The options of a utilisation report, and their import from the file of AUDITOR's plugin."""
+"""The options of utilisation reports, and their import from the file of AUDITOR's plugin."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def checked_address(address: str) -> str:
-    """Return a mail address that has no name before it.
+    """Return the address if it is a bare mail address, without a display name.
 
     Raises:
-        ValueError: the text is not one.
+        ValueError: it is not.
     """
     if not address.isascii() or not _ADDRESS.fullmatch(address):
         raise ValueError(f"'{address}' is no mail address: write it as name@example.org")
@@ -35,15 +35,15 @@ Amount = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 
 
 class Level(Enum):
-    """The rows of a report: each site, each group of a site, each user of a group; totals over sites and groups."""
+    """The rows of a report: each site, each group of a site, each user of a group, and totals over sites and groups."""
 
     SITE = "site"
     GROUP = "group"
     USER = "user"
     GROUP_TOTAL = "group_total"
-    """A group over all sites."""
+    """A group, summed over all sites."""
     USER_TOTAL = "user_total"
-    """A user over all sites and groups."""
+    """A user, summed over all sites and groups."""
 
 
 class TimeUnit(Enum):
@@ -116,7 +116,7 @@ class SiteEnergy(Section):
 
 
 class GridIntensity(Section):
-    """A CSV file with the CO2 of the grid over time."""
+    """A CSV file with the CO2 intensity of the grid over time."""
 
     file: Path = Field(description="A CSV file with a header; read again for each report.")
     time_column: str = Field(
@@ -127,7 +127,7 @@ class GridIntensity(Section):
 
 
 class Energy(Section):
-    """Estimates of energy and CO2 for jobs without measurements."""
+    """Estimates of CO2, and of the energy of jobs without measurements."""
 
     watt_per_core: Amount | None = Field(
         default=None,
@@ -190,7 +190,7 @@ class Server(Section):
 
     @property
     def port_number(self) -> int:
-        """The port; the default depends on the security."""
+        """The configured port, or the default for ``security``."""
         return self.port or _PORTS[self.security]
 
     @model_validator(mode="after")
@@ -306,7 +306,7 @@ _KNOWN: Final = {
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate a file of AUDITOR's utilisation plugin; None for any other file."""
+    """Translate a file of AUDITOR's utilisation plugin, or return None for any other file."""
     if "utilization" not in document:
         return None
     result = ConfigImport(document, "plugins.utilisation")

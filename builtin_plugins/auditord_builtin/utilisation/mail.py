@@ -1,4 +1,4 @@
-"""Mail reports: build the mails, choose the recipients, and send each mail once."""
+"""Mail reports: choose the recipients, build the mails, and send each mail once."""
 
 import hashlib
 import logging
@@ -33,21 +33,21 @@ class MailFault(AuditordError):
     """The mail server cannot be used now, for any recipient.
 
     Remedy:
-        see the server in the plugin's option `mail`; `auditord doctor` logs in there without a mail. The mails are sent
-        by the next run.
+        check the server in the plugin's option `mail`; `auditord doctor` logs in to it without sending a mail. The next
+        run sends the mails.
     """
 
 
 class RecipientBusy(AuditordError):
-    """The server takes no mail for this recipient now.
+    """The server accepts no mail for this recipient at the moment.
 
     Remedy:
-        none: it is tried again.
+        none: the mail is sent again later.
     """
 
 
 class RecipientRefused(AuditordError):
-    """The server does not take this mail for this recipient.
+    """The server does not accept this mail for this recipient.
 
     Remedy:
         correct the address in the configuration.
@@ -55,14 +55,13 @@ class RecipientRefused(AuditordError):
 
 
 class _Passing(MailFault):
-    """An error that may pass in a moment."""
+    """A temporary error, which is retried."""
 
 
 def message_of(report: Report, mail: Mail, instance: str, recipient: str, now: datetime) -> EmailMessage:
     """Return the mail with a report for one recipient.
 
-    Its Message-ID is the same each time. So a mail that is sent again, because the first answer was lost, can be
-    recognised.
+    Its Message-ID is always the same, so that a mail sent again after a lost answer can be recognised.
     """
     named = (report.title, instance, report.period.name, mail.sender, recipient)
     digest = hashlib.sha256("\0".join(named).encode()).hexdigest()[:32]
@@ -80,19 +79,19 @@ def message_of(report: Report, mail: Mail, instance: str, recipient: str, now: d
 
 
 class MailServer:
-    """A mail server over one connection, which is opened again if it was lost. For one task at a time."""
+    """A connection to the mail server, which is reopened if it was lost. Use it in one task at a time."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._connection: smtplib.SMTP | None = None
 
     async def send(self, message: EmailMessage) -> None:
-        """Send a mail. Temporary errors are retried, with doubled pauses.
+        """Send a mail. Temporary errors are retried after pauses that double each time.
 
         Raises:
-            RecipientRefused: the server refuses the mail for good.
-            RecipientBusy: the server refuses the mail for now, also after retries.
-            MailFault: the server is away, refuses the login, or cannot be trusted.
+            RecipientRefused: the server refuses the mail permanently.
+            RecipientBusy: the server still refuses the mail temporarily after all retries.
+            MailFault: the server is unreachable, refuses the login, or cannot be trusted.
         """
         wait = self._server.retry_wait
         async for attempt in stamina.retry_context(
@@ -107,7 +106,7 @@ class MailServer:
                 await anyio.to_thread.run_sync(self._send, message)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(smtplib.SMTPException, OSError):  # an error now does not undo a delivery
@@ -138,20 +137,20 @@ class MailServer:
 
 @asynccontextmanager
 async def mail_server(server: Server) -> AsyncGenerator[MailServer, None]:
-    """Open a mail server. It connects for the first mail."""
+    """Open a mail server. It connects when the first mail is sent."""
     opened = MailServer(server)
     try:
         yield opened
     finally:
-        with anyio.CancelScope(shield=True):  # the server's timeout limits it
+        with anyio.CancelScope(shield=True):  # limited by the server's timeout
             await anyio.to_thread.run_sync(opened.close)
 
 
 async def greet(server: Server) -> None:
-    """Connect to the server, and log in where that is configured.
+    """Connect to the server, and log in if a user is configured.
 
     Raises:
-        MailFault: it is away, refuses the login, or cannot be trusted.
+        MailFault: the server is unreachable, refuses the login, or cannot be trusted.
     """
 
     def connect() -> None:
@@ -207,7 +206,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]{0,62}[A-Za-z0-9])?")
 
 
 class Addressed(msgspec.Struct, frozen=True):
-    """A report for one recipient. The key is the recipient's name in the state."""
+    """A report for one recipient. ``key`` is the recipient's name in the state."""
 
     key: str
     address: str
@@ -215,7 +214,7 @@ class Addressed(msgspec.Struct, frozen=True):
 
 
 class Undelivered(msgspec.Struct, frozen=True):
-    """Recipients without a mail: refused (retried for some days), or busy (retried in the next run)."""
+    """The errors of mails that were refused (retried for some days) or met a busy server (retried by the next run)."""
 
     refused: Sequence[str] = ()
     busy: Sequence[str] = ()
@@ -232,7 +231,7 @@ class Delivery(msgspec.Struct, frozen=True):
         """Send each report that its recipient should get now.
 
         Raises:
-            MailFault: the server cannot be used. The next run serves recipients that are not recorded by then.
+            MailFault: the server cannot be used. The next run sends the remaining mails.
         """
         by_key = {each.key: each for each in reports}
         owed = [by_key[key] for key in self.state.owed(series, period, list(by_key))]
@@ -282,7 +281,7 @@ def reports_to_users(
     period: Period,
     log: "logging.LoggerAdapter[logging.Logger]",
 ) -> Sequence[Addressed]:
-    """Return a report for each user who has an address and enough usage, about the user's own jobs."""
+    """Return a report for each user with an address and enough usage, on the user's own jobs."""
     own: defaultdict[str, dict[Who, Usage]] = defaultdict(dict)
     for who, usage in usages.items():
         if who.user is not None:
@@ -290,18 +289,18 @@ def reports_to_users(
     levels = config.model_copy(update={"levels": (Level.SITE, Level.GROUP, Level.GROUP_TOTAL)})
     reports: list[Addressed] = []
     for user, theirs in sorted(own.items()):
-        held = sum(usage.core_time for usage in theirs.values())
+        core_time = sum(usage.core_time for usage in theirs.values())
         address = address_of(user, options)
         if address is None:
             log.info("the user %r has no mail address", user)
-        elif held >= options.least_core_hours * HOUR:
+        elif core_time >= options.least_core_hours * HOUR:
             title = f"{config.title}: your jobs"
             reports.append(Addressed(user, address, report_on(theirs, levels, period, title=title)))
     return reports
 
 
 def address_of(user: str, options: UserMail) -> str | None:
-    """Return the address of a user; None if the name cannot be part of one."""
+    """Return the address of a user, or None if none is configured or the name cannot be part of one."""
     if user in options.addresses:
         return options.addresses[user]
     if options.address is None or not _NAME.fullmatch(user):

@@ -1,4 +1,4 @@
-"""The periods of reports: months and ISO weeks of UTC."""
+"""The periods of reports: months and ISO weeks in UTC."""
 
 import re
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ class Period(msgspec.Struct, frozen=True):
 
     Args:
         name: ``2026-01``, or ``2026-W05``: a week from Monday, in the year of most of its days.
-        start: its first instant, in UTC.
-        stop: the first instant after it.
+        start: the first instant, in UTC.
+        stop: the first instant after the period.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Period(msgspec.Struct, frozen=True):
 
 
 def period_at(kind: PeriodKind, moment: datetime) -> Period:
-    """Return the month or week that holds an aware instant."""
+    """Return the month or week of an aware instant."""
     day = moment.astimezone(UTC).date()
     if kind is PeriodKind.MONTH:
         first = day.replace(day=1)
@@ -45,7 +45,7 @@ def period_at(kind: PeriodKind, moment: datetime) -> Period:
 
 
 def parse_period(text: str) -> Period:
-    """Return a month ``2026-01`` or a week ``2026-W05``.
+    """Parse a month such as ``2026-01`` or a week such as ``2026-W05``.
 
     Raises:
         ValueError: the text is neither.
@@ -69,10 +69,8 @@ def last_complete(kind: PeriodKind, now: datetime) -> Period:
 def due(kind: PeriodKind, reported_until: datetime | None, now: datetime) -> Iterator[Period]:
     """Yield the periods that are over and not reported, the oldest first.
 
-    Args:
-        kind: months or weeks.
-        reported_until: all earlier periods have been reported; if None, only the latest period is due.
-        now: the current time. A period that was reported in part, when weeks became months, is not due.
+    If all periods before ``reported_until`` have been reported, a period that contains it was partly reported before a
+    change from weeks to months, and is not due. Without ``reported_until``, only the latest period is due.
     """
     latest = last_complete(kind, now)
     if reported_until is None:

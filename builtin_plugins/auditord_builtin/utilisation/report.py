@@ -1,4 +1,4 @@
-"""A report, and its forms: CSV, JSON, a table for a terminal or a plain mail, HTML."""
+"""A report, and its formats: CSV, JSON, HTML, and a table for terminals and plain mails."""
 
 import csv
 import io
@@ -33,14 +33,14 @@ from auditord_hookspecs.spreadsheets import no_formula
 from auditord_hookspecs.wording import counted
 
 TOTALS: Final[Mapping[Level | None, Level]] = {Level.GROUP_TOTAL: Level.GROUP, Level.USER_TOTAL: Level.USER}
-"""The levels over all sites, and the level of a single site that each sums up."""
+"""The levels over all sites, each with the level of a single site that it sums up."""
 
 TOO_EFFICIENT: Final = 2
-"""The CPU time per core time above which milliseconds were probably taken for seconds."""
+"""The CPU time per core time above which milliseconds were probably mistaken for seconds."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """The totals of a site, group or user; of all jobs of the report if the level is None."""
+    """The totals of a site, group or user, or of all jobs of the report if the level is None."""
 
     level: Level | None
     who: Who
@@ -51,14 +51,13 @@ class Report(msgspec.Struct, frozen=True):
     """A report on a period.
 
     Args:
-        title: of the report.
         period: the month or week.
         benchmark: the score behind ``khs23h``.
-        complete: whether the period had ended.
+        complete: True if the period had ended.
         total: the totals of all jobs.
         rows: the sites, groups, users, and the totals of groups and users over all sites, in this order and as
             configured. Within each, the most core hours come first.
-        notes: for the reader.
+        notes: remarks for the reader.
     """
 
     title: str
@@ -70,7 +69,7 @@ class Report(msgspec.Struct, frozen=True):
     notes: Sequence[str]
 
     def of(self, level: Level, site: str | None) -> Sequence[Row]:
-        """Return the rows about a site's groups or users (or about the site itself)."""
+        """Return the rows of a site's groups or users, or of the site itself."""
         return [row for row in self.rows if row.level is level and row.who.site == site]
 
     @property
@@ -79,17 +78,17 @@ class Report(msgspec.Struct, frozen=True):
         return list(dict.fromkeys(row.who.site for row in self.rows if row.level not in TOTALS))
 
     def totals(self, level: Level) -> Sequence[Row]:
-        """Return the totals over all sites; empty if they would only repeat the rows of a single site."""
+        """Return the totals over all sites, but none if they would only repeat the rows of a single site."""
         rows = [row for row in self.rows if row.level is level]
         single = [row for row in self.rows if row.level is TOTALS[level]]
         return rows if len(self.sites) > 1 or len(rows) != len(single) else []
 
 
 async def ask(config: UtilisationConfig, records: Records, period: Period) -> Usages:
-    """Ask the store for the usage of a period, by site, group and user.
+    """Query the store for the usage of a period, by site, group and user.
 
     Raises:
-        BadIntensity: the file of the grid's CO2 cannot be used.
+        BadIntensity: the file with the grid's CO2 intensity cannot be used.
     """
     options = config.energy.grid_intensity
     intensity = None if options is None else await anyio.to_thread.run_sync(read_intensity, options)
@@ -98,9 +97,9 @@ async def ask(config: UtilisationConfig, records: Records, period: Period) -> Us
 
 
 async def silent_sites(usages: Usages, config: UtilisationConfig, records: Records, period: Period) -> Sequence[str]:
-    """Return the sites without a job after the period, so that records of the period may still be missing.
+    """Return the sites without a job after the period, whose records of the period may still be missing.
 
-    If there is no job of any site in or after the period, the answer is ``any site``.
+    If no site has a job in or after the period, return ``any site``.
     """
     query = AggregateQuery(TimeCompares(TimeField.STOP, Comparison.GTE, period.stop), (MetaValue(*config.site_keys),))
     later = {group.key[0] for group in (await records.aggregate(query)).groups}
@@ -118,7 +117,7 @@ def report_on(
     title: str | None = None,
     notes: Sequence[str] = (),
 ) -> Report:
-    """Return the report on a period. ``title`` replaces the configured one; ``notes`` come before the report's own."""
+    """Return the report on a period. ``title`` replaces the configured one. ``notes`` precede the report's own."""
     total = totals_of(sum(usages.values(), Usage()))
     return Report(
         title=title or config.title,
@@ -154,11 +153,11 @@ def _in_order(who: Who) -> list[str]:
 
 def _savings(total: Totals) -> Iterator[str]:
     if total.idle_core_hours and total.cpu_hours is not None:
-        held = total.core_hours - total.untimed_core_hours
-        yield f"Possible savings: {_count(total.idle_core_hours)} of {_count(held)} core hours were held and not used."
+        timed = total.core_hours - total.untimed_core_hours
+        yield f"Possible savings: {_count(total.idle_core_hours)} of {_count(timed)} core hours were held and not used."
     if total.idle_memory and total.memory_requested:
-        asked = _count(total.memory_requested)
-        yield f"Possible savings: {_count(total.idle_memory)} of {asked} GiB hours of memory were never used."
+        requested = _count(total.memory_requested)
+        yield f"Possible savings: {_count(total.idle_memory)} of {requested} GiB hours of memory were never used."
 
 
 def _notes(usages: Usages, total: Totals, benchmark: str) -> Iterator[str]:
@@ -197,7 +196,7 @@ _ROUNDING: Final = Context(prec=60, rounding=ROUND_HALF_UP)
 
 
 def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
-    """Return every row with every total; empty means unknown. Names that look like formulas get an apostrophe."""
+    """Return all rows with all totals. Unknown totals are empty. Names that look like formulas get an apostrophe."""
 
     def shown(name: str | None) -> str | None:
         return no_formula(name) if escape_formulas else name
@@ -211,7 +210,7 @@ def as_csv(report: Report, *, escape_formulas: bool = True) -> str:
 
 
 def as_json(report: Report) -> str:
-    """Return the tables as JSON, with the notes; null means unknown."""
+    """Return the rows and notes as JSON. Unknown totals are null."""
     document = {
         "title": report.title,
         "period": report.period.name,
@@ -226,7 +225,7 @@ def as_json(report: Report) -> str:
 
 
 def as_text(report: Report, most_rows: int | None = None) -> str:
-    """Return a table of the main totals, under a heading."""
+    """Return a table of the main totals, with heading and notes."""
     table = [_HEADER, [label(report.total), *cells(report.total.totals)]]
     for rows in sections(report):
         shown = rows[:most_rows]
@@ -237,7 +236,7 @@ def as_text(report: Report, most_rows: int | None = None) -> str:
 
 
 def _aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Align the first cell to the left and numbers to the right. A line can have fewer cells."""
+    """Yield the lines with the first cell left-aligned and numbers right-aligned. A line can have fewer cells."""
     widths = [max(len(line[at]) for line in table if at < len(line)) for at in range(len(_HEADER))]
     for line in table:
         numbers = [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=False)]
@@ -267,7 +266,7 @@ _HEADER: Final = [
 
 
 def cells(totals: Totals) -> Sequence[str]:
-    """Return the totals of :func:`as_text` as texts."""
+    """Return a row's cells for :func:`as_text`, without the label."""
     return [
         f"{totals.jobs:,}",
         number(totals.core_hours),
@@ -324,7 +323,7 @@ def _name(level: Level, who: Who) -> str:
 
 
 def name_of(name: str | None, kind: str) -> str:
-    """Return a name on one line, or a text for a missing one."""
+    """Return a name on one line, or a placeholder for a missing name."""
     return printable(name or f"(no {kind})")
 
 
@@ -348,7 +347,6 @@ def _values(totals: Totals) -> Sequence[Fraction | int | None]:
 
 
 def _exact(value: Fraction | int | None) -> float | int | None:
-    """Convert fractions to the nearest float."""
     return float(value) if isinstance(value, Fraction) else value
 
 
@@ -369,7 +367,7 @@ _PAGES: Final = jinja2.Environment(
 
 
 def as_html(report: Report, most_rows: int | None = None) -> str:
-    """Return the page, with a limited number of groups and users of each site."""
+    """Return the HTML page, with at most ``most_rows`` groups and users of each site."""
     return _PAGES.get_template("page.html").render(
         report=report,
         most_rows=most_rows,

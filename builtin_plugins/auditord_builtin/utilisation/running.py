@@ -1,4 +1,4 @@
-"""The kind ``utilisation``, and a run of it: write and mail the reports that are due."""
+"""The plugin kind ``utilisation``: runs that write and mail the reports that are due, and a check for doctor."""
 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
@@ -28,10 +28,10 @@ class Unwritable(AuditordError):
 
 
 class NotDelivered(AuditordError):
-    """Some mails were refused; the others were sent.
+    """Some mails were not delivered. The others were sent.
 
     Remedy:
-        see the addresses in the text; the next run tries them again.
+        check the addresses in the message; later runs try them again.
     """
 
 
@@ -39,7 +39,7 @@ async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> 
     """Make the due reports: first all files, so that they do not depend on the mail server, then the mails.
 
     Raises:
-        AuditordError: a file could not be written, or a mail not delivered; the next run continues.
+        AuditordError: a file could not be written, or a mail could not be delivered. The next run continues.
     """
     if config.csv is None and config.mail is None:
         context.log.info("neither csv nor mail is configured: there is nothing to do by the clock")
@@ -54,8 +54,6 @@ async def run_utilisation(config: UtilisationConfig, context: PluginContext) -> 
 
 
 class _Work(msgspec.Struct, frozen=True):
-    """One run."""
-
     config: UtilisationConfig
     context: PluginContext
     state: ReportedState
@@ -78,7 +76,7 @@ class _Work(msgspec.Struct, frozen=True):
         return reports
 
     async def mail(self, report: Report) -> Sequence[str]:
-        """Send a report to its recipients, and return those who did not get it."""
+        """Send a report to its recipients, and return an error for each recipient who did not get it."""
         recipients = () if self.config.mail is None else self.config.mail.recipients
         reports = [Addressed(recipient, recipient, report) for recipient in recipients]
         outcome = await self._deliver(Series.REPORTS, report.period, reports)
@@ -87,9 +85,9 @@ class _Work(msgspec.Struct, frozen=True):
         return [*outcome.refused, *outcome.busy]
 
     async def mail_to_users(self, options: UserMail) -> Sequence[str]:
-        """Send users reports on their own jobs in the last period. Older ones are of no use to them.
+        """Send users reports on their own jobs in the last period. Older periods are of no use to them.
 
-        A user whom the server refuses is no error: people leave.
+        A refused user is logged but not an error, since people leave. Return the errors for busy recipients.
         """
         faults: list[str] = []
         for period in self.state.pending(Series.USERS, options.period, self.config.settle)[-1:]:
@@ -105,7 +103,7 @@ class _Work(msgspec.Struct, frozen=True):
         return faults
 
     async def _settled(self, period: Period) -> tuple[Usages, Sequence[str]] | None:
-        """Return a period's usage and silent sites; None while the report waits for missing records."""
+        """Return a period's usage and silent sites, or None while the report waits for missing records."""
         usages = await ask(self.config, self.context.records, period)
         silent = await silent_sites(usages, self.config, self.context.records, period)
         until = period.stop + self.config.settle + self.config.wait_for_sites
@@ -131,7 +129,7 @@ class _Work(msgspec.Struct, frozen=True):
 
         try:
             await anyio.to_thread.run_sync(write_whole)
-        except OSError as error:  # keep the previous file
+        except OSError as error:  # the previous file is kept
             raise Unwritable(f"{path} cannot be written: {error.strerror}; is csv.folder right?") from error
         await self.state.note_written(Series.REPORTS, report.period)
         self.context.log.info("wrote %s", path)
@@ -146,7 +144,7 @@ class _Work(msgspec.Struct, frozen=True):
 
 
 async def check(config: UtilisationConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Check the folder of the tables, the file with CO2 values, and the mail server, without sending a mail."""
+    """Check the CSV folder, the file with CO2 values, and the mail server, without sending a mail."""
     if config.csv is not None:
         yield check_folder(config.csv.folder, "make the folder, and let this user write there")
     if config.energy.grid_intensity is not None:

@@ -1,7 +1,7 @@
-"""The plugin's state: which reports were written, and who received them. It is saved after each step.
+"""The plugin's state: the reports that were written, and the recipients who got them. It is saved after each step.
 
-A mail is recorded right after the server took it. If the daemon is killed before that, the mail is sent again, with the
-same Message-ID. The metrics show the same state.
+A mail is recorded right after the server accepted it. If the daemon is killed before that, the mail is sent again, with
+the same Message-ID. The metrics show the same state.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +17,7 @@ from auditord_builtin.utilisation.periods import Period, PeriodKind, due, parse_
 from auditord_hookspecs import Column, PanelContext, PanelPart, PluginContext, Table
 
 MOST_TRIES: Final = 5
-"""The largest number of attempts for a recipient whom the server refuses."""
+"""The maximum number of attempts for a recipient whom the server refuses."""
 BETWEEN_TRIES: Final = timedelta(days=1)
 
 MAILS: Final = Counter(
@@ -36,7 +36,7 @@ INSTRUMENTS: Final[Sequence[Collector]] = (MAILS, REPORTED)
 
 
 class Series(Enum):
-    """The two series of reports, each with a state of its own."""
+    """The two series of reports. Each has its own state."""
 
     REPORTS = "reports"
     USERS = "users"
@@ -57,14 +57,14 @@ class _Progress(msgspec.Struct):
 
 
 class _Reported(msgspec.Struct):
-    """The state of a series: all periods that stopped before ``reported_until`` are done, except the open ones."""
+    """The state of a series: all periods up to ``reported_until`` are done, except the ``open`` ones."""
 
     reported_until: datetime | None = None
     open: dict[str, _Progress] = {}
 
 
 class ReportedState:
-    """The state of a run."""
+    """The stored state of an instance, during a run."""
 
     def __init__(self, context: PluginContext) -> None:
         self._context = context
@@ -79,7 +79,7 @@ class ReportedState:
         return sorted(found.values(), key=lambda period: (period.stop, period.start))
 
     def is_waiting(self, series: Series, period: Period) -> bool:
-        """Return True if the period was reported, and its refused recipients are to be retried later."""
+        """Return True if the period was reported, and no refused recipient is due for a retry."""
         until = self._series[series].reported_until
         retry = any(map(self._is_due, self._progress(series, period).refused.values()))
         return until is not None and period.stop <= until and not retry
@@ -100,25 +100,25 @@ class ReportedState:
         await self._save()
 
     async def note_sent(self, series: Series, period: Period, recipient: str) -> None:
-        """Record that a server took the mail."""
+        """Record that the server accepted the mail."""
         progress = self._opened(series, period)
         progress.served.append(recipient)
         progress.refused.pop(recipient, None)
         await self._save()
 
     async def note_refused(self, series: Series, period: Period, recipient: str, reason: str) -> int:
-        """Record that the server refused the recipient, and return how often it has done so."""
+        """Record that the server refused the recipient, and return the number of refusals."""
         progress = self._opened(series, period)
         tries = progress.refused[recipient].tries + 1 if recipient in progress.refused else 1
         progress.refused[recipient] = _Refusal(tries, self._context.now(), reason)
         if tries >= MOST_TRIES:
-            progress.served.append(recipient)  # no mail is due
+            progress.served.append(recipient)  # give up
             del progress.refused[recipient]
         await self._save()
         return tries
 
     async def note_done(self, series: Series, period: Period, recipients: Collection[str]) -> None:
-        """Record that all recipients were served or refused. Refused ones stay open."""
+        """Record that all recipients were served or refused. Refused recipients stay open."""
         reported = self._series[series]
         if reported.reported_until is None or reported.reported_until < period.stop:
             reported.reported_until = period.stop
@@ -128,7 +128,7 @@ class ReportedState:
         await self._save()
 
     async def forget_before(self, series: Series, period: Period) -> None:
-        """Drop open recipients of earlier periods."""
+        """Drop the open recipients of periods before ``period``."""
         reported = self._series[series]
         kept = {name: each for name, each in reported.open.items() if parse_period(name).start >= period.start}
         if kept.keys() != reported.open.keys():

@@ -39,23 +39,22 @@ _ZERO: Final = Fraction(0)
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Sums over jobs; times in seconds.
+    """Sums over jobs. Times are in seconds.
 
     Args:
-        jobs: their number.
         core_time: cores times runtime.
         benchmark_time: core time times the score of each core.
-        unscored_core_time: of cores without a score.
-        timed_core_time: of jobs whose CPU time is known.
+        unscored_core_time: core time of cores without a score.
+        timed_core_time: core time of jobs with a known CPU time.
         cpu_time: CPU time of these jobs.
         gpu_time: GPUs times runtime.
-        memory_time: bytes of memory that were asked for, times runtime, of jobs whose peak is known.
-        memory_used_time: the peak usage of these jobs in bytes, times runtime.
-        energy: kWh, with what the building adds.
-        energy_core_time: core time of the jobs whose energy is known or estimated.
-        measured_core_time: core time of the jobs whose energy was measured.
+        memory_time: requested memory in bytes, times runtime, of jobs with a known peak.
+        memory_used_time: peak memory of these jobs in bytes, times runtime.
+        energy: kWh, including the building's overhead.
+        energy_core_time: core time of jobs whose energy was measured or estimated.
+        measured_core_time: core time of jobs whose energy was measured.
         co2: kg.
-        co2_core_time: core time of the jobs whose CO2 is known.
+        co2_core_time: core time of jobs whose CO2 is known.
     """
 
     jobs: int = 0
@@ -83,27 +82,27 @@ _SUMS: Final = attrgetter(*[each.name for each in fields(Usage)])
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """The totals of some jobs in a report; None if unknown.
+    """The totals of jobs in a report. Unknown totals are None.
 
     Args:
         jobs: the number of jobs that ended.
-        core_hours: of the cores that they held.
+        core_hours: hours of allocated cores.
         khs23h: thousands of core hours times score: kHS23h, if the score is HEPscore23.
-        cpu_efficiency: CPU time per core time held.
-        memory_efficiency: highest use of memory per memory asked for, weighted with runtimes.
-        gpu_hours: of the GPUs that they held.
+        cpu_efficiency: CPU time per core time.
+        memory_efficiency: peak memory per requested memory, weighted by runtime.
+        gpu_hours: hours of allocated GPUs.
         cpu_hours: CPU time.
-        idle_core_hours: core hours held and not used, of jobs with a known CPU time.
-        memory_requested: GiB times hours, of the jobs whose highest use is known.
-        memory_used: the highest use of those.
-        idle_memory: GiB times hours asked for and never used.
+        idle_core_hours: unused core hours of jobs with a known CPU time.
+        memory_requested: GiB hours of jobs with a known peak.
+        memory_used: GiB hours of these jobs by their peak.
+        idle_memory: GiB hours that were requested and never used.
         energy: kWh.
         co2: kg.
-        unscored_core_hours: left out of ``khs23h``.
-        untimed_core_hours: left out of ``cpu_efficiency``.
-        core_hours_without_energy: left out of ``energy``.
-        core_hours_without_co2: left out of ``co2``.
-        measured_core_hours: those in ``energy`` that were measured; the others are estimated.
+        unscored_core_hours: core hours left out of ``khs23h``.
+        untimed_core_hours: core hours left out of ``cpu_efficiency``.
+        core_hours_without_energy: core hours left out of ``energy``.
+        core_hours_without_co2: core hours left out of ``co2``.
+        measured_core_hours: core hours in ``energy`` that were measured. The others are estimated.
     """
 
     jobs: int
@@ -127,21 +126,21 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 def totals_of(usage: Usage) -> Totals:
-    """Return the totals of some jobs."""
-    timed, remembered = usage.timed_core_time > 0, usage.memory_time > 0
-    asked, used = _gib_hours(usage.memory_time), _gib_hours(usage.memory_used_time)
+    """Return the totals of jobs, given their sums."""
+    timed, memory_known = usage.timed_core_time > 0, usage.memory_time > 0
+    requested, used = _gib_hours(usage.memory_time), _gib_hours(usage.memory_used_time)
     return Totals(
         jobs=usage.jobs,
         core_hours=_hours(usage.core_time),
         khs23h=_known(_hours(usage.benchmark_time) / 1_000, usage.core_time, usage.unscored_core_time),
         cpu_efficiency=usage.cpu_time / usage.timed_core_time if timed else None,
-        memory_efficiency=usage.memory_used_time / usage.memory_time if remembered else None,
+        memory_efficiency=usage.memory_used_time / usage.memory_time if memory_known else None,
         gpu_hours=_hours(usage.gpu_time),
         cpu_hours=_hours(usage.cpu_time) if timed else None,
         idle_core_hours=_hours(max(_ZERO, usage.timed_core_time - usage.cpu_time)) if timed else None,
-        memory_requested=asked if remembered else None,
-        memory_used=used if remembered else None,
-        idle_memory=max(_ZERO, asked - used) if remembered else None,
+        memory_requested=requested if memory_known else None,
+        memory_used=used if memory_known else None,
+        idle_memory=max(_ZERO, requested - used) if memory_known else None,
         energy=_known(usage.energy, usage.core_time, usage.core_time - usage.energy_core_time),
         co2=_known(usage.co2, usage.core_time, usage.core_time - usage.co2_core_time),
         unscored_core_hours=_hours(usage.unscored_core_time),
@@ -169,21 +168,21 @@ _NOTHING: Final = SiteEnergy()
 
 
 class BadIntensity(AuditordError):
-    """The file of the grid's CO2 cannot be used.
+    """The file with the grid's CO2 intensity cannot be used.
 
     Remedy:
-        correct the file in the text, or remove `grid_intensity`; the next run makes the report.
+        correct the file that the message names, or remove `grid_intensity`; the next run makes the report.
     """
 
 
 class Intensity(msgspec.Struct, frozen=True):
-    """Kilograms of CO2 per kWh by day of UTC, each the mean of its values. ``sums`` are cumulative."""
+    """Kilograms of CO2 per kWh by UTC day, each the mean of the day's values. ``sums`` are cumulative."""
 
     days: Sequence[date]
     sums: Sequence[Fraction]
 
     def mean(self, first: date, last: date) -> Fraction | None:
-        """Return the mean over a range of days; None unless every day has values."""
+        """Return the mean over a range of days, both included, or None unless every day has values."""
         begin, end = bisect_left(self.days, first), bisect_left(self.days, last)
         if end >= len(self.days) or end - begin != (last - first).days:
             return None
@@ -194,10 +193,10 @@ class Intensity(msgspec.Struct, frozen=True):
 
 
 def read_intensity(options: GridIntensity) -> Intensity:
-    """Return the file's values.
+    """Return the intensity from the configured file.
 
     Raises:
-        BadIntensity: it cannot be read, lacks a column, or has an invalid value.
+        BadIntensity: the file cannot be read, lacks a column, or has an invalid value.
     """
     try:
         with open_regular(options.file) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
@@ -207,7 +206,7 @@ def read_intensity(options: GridIntensity) -> Intensity:
 
 
 def intensity_of(rows: Iterable[Mapping[str, str | None]], options: GridIntensity) -> Intensity:
-    """Return the intensity of the file's rows.
+    """Return the intensity from the file's rows.
 
     Raises:
         ValueError: a column is missing or has an invalid value.
@@ -235,34 +234,34 @@ def _per_kwh(text: str, number: int) -> Fraction:
 
 
 class Estimator(msgspec.Struct, frozen=True):
-    """Estimates the energy of jobs, and its CO2 by the intensity of the grid if that is known."""
+    """Computes the energy of jobs and its CO2, using the grid's intensity if it is known."""
 
     options: Energy
     intensity: Intensity | None = None
 
     def energy(self, site: str | None, core_time: int, joules: int | None) -> Fraction | None:
-        """Return the kWh of some jobs, with the overhead of the building; from joules if measured. None if unknown."""
-        here = self._here(site)
-        pue = Fraction(self.options.pue if here.pue is None else here.pue)
+        """Return the kWh of jobs including the building's overhead, or None if unknown. ``joules`` are measured."""
+        own = self._site_options(site)
+        pue = Fraction(self.options.pue if own.pue is None else own.pue)
         if joules is not None:
             return Fraction(joules, JOULES_PER_KWH) * pue
-        watt = self.options.watt_per_core if here.watt_per_core is None else here.watt_per_core
+        watt = self.options.watt_per_core if own.watt_per_core is None else own.watt_per_core
         return None if watt is None else Fraction(watt) * core_time / JOULES_PER_KWH * pue
 
     def co2(self, site: str | None, kwh: Fraction, days: tuple[date, date] | None) -> Fraction | None:
-        """Return the kg of CO2 for the energy of a range of days; None if unknown.
+        """Return the kg of CO2 for energy used in a range of days, or None if unknown.
 
-        A constant of the site takes precedence over the grid's values.
+        A site's constant takes precedence over the grid's values, and these over the general constant.
         """
-        here = self._here(site).co2_per_kwh
-        if here is not None:
-            return kwh * Fraction(here)
+        own = self._site_options(site).co2_per_kwh
+        if own is not None:
+            return kwh * Fraction(own)
         mean = self.intensity.mean(*days) if self.intensity is not None and days is not None else None
         if mean is None and self.options.co2_per_kwh is not None:
             mean = Fraction(self.options.co2_per_kwh)
         return None if mean is None else kwh * mean
 
-    def _here(self, site: str | None) -> SiteEnergy:
+    def _site_options(self, site: str | None) -> SiteEnergy:
         return _NOTHING if site is None else self.options.sites.get(site, _NOTHING)
 
 
@@ -271,7 +270,7 @@ _MILLISECONDS: Final = 1_000
 
 
 class Who(msgspec.Struct, frozen=True, order=True):
-    """The owner of jobs; None where a record has none."""
+    """The owner of jobs. A field is None if the record has no such label."""
 
     site: str | None
     group: str | None
@@ -282,13 +281,13 @@ Usages: TypeAlias = Mapping[Who, Usage]
 
 
 class Question(msgspec.Struct, frozen=True):
-    """The question of a report to the store."""
+    """The query of a report, and how to read its result."""
 
     config: UtilisationConfig
     estimator: Estimator
 
     def query(self, period: Period) -> AggregateQuery:
-        """Return the query to the store."""
+        """Return the query for the sums of a period."""
         config = self.config
         where = stopped_within(Window(period.start, period.stop))
         whose = (MetaValue(*config.site_keys), MetaValue(*config.group_keys), MetaValue(*config.user_keys))
@@ -306,7 +305,7 @@ class Question(msgspec.Struct, frozen=True):
 
     @property
     def _apart(self) -> Sequence[str]:
-        """Return the components whose presence separates groups of jobs."""
+        """The components whose presence separates groups of jobs."""
         names = self.config.components
         pair = (names.memory, names.memory_peak) if names.memory and names.memory_peak else ()
         known = [name for name in (names.cpu_time, *pair, names.energy) if name is not None]
@@ -322,29 +321,29 @@ class Question(msgspec.Struct, frozen=True):
     def _read(self, site: str | None, group: Group) -> Usage:
         names = self.config.components
         usage = dict(zip(names.names, group.usage, strict=True))
-        there = {name for name, present in zip(self._apart, group.key[3:], strict=False) if present}
+        known = {name for name, present in zip(self._apart, group.key[3:], strict=False) if present}
         jobs = Usage(jobs=group.records) + _cores(usage[names.cores], self.config.benchmark)
         if names.gpus is not None:
             jobs += Usage(gpu_time=usage[names.gpus].sums.amount_runtime)
-        if names.cpu_time is not None and {names.cpu_time, names.cores} <= there:
+        if names.cpu_time is not None and {names.cpu_time, names.cores} <= known:
             per_second = _MILLISECONDS if names.cpu_time_unit is TimeUnit.MILLISECONDS else 1
             cpu_time = Fraction(usage[names.cpu_time].sums.amount, per_second)
             jobs += Usage(timed_core_time=jobs.core_time, cpu_time=cpu_time)
-        return jobs + self._memory(usage, there) + self._energy(site, group, usage, there)
+        return jobs + self._memory(usage, known) + self._energy(site, group, usage, known)
 
-    def _memory(self, usage: Mapping[str, UsageSums], there: set[str]) -> Usage:
+    def _memory(self, usage: Mapping[str, UsageSums], known: set[str]) -> Usage:
         names = self.config.components
-        if names.memory is None or names.memory_peak is None or not {names.memory, names.memory_peak} <= there:
+        if names.memory is None or names.memory_peak is None or not {names.memory, names.memory_peak} <= known:
             return Usage()
-        asked = usage[names.memory].sums.amount_runtime * names.memory_unit.bytes
+        requested = usage[names.memory].sums.amount_runtime * names.memory_unit.bytes
         used = usage[names.memory_peak].sums.amount_runtime * names.memory_peak_unit.bytes
-        return Usage(memory_time=Fraction(asked), memory_used_time=Fraction(used))
+        return Usage(memory_time=Fraction(requested), memory_used_time=Fraction(used))
 
-    def _energy(self, site: str | None, group: Group, usage: Mapping[str, UsageSums], there: set[str]) -> Usage:
+    def _energy(self, site: str | None, group: Group, usage: Mapping[str, UsageSums], known: set[str]) -> Usage:
         names = self.config.components
         core_time = usage[names.cores].sums.amount_runtime
         joules = None
-        if names.energy is not None and names.energy in there:
+        if names.energy is not None and names.energy in known:
             joules = usage[names.energy].sums.amount
         kwh = self.estimator.energy(site, core_time, joules)
         if kwh is None:
@@ -363,7 +362,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def renamed(group: str | None, rules: Sequence[NameRule]) -> str | None:
-    """Return the name of a group in the report: by the first matching rule, else its own."""
+    """Return a group's name in the report: by the first matching rule, else unchanged."""
     for rule in rules if group is not None else ():
         if (match := rule.matches.search(group or "")) is not None:
             name = rule.name

@@ -11,7 +11,7 @@ import click
 
 from auditord_hookspecs import Deferred, Panel, PanelContext, PanelPart, Permission, PluginKind, hookimpl
 
-if TYPE_CHECKING:  # the daemon alone has metrics
+if TYPE_CHECKING:  # only the daemon has metrics
     from prometheus_client.registry import Collector
 
 
@@ -25,13 +25,13 @@ def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each k
 def auditord_commands() -> Iterable[Deferred[click.Command]]:
     """Declare the command ``auditord waldur``."""
     summary = "Report usage to Waldur, and see where its amounts come from."
-    yield Deferred.at("waldur", "auditord_builtin.waldur.history:waldur_command", summary)  # with the other commands
+    yield Deferred.at("waldur", "auditord_builtin.waldur.history:waldur_command", summary)  # history adds load-history
 
 
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
     """Declare the metrics."""
-    from auditord_builtin.waldur.metrics import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
+    from auditord_builtin.waldur.metrics import INSTRUMENTS  # noqa: PLC0415 only the daemon needs it
 
     return INSTRUMENTS
 

@@ -1,4 +1,4 @@
-"""Requests to Waldur's API, its answers, and the errors that a request can end in.
+"""Waldur's API: requests, answers and errors.
 
 Paths and parameters are those that Waldur's released client sends.
 """
@@ -20,15 +20,15 @@ class WaldurError(AuditordError):
     """The base class of this client's errors.
 
     Remedy:
-        see the class that was raised; `auditord waldur diagnose` looks at everything between the records and Waldur.
+        see the class that was raised; `auditord waldur diagnose` checks everything between the records and Waldur.
     """
 
 
 class Unreachable(WaldurError):
-    """All attempts failed: no answer came, or only 429 or 5xx. Whether Waldur has the amounts is unknown.
+    """All attempts failed, without an answer or with 429 or 5xx except 500. Waldur may or may not have the amounts.
 
     Remedy:
-        see network, proxy and Waldur; the next run reports it.
+        check network, proxy and Waldur; the next run reports the amounts.
     """
 
 
@@ -36,7 +36,7 @@ class InvalidAnswer(WaldurError):
     """The answer was incomplete, or did not come from Waldur. A retry would not help.
 
     Remedy:
-        see waldur_api_url: it ends in /api/, and nothing but Waldur answers there.
+        check waldur_api_url: it must end in /api/, and Waldur itself must answer there.
     """
 
 
@@ -44,7 +44,7 @@ class Answered(WaldurError):
     """Waldur answered with an error: ``status``, and ``body`` as text.
 
     Remedy:
-        read the body: it is in Waldur's own words; `auditord waldur diagnose` looks at token, offering and accounts.
+        read the body, which is Waldur's own message; `auditord waldur diagnose` checks token, offering and accounts.
     """
 
     def __init__(self, text: str, status: int, body: str) -> None:
@@ -57,7 +57,7 @@ class AccessDenied(Answered):
     """401 or 403: the token is not valid, or its user may not do this.
 
     Remedy:
-        make a new token in Waldur for a user with a role on the offering, write it to waldur_api_token, and run
+        create a new token in Waldur for a user with a role on the offering, write it to waldur_api_token, and run
         `auditord waldur diagnose`.
     """
 
@@ -71,12 +71,12 @@ class Refused(Answered):
     """Waldur refused this request with another 4xx status.
 
     Remedy:
-        read the body, which is in Waldur's own words; `auditord waldur diagnose` looks at the causes.
+        read the body, which is Waldur's own message; `auditord waldur diagnose` checks for causes.
     """
 
     @property
     def about_a_closed_month(self) -> bool:
-        """True if the reason is that the token may not report for past months."""
+        """True if Waldur refused because the token may not report for past months."""
         return "backfilling past billing periods" in self.body.casefold()
 
 
@@ -84,7 +84,7 @@ class ServerFailed(Answered):
     """Waldur answered 500 to every attempt: it cannot handle this request.
 
     Remedy:
-        see Waldur's log; the next run tries again.
+        read Waldur's log; the next run tries again.
     """
 
 
@@ -94,14 +94,14 @@ class DateIgnored(WaldurError):
     An old Waldur answers 201 and writes the amount into the current month.
 
     Remedy:
-        upgrade Waldur, or load the month with a token of staff: `auditord waldur load-history`.
+        upgrade Waldur, or load the month with a staff token: `auditord waldur load-history`.
     """
 
 
 T = TypeVar("T")
 
 ERRED: Final = "Erred"
-"""The state of a listed resource for which Waldur refuses every amount."""
+"""The state of resources for which Waldur refuses every amount."""
 
 
 class Permission(msgspec.Struct, frozen=True):
@@ -132,7 +132,7 @@ class OfferingComponent(msgspec.Struct, frozen=True):
 
     Args:
         type: its name in payloads.
-        billing_type: ``usage``, ``limit``, ``one``, ``fixed`` or ``few``; amounts go to the first two only.
+        billing_type: ``usage``, ``limit``, ``one``, ``fixed`` or ``few``. Only the first two accept usage.
     """
 
     type: str
@@ -143,12 +143,12 @@ class OfferingComponent(msgspec.Struct, frozen=True):
 
     @property
     def takes_usage(self) -> bool:
-        """True if Waldur accepts amounts."""
+        """True if Waldur accepts usage of this component."""
         return self.billing_type in {"usage", "limit"}
 
 
 class Offering(msgspec.Struct, frozen=True):
-    """The offering."""
+    """An offering with its components."""
 
     uuid: UUID
     name: str = ""
@@ -161,7 +161,7 @@ class Offering(msgspec.Struct, frozen=True):
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """One allocation; ``backend_id`` is the account's name."""
+    """An allocation. ``backend_id`` is the account's name."""
 
     uuid: UUID
     backend_id: str | None = None
@@ -170,12 +170,12 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def takes_usage(self) -> bool:
-        """True if Waldur accepts amounts."""
+        """True if Waldur accepts usage of this resource."""
         return self.state != ERRED
 
 
 class OfferingUser(msgspec.Struct, frozen=True):
-    """A person's login at the offering; the name is missing until an account has been made."""
+    """A person's login at the offering. The name is missing until an account has been created."""
 
     uuid: UUID
     url: str
@@ -194,7 +194,7 @@ class ComponentUsage(msgspec.Struct, frozen=True):
 
 
 class ComponentUserUsage(msgspec.Struct, frozen=True):
-    """The amount of one user, below a total; ``component_usage`` is the total's URL."""
+    """The amount of one user, below a total. ``component_usage`` is the total's URL."""
 
     username: str
     component_type: str
@@ -217,7 +217,7 @@ class ComponentUserUsage(msgspec.Struct, frozen=True):
 
 
 def decode(body: bytes, kind: type[T], request: object) -> T:
-    """Decode an answer. UUIDs come with or without dashes, amounts as texts or numbers.
+    """Decode an answer. UUIDs may lack dashes, and amounts may be strings or numbers.
 
     Raises:
         InvalidAnswer: the body is not JSON of this kind.
@@ -232,20 +232,20 @@ def decode(body: bytes, kind: type[T], request: object) -> T:
 
 
 PAGE_SIZE: Final = 300
-"""The largest page that servers give. They reduce a larger size without an error."""
+"""The largest page size. Servers reduce larger sizes without an error."""
 
 RESOURCE_STATES: Final = ("OK", "Updating", "Terminating", ERRED)
-"""The states of listed resources: those that take usage, and ``Erred``, which is reported as held back."""
+"""The states of resources to list: those that accept usage, and ``Erred``, which is reported as held back."""
 
 MAX_USERNAME: Final = 100
-"""Characters; Waldur refuses longer ones."""
+"""The maximum length in characters. Waldur refuses longer names."""
 
 _USAGES: Final = "/api/marketplace-component-usages/"
 _WIDE: Final = Context(prec=100)
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request: a path below the server's address, ordered query parameters, and a JSON body or none."""
+    """A request: a path below the server's address, ordered query parameters, and an optional JSON body."""
 
     method: str
     path: str
@@ -256,13 +256,13 @@ class Request(msgspec.Struct, frozen=True):
         return f"{self.method} {self.path}"
 
     def page(self, number: int) -> "Request":
-        """Return one page of the request."""
+        """Return the request for one page."""
         parameters = (*self.parameters, ("page", str(number)), ("page_size", str(PAGE_SIZE)))
         return Request(self.method, self.path, parameters)
 
 
 def _get(path: str, *parameters: tuple[str, str], kind: type[msgspec.Struct] | None = None) -> Request:
-    """Return a request for all fields of a kind of answer, or without a kind for everything."""
+    """Return a GET request for the fields of ``kind``, or for all fields without a kind."""
     fields = () if kind is None else kind.__struct_fields__
     return Request("GET", path, (*parameters, *(("field", name) for name in fields)))
 
@@ -270,41 +270,41 @@ def _get(path: str, *parameters: tuple[str, str], kind: type[msgspec.Struct] | N
 ME: Final = _get("/api/users/me/")
 VERSION: Final = _get("/api/version/")
 BULK_PROBE: Final = Request("OPTIONS", f"{_USAGES}{UUID(int=0)}/set_user_usages/")
-"""Asks which methods the bulk address has, without changing anything. 404 means that there is no such address."""
+"""Asks for the methods of the bulk endpoint, without changing anything. 404 means that the server has none."""
 
 
 def offering(uuid: UUID) -> Request:
-    """Ask for an offering with its components."""
+    """Return the request for an offering with its components."""
     return _get(f"/api/marketplace-provider-offerings/{uuid}/", kind=Offering)
 
 
 def resources(offering_uuid: UUID) -> Request:
-    """Ask for the resources that can have usage."""
+    """Return the request for the resources that can have usage."""
     states = [("state", state) for state in RESOURCE_STATES]
     of = ("offering_uuid", str(offering_uuid))
     return _get("/api/marketplace-provider-resources/", of, *states, kind=Resource)
 
 
 def offering_users(offering_uuid: UUID) -> Request:
-    """Ask for the users of an offering in any state, except those whose access is restricted."""
+    """Return the request for an offering's users in any state, except those whose access is restricted."""
     of = (("offering_uuid", str(offering_uuid)), ("is_restricted", "false"))
     return _get("/api/marketplace-offering-users/", *of, kind=OfferingUser)
 
 
 def component_usages(offering_uuid: UUID, month: date, resource: UUID | None = None) -> Request:
-    """Ask for the totals of a month, of all resources or of one."""
+    """Return the request for the totals of a month, of all resources or of one."""
     of = ("offering_uuid", str(offering_uuid)) if resource is None else ("resource_uuid", str(resource))
     return _get(_USAGES, of, ("billing_period", month.isoformat()), kind=ComponentUsage)
 
 
 def user_usages(offering_uuid: UUID, month: date) -> Request:
-    """Ask for the amounts of all users in a month."""
+    """Return the request for the amounts of all users in a month."""
     of = (("offering_uuid", str(offering_uuid)), ("component_usage__billing_period", month.isoformat()))
     return _get("/api/marketplace-component-user-usages/", *of, kind=ComponentUserUsage)
 
 
 class UserUsage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The amount of one user; ``user`` is the URL of the offering's user, if there is one."""
+    """The amount to write for one user. ``user`` is the URL of the offering user, if known."""
 
     username: str
     usage: str
@@ -313,18 +313,18 @@ class UserUsage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def set_usage(resource: UUID, moment: datetime, amounts: Mapping[str, Decimal]) -> Request:
-    """Write the totals of a resource, by component, in the month of ``moment``."""
+    """Return the request that writes a resource's totals, by component, for the month of ``moment``."""
     items = [{"type": component, "amount": amount_text(amount)} for component, amount in amounts.items()]
     return _post("set_usage/", {"resource": str(resource), "date": moment.isoformat(), "usages": items})
 
 
 def set_user_usages(row: UUID | str, usages: Sequence[UserUsage]) -> Request:
-    """Write the amounts of many users below a total, in one transaction."""
+    """Return the request that writes the amounts of many users below a total, in one transaction."""
     return _post(f"{row}/set_user_usages/", {"usages": usages})
 
 
 def set_user_usage(row: UUID | str, usage: UserUsage) -> Request:
-    """Write the amount of one user below a total."""
+    """Return the request that writes the amount of one user below a total."""
     return _post(f"{row}/set_user_usage/", usage)
 
 
@@ -333,7 +333,7 @@ def _post(path: str, payload: object) -> Request:
 
 
 def amount_text(amount: Decimal) -> str:
-    """Return an amount as text for Waldur, without rounding it again.
+    """Return an amount as text with two decimals. It must already be rounded.
 
     Raises:
         ValueError: the amount has more than two decimals, or is not finite.
@@ -344,5 +344,5 @@ def amount_text(amount: Decimal) -> str:
 
 
 def user_usage(username: str, moment: datetime, amount: Decimal, link: str | None) -> UserUsage:
-    """Return the amount of a user."""
+    """Return the payload for a user's amount. ``link`` is the URL of the offering user, if known."""
     return UserUsage(username, amount_text(amount), moment.isoformat(), msgspec.UNSET if link is None else link)

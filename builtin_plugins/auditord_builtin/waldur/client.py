@@ -1,4 +1,4 @@
-"""A client for Waldur's API: retries, lists in pages, and one method for each request that reporting needs."""
+"""A client for Waldur's API: retries, paging, and a method for each request that reporting needs."""
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ ATTEMPTS_AT_500: Final = 3
 FIRST_WAIT: Final = 1.0
 
 EARLY_SECONDS: Final = 30.0
-"""Seconds before its end at which a token is renewed, so that it cannot expire in flight."""
+"""Renew a token this long before it expires, so that it cannot expire in flight."""
 
 _LATER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(501, 600)})
 
@@ -73,9 +73,9 @@ def http_options(config: WaldurConfig, observe: Observe) -> HttpOptions:
 
 
 class Connection:
-    """Makes requests. All retries of a run, or of one month of load-history, share one time budget.
+    """Sends requests. All retries of a run, or of one month of load-history, share one time budget.
 
-    Every method raises :class:`WaldurError`: AccessDenied, Refused, ServerFailed, Unreachable, InvalidAnswer.
+    Every request can raise a :class:`WaldurError`: AccessDenied, Refused, ServerFailed, Unreachable, InvalidAnswer.
     """
 
     def __init__(self, config: WaldurConfig, http: HttpClient, monotonic: Monotonic = time.monotonic) -> None:
@@ -91,7 +91,7 @@ class Connection:
         self._ends = self._monotonic() + self._budget
 
     async def exchange(self, request: Request) -> HttpAnswer:
-        """Make a request of Waldur's API."""
+        """Send a request to Waldur's API with the token."""
         token = f"Token {self._static}" if self._tokens is None else f"Bearer {await self._tokens.valid()}"
         url, headers = f"{self._base}{request.path}", {"Authorization": token}
         return await self.ask(
@@ -99,7 +99,7 @@ class Connection:
         )
 
     async def ask(self, name: object, method: str, url: str, **more: Any) -> HttpAnswer:
-        """Make a request with retries, and return the answer if it is a success."""
+        """Send a request with retries, and return the answer if it is 2xx."""
         async for attempt in stamina.retry_context(
             on=self._repeats, attempts=ATTEMPTS_AT_500, timeout=None, wait_initial=FIRST_WAIT, wait_max=60.0
         ):
@@ -129,7 +129,7 @@ class _Granted(msgspec.Struct, frozen=True):
 
 
 class _Tokens:
-    """OpenID Connect's client-credentials grant; the token is kept until shortly before its end."""
+    """The client-credentials grant of OpenID Connect. The token is cached until shortly before it expires."""
 
     def __init__(self, config: WaldurConfig, connection: Connection, monotonic: Monotonic) -> None:
         if config.oidc_token_url is None or config.oidc_client_id is None or config.oidc_client_secret is None:
@@ -145,7 +145,6 @@ class _Tokens:
         self._asking = anyio.Lock()
 
     async def valid(self) -> str:
-        """Return a valid token, and fetch a new one if the last has expired."""
         async with self._asking:
             if self._monotonic() >= self._ends:
                 name = f"POST {self._url}"
@@ -164,7 +163,7 @@ def check(name: object, answer: HttpAnswer, number: int = 1) -> HttpAnswer:
         Refused: another 4xx.
         ServerFailed: 500.
         Unreachable: 429, or 5xx other than 500, after all attempts.
-        InvalidAnswer: another answer. Redirects are not followed: a POST would become a GET.
+        InvalidAnswer: any other status. Redirects are not followed: a POST would become a GET.
     """
     if answer.ok:
         return answer
@@ -191,17 +190,17 @@ T = TypeVar("T")
 COUNT: Final = "X-Result-Count"
 
 READINGS: Final = 3
-"""The number of times that a changing list is read."""
+"""Attempts to read a list that changes while it is being paged."""
 
 Ask = Callable[[Request], Awaitable[HttpAnswer]]
 
 
 async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T], object]) -> list[T]:
-    """Read all rows of a list; no two rows have the same ``key``.
+    """Return all rows of a paged list. ``key`` identifies a row: a duplicate means that the list has changed.
 
     Raises:
-        InvalidAnswer: the list is not complete, does not say how long it is, or changed each time it was read.
-        WaldurError: a page was not answered.
+        InvalidAnswer: the list is incomplete, lacks its total length, or changed during every attempt.
+        WaldurError: the request for a page failed.
     """
     for _ in range(READINGS):
         rows, counts = await _read_pages(ask, request, kind)
@@ -213,17 +212,17 @@ async def read_list(ask: Ask, request: Request, kind: type[T], key: Callable[[T]
 
 
 async def _read_pages(ask: Ask, request: Request, kind: type[T]) -> tuple[list[T], set[int]]:
-    """Return the rows, and every total length that the answers stated."""
+    """Return the rows, and all the total lengths that the pages stated."""
     rows: list[T] = []
     counts: set[int] = set()
     number: int | None = 1
     while number is not None:
-        asked = request.page(number)
-        answer = await ask(asked)
-        page = decode(answer.body, list[kind], asked)  # type: ignore[valid-type] # a type in a variable
+        page_request = request.page(number)
+        answer = await ask(page_request)
+        page = decode(answer.body, list[kind], page_request)  # type: ignore[valid-type] # a type in a variable
         rows += page
-        counts.add(_count(answer, asked))
-        following = _next_page(answer, number, asked)
+        counts.add(_count(answer, page_request))
+        following = _next_page(answer, number, page_request)
         number = number + 1 if following is None and page and len(rows) < max(counts) else following
     return rows, counts
 
@@ -238,10 +237,10 @@ def _count(answer: HttpAnswer, request: Request) -> int:
 
 
 def _next_page(answer: HttpAnswer, number: int, request: Request) -> int | None:
-    """Return the next page's number from its URL. Behind proxies the URL's host is often wrong.
+    """Return the next page's number from the next link. The link's host is not used: proxies often get it wrong.
 
     Raises:
-        InvalidAnswer: the next page's number is not larger than this one's.
+        InvalidAnswer: the next page's number is not larger than ``number``.
     """
     if (page := answer.links.get("next")) is None:
         return None
@@ -252,7 +251,7 @@ def _next_page(answer: HttpAnswer, number: int, request: Request) -> int | None:
 
 
 NO_SUCH_ADDRESS: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
-"""The statuses of servers that do not have the bulk address."""
+"""The statuses of requests to an endpoint that the server does not have."""
 
 Show = Callable[[str], None]
 OpenHttp = Callable[[HttpOptions], AbstractAsyncContextManager[HttpClient]]
@@ -267,26 +266,26 @@ async def open_client(
     observe: Observe = ignore_attempt,
     monotonic: Monotonic = time.monotonic,
 ) -> AsyncGenerator["WaldurClient", None]:
-    """Open a client for the offering of an instance. Nothing is asked before the first method is called.
+    """Open a client for an instance's offering. No request is sent before a method is called.
 
     Args:
         config: the address, the offering, the credentials.
         open_http: ``context.http``.
-        show: makes a dry run: receives the text of each request that would write.
-        observe: receives the status of every attempt, None if there was no answer.
-        monotonic: seconds of a clock that is never set.
+        show: makes this a dry run: receives the text of each write request, which is not sent.
+        observe: receives the status of every attempt, or None if there was no answer.
+        monotonic: returns the seconds of a monotonic clock.
 
     Raises:
-        AuditordError: the file of authorities cannot be used.
+        AuditordError: the CA file cannot be used.
     """
     async with open_http(http_options(config, observe)) as http:
         yield WaldurClient(config, Connection(config, http, monotonic), show)
 
 
 class WaldurClient:
-    """Requests about one offering; see :func:`open_client`. In a dry run, ``show`` gets each writing request.
+    """A client for one offering, opened by :func:`open_client`. In a dry run, write requests only go to ``show``.
 
-    Every method raises :class:`WaldurError`: AccessDenied, Refused, ServerFailed, Unreachable, InvalidAnswer.
+    Every request can raise a :class:`WaldurError`: AccessDenied, Refused, ServerFailed, Unreachable, InvalidAnswer.
     """
 
     def __init__(self, config: WaldurConfig, connection: Connection, show: Show | None) -> None:
@@ -299,7 +298,7 @@ class WaldurClient:
 
     @property
     def dry_run(self) -> bool:
-        """True if requests that would write are only shown."""
+        """True if write requests are only shown."""
         return self._show is not None
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -317,15 +316,15 @@ class WaldurClient:
         return await self._read(api.offering(self._offering), api.Offering)
 
     async def resources(self) -> Sequence[api.Resource]:
-        """Return the resources that can have usage; some have no account (``backend_id``) yet."""
+        """Return the resources that can have usage. Some have no account (``backend_id``) yet."""
         return await self._list(api.resources(self._offering), api.Resource, lambda each: each.uuid)
 
     async def offering_users(self) -> Sequence[api.OfferingUser]:
-        """Return the users of the offering; some have no username yet."""
+        """Return the users of the offering. Some have no username yet."""
         return await self._list(api.offering_users(self._offering), api.OfferingUser, lambda each: each.uuid)
 
     async def component_usages(self, month: date, resource: UUID | None = None) -> Sequence[api.ComponentUsage]:
-        """Return the totals of a month (its first day), of all resources or of one."""
+        """Return the totals of a month, given its first day, of all resources or of one."""
         request = api.component_usages(self._offering, month, resource)
         rows = await self._list(request, api.ComponentUsage, lambda each: each.uuid)
         # A server ignores a parameter that it does not know, and would return all months.
@@ -342,7 +341,7 @@ class WaldurClient:
         )
 
     async def clock_ahead(self, now: Callable[[], datetime]) -> timedelta | None:
-        """Return how far the server's clock is ahead of ours, to a second; None if the answer has no date."""
+        """Return how far the server's clock is ahead of ours, to the second, or None if the answer has no date."""
         answer = await self._connection.exchange(api.VERSION)
         ours = now()
         with suppress(TypeError, ValueError):
@@ -350,7 +349,7 @@ class WaldurClient:
         return None
 
     async def has_bulk(self) -> bool:
-        """Return True if the server has the bulk address. The probe does not write."""
+        """Return True if the server has the bulk endpoint. The probe does not write."""
         try:
             await self._connection.exchange(api.BULK_PROBE)
         except Refused as error:
@@ -360,17 +359,17 @@ class WaldurClient:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def set_usage(self, resource: UUID, moment: datetime, amounts: Mapping[str, Decimal]) -> None:
-        """Write totals of a resource in the month of ``moment``. Components that are not named keep their totals."""
+        """Write totals of a resource for the month of ``moment``. Components without an entry keep their totals."""
         await self._write(api.set_usage(resource, moment, amounts))
 
     async def set_user_usages(self, row: UUID | str, usages: Sequence[UserUsage]) -> Mapping[str, str]:
         """Write the amounts of users below a total, and return the reason for each refused user.
 
-        Older servers take one user per request. The bulk request is atomic: if it is refused, it is halved until the
-        users that cause the refusal are alone.
+        Older servers accept one user per request. A bulk request is atomic, so a refused one is halved until the
+        offending users are isolated.
 
         Raises:
-            Refused: the month is closed, which is the same for all users.
+            Refused: the month is closed, which applies to all users.
         """
         if not usages:
             return {}
@@ -394,7 +393,7 @@ class WaldurClient:
         return {**first, **await self.set_user_usages(row, usages[middle:])}
 
     async def _without_bulk(self, row: UUID | str, usages: Sequence[UserUsage]) -> Mapping[str, str]:
-        """Find out with the address for one user whether the server has no bulk address, or the total is gone."""
+        """Write one user alone, to tell a server without the bulk endpoint from a total that no longer exists."""
         reason = await self._set_one(row, usages[0])
         if reason is not None:
             return dict.fromkeys((each.username for each in usages), reason)

@@ -119,21 +119,21 @@ class Share(msgspec.Struct, frozen=True):
 
 @dataclass
 class Explanation:
-    """The sum of an account's (or user's) records so far."""
+    """The running sum of an account's or a user's records."""
 
     records: int = 0
     running: int = 0
     amounts: defaultdict[str, Fraction] = field(default_factory=lambda: defaultdict(Fraction))
 
     def add(self, share: Share) -> None:
-        """Count one more."""
+        """Add the share of a record."""
         self.records += 1
         self.running += share.record.stop_time is None
         for component, each in share.amounts.items():
             self.amounts[component] += each
 
     def rounded(self, config: WaldurConfig) -> Mapping[str, Decimal]:
-        """Return the amounts with the rounding of reports."""
+        """Return the amounts, rounded as in reports."""
         return {component: rounded(self.amounts[component]) for component in config.backend_components}
 
 
@@ -141,7 +141,7 @@ class NotExplained(AuditordError):
     """The sum of the records differs from the reported amount.
 
     Remedy:
-        try again: records came or changed meanwhile.
+        try again: records were added or changed meanwhile.
     """
 
 
@@ -154,7 +154,7 @@ async def shares(
     as_of: datetime,
     user: str | None = None,
 ) -> AsyncGenerator[Share, None]:
-    """Yield the records that make up an account's amount, or a user's in it. Names match in any case."""
+    """Yield the records behind the amount of an account, or of one of its users. Names match in any case."""
     window = Window(month.window.start, min(month.window.stop, as_of))
     if window.stop <= window.start:
         return
@@ -176,10 +176,10 @@ async def explain(
     user: str | None,
     show: Callable[[Share], None],
 ) -> Explanation:
-    """Show each record behind an amount, and check that their sum is that amount.
+    """Show each record behind an amount, and check that the records add up to it.
 
     Raises:
-        NotExplained: it is not; records were added or changed meanwhile.
+        NotExplained: the sum differs, since records were added or changed meanwhile.
     """
     explanation = Explanation()
     async with aclosing(shares(config, records, account, month, as_of=as_of, user=user)) as found:
@@ -204,9 +204,9 @@ def _written(amounts: Mapping[str, Decimal]) -> str:
 async def _conditions(
     config: WaldurConfig, records: Records, account: str, window: Window, as_of: datetime
 ) -> list[tuple[str, query.Condition]]:
-    """Return, with each key, a query for the account's records. A condition has one key and one spelling."""
-    asked = AggregateQuery(by=(MetaValue(*config.account_meta),), window=window, as_of=as_of)
-    names = {str(group.key[0]) for group in (await records.aggregate(asked)).groups if group.key[0] is not None}
+    """Return conditions for the account's records, each with its label key, since a condition tests only one key."""
+    accounts = AggregateQuery(by=(MetaValue(*config.account_meta),), window=window, as_of=as_of)
+    names = {str(group.key[0]) for group in (await records.aggregate(accounts)).groups if group.key[0] is not None}
     spelt = tuple(sorted(name for name in names if folded(name) == folded(account)))
     began = query.TimeCompares(query.TimeField.START, query.Comparison.LT, window.stop)
     ended = query.TimeCompares(query.TimeField.STOP, query.Comparison.GT, window.start)
@@ -229,8 +229,8 @@ def _share(config: WaldurConfig, record: Record, window: Window, as_of: datetime
 def _minutes(config: WaldurConfig, record: Record, ticks: int) -> Iterator[tuple[str, Fraction]]:
     for resource in config.resources:
         recorded = config.recorded[resource]
-        held = sum(component.amount for component in record.components if component.name in recorded.component)
-        yield resource, held * recorded.scale * ticks / TICKS_PER_MINUTE
+        total = sum(component.amount for component in record.components if component.name in recorded.component)
+        yield resource, total * recorded.scale * ticks / TICKS_PER_MINUTE
 
 
 def _is_of(config: WaldurConfig, record: Record, account: tuple[str, str], user: str | None) -> bool:
@@ -243,7 +243,7 @@ def _is_of(config: WaldurConfig, record: Record, account: tuple[str, str], user:
 
 
 def _first(record: Record, keys: tuple[str, ...]) -> tuple[str, str]:
-    """Return the first of the keys that the record has, and the first value under it."""
+    """Return the first of ``keys`` that the record has, and its first value."""
     for key in keys:
         if (values := (record.meta or {}).get(key)) is not None:
             return key, values[0] if values else ""
@@ -280,9 +280,9 @@ def waldur_command() -> None:
 def report_command(
     context: CommandContext, instance: str | None, *, once: bool, dry_run: bool, allow_decrease: bool, source: str
 ) -> None:
-    """Report the usage of the last billing periods and of the present one.
+    """Report the usage of the last billing periods and of the current one.
 
-    The exit code is 1 if Waldur did not take something, and 4 if nothing could be reported: all resources of a month
+    The exit code is 1 if Waldur did not accept something, and 4 if nothing could be reported: all resources of a month
     are held back, or the offering has none.
     """
 
@@ -318,9 +318,9 @@ async def _repeat(config: WaldurConfig, context: PluginContext, source: Source) 
 def explain_command(
     context: CommandContext, *, account: str, user: str | None, month: Month | None, instance: str | None, output: str
 ) -> None:
-    """List the records that the amounts of ACCOUNT, or of USER in it, are made of, with the share of each.
+    """List the records behind the amounts of ACCOUNT, or of USER in it, with the share of each.
 
-    Times are those of the billing zone, amounts are exact to six places; the sum is rounded like the reported amount.
+    Times are in the billing zone, amounts are exact to six places. The sum is rounded like the reported amount.
     """
 
     async def show(config: WaldurConfig, plugin_context: PluginContext) -> None:
@@ -342,7 +342,6 @@ class _Lines:
         self._heading = ("record", "user", "start", "stop", "seconds", *config.backend_components)
 
     def share(self, share: Share) -> None:
-        """Print one record."""
         if self._heading:
             say_cells(self._heading)
             self._heading = ()
@@ -353,7 +352,6 @@ class _Lines:
         say_cells([*texts, stopped, f"{share.ticks / 1_000_000:g}", *amounts])
 
     def sum(self, explanation: Explanation, month: BillingMonth, as_of: datetime) -> None:
-        """Print the sum of all shares."""
         amounts = ", ".join(f"{name} {each}" for name, each in explanation.rounded(self._config).items())
         until = f", running ones up to {self._local(as_of)}" if explanation.running else ""
         say(f"{month}: {counted(explanation.records, 'record')}{until}: {amounts}")
@@ -363,21 +361,19 @@ class _Lines:
 
 
 class _Document:
-    """Prints an explanation as JSON, once all is known."""
+    """Prints an explanation as JSON, after the last record."""
 
     def __init__(self, config: WaldurConfig) -> None:
         self._config = config
         self._shares: list[Mapping[str, Any]] = []  # Any: JSON
 
     def share(self, share: Share) -> None:
-        """Add one record."""
         record = share.record
         times = {"start_time": record.start_time, "stop_time": record.stop_time, "seconds": share.ticks / 1_000_000}
         amounts = {name: f"{float(each):.6f}" for name, each in share.amounts.items()}
         self._shares.append({"record_id": record.record_id, "user": share.user or None, **times, "amounts": amounts})
 
     def sum(self, explanation: Explanation, month: BillingMonth, as_of: datetime) -> None:
-        """Print the shares and their sum."""
         counts = {"records": explanation.records, "running": explanation.running, "as_of": as_of}
         amounts = {name: str(each) for name, each in explanation.rounded(self._config).items()}
         write_json({"month": str(month), "shares": self._shares, "sum": {**counts, "amounts": amounts}})
@@ -401,21 +397,21 @@ def compare_command(
     instance: str | None,
     output: str,
 ) -> None:
-    """Compare the records' amounts with sacct's, by the command line of the Waldur site agent.
+    """Compare the records' amounts with sacct's, using the command line of the Waldur site agent.
 
-    That line takes what jobs asked for (--tres ReqTRES), shows the last run of a requeued job alone, and ends a second
-    before the month does. The exit code is 1 if anything differs.
+    That line counts the resources that jobs requested (--tres ReqTRES), shows only the last run of a requeued job, and
+    ends a second before the month does. The exit code is 1 if anything differs.
     """
 
     async def compare(config: WaldurConfig, plugin_context: PluginContext) -> bool:
         period = _period(config, plugin_context, month)
         now = plugin_context.now().replace(microsecond=0)  # sacct knows whole seconds
-        # For a period that has not ended, sacct counts running jobs up to the present, as in the agent's call.
+        # In a period that has not ended, sacct counts running jobs up to the present, as in the agent's call.
         as_of = now - timedelta(seconds=1) if exact else now
         query = exact_query(config, period.window, as_of=as_of) if exact else agent_query(config, period)
-        asked = replace(query, tres=tres or query.tres, accounts=[folded(account) for account in accounts])
-        say(f"sacct: {shlex.join(asked.argv(config))}", err=output == "json")
-        found = await compare_month(config, plugin_context, period, asked, as_of=as_of)
+        call = replace(query, tres=tres or query.tres, accounts=[folded(account) for account in accounts])
+        say(f"sacct: {shlex.join(call.argv(config))}", err=output == "json")
+        found = await compare_month(config, plugin_context, period, call, as_of=as_of)
         write_json(found) if output == "json" else _print(found)
         return not found
 
@@ -440,7 +436,7 @@ class Unfit(WaldurError):
     """Amounts cannot be right until the failures are repaired.
 
     Remedy:
-        repair the lines that are marked FAIL above this text.
+        repair the checks that are marked FAIL above this message.
     """
 
 
@@ -450,14 +446,15 @@ class Unfit(WaldurError):
 @output_option
 @pass_context
 def diagnose_command(context: CommandContext, instance: str | None, source: str, output: str) -> None:
-    """Look at everything between the records and Waldur; nothing is written.
+    """Check everything between the records and Waldur. Nothing is written.
 
-    One line each: ok, note (amounts may lack something) or FAIL (they will). The exit code is 1 if anything fails.
+    Each check prints a line: ok, note (amounts may be incomplete) or FAIL (amounts will be wrong, or not arrive). The
+    exit code is 1 if anything fails.
     """
 
     async def look(config: WaldurConfig, plugin_context: PluginContext) -> None:
         found: list[Finding] = []
-        # Do not retry: a person waits for the answer.
+        # Do not retry: a person is waiting.
         impatient = config.model_copy(update={"retry_for": config.retry_for * 0})
         async with open_client(impatient, plugin_context.http, show=say) as client:
             async for finding in diagnose(config, plugin_context, client, Source(source)):

@@ -1,6 +1,6 @@
 """The options of the plugin ``waldur``, and their import from the configuration of the Waldur site agent.
 
-They have the agent's names where they mean the same. A file of the agent gives one instance for each offering.
+Options with the agent's meaning have the agent's names. An agent's file becomes one instance per offering.
 """
 
 import os
@@ -36,7 +36,7 @@ CENT: Final = Decimal("0.01")
 
 def _read_ratio(value: Any) -> Any:  # Any: a value from the file
     try:
-        # Convert by way of text: 0.1 must be a tenth, not the nearest binary number.
+        # Convert through text: 0.1 must be exactly a tenth, not the nearest binary number.
         return Fraction(str(value))
     except (ValueError, ZeroDivisionError) as error:
         raise ValueError(f"{value!r} is no number such as 60000, 0.5 or 1/1048576") from error
@@ -48,7 +48,7 @@ Ratio = Annotated[
     PlainSerializer(str, when_used="json"),
     WithJsonSchema({"type": ["number", "string"], "examples": [60000, 0.5, "1/1048576"]}),
 ]
-"""A number that is kept exactly: ``60000``, ``0.5``, ``1/1048576``."""
+"""An exact number: ``60000``, ``0.5``, ``1/1048576``."""
 
 
 class TargetResource(Section):
@@ -58,7 +58,7 @@ class TargetResource(Section):
 
 
 class BackendComponent(Section):
-    """A component of the offering, by its type in Waldur. Without targets it counts the resource of that name."""
+    """A component of the offering, by its type in Waldur. Without targets it counts the resource of the same name."""
 
     measured_unit: str = Field(default="", description="The unit's name in Waldur, for texts and diagnose.")
     label: str = Field(default="", description="The component's name for people, in texts.")
@@ -70,14 +70,14 @@ class BackendComponent(Section):
     )
 
     def factors(self, name: str) -> Mapping[str, Fraction]:
-        """Return how many resource-minutes make one unit, by resource. ``name`` is the component's key."""
+        """Return the resource-minutes per unit, by resource. ``name`` is the component's key."""
         if not self.target_components:
             return {name: self.unit_factor}
         return {resource: target.factor for resource, target in self.target_components.items()}
 
 
 class RecordedResource(Section):
-    """The place of a resource in records."""
+    """The components of records that hold a resource."""
 
     component: tuple[str, ...] = Field(min_length=1, description="Components of records; several are added up.")
     scale: Ratio = Field(
@@ -90,11 +90,11 @@ RECORDED: Final[Mapping[str, RecordedResource]] = {
     "mem": RecordedResource(component=("Memory",)),
     "gres/gpu": RecordedResource(component=("GPU",)),
 }
-"""The components of records that the collectors make."""
+"""The resources that collectors write into records."""
 
 
 def rounded(amount: Fraction) -> Decimal:
-    """Round half up to the two decimals that Waldur keeps. No other code rounds an amount."""
+    """Round half up to the two decimals that Waldur keeps. Only this function rounds amounts."""
     cents, rest = divmod(amount * 100, 1)
     return (int(cents) + (rest >= Fraction(1, 2))) * CENT
 
@@ -110,7 +110,7 @@ def _zone(name: str) -> str:
 
 
 class SlurmAccess(Section):
-    """The way to Slurm's own programs, for ``--source sacct``, ``compare`` and ``diagnose``."""
+    """Access to Slurm's own programs, for ``--source sacct``, ``compare`` and ``diagnose``."""
 
     slurm_bin_path: Path = Field(default=Path("/usr/bin"), description="The folder of sacct, sacctmgr and sinfo.")
     cluster_name: str | None = Field(default=None, description="The cluster to query; default: the local one.")
@@ -127,12 +127,12 @@ class SlurmAccess(Section):
     )
 
     def argv(self, program: str, *arguments: str) -> Sequence[str]:
-        """Return the call of one of Slurm's programs."""
+        """Return the command line of one of Slurm's programs."""
         return (str(self.slurm_bin_path / program), *arguments)
 
 
 class WaldurConfig(PluginConfig):
-    """Reports the usage of a Waldur offering: absolute amounts of the present and the last billing periods."""
+    """Reports the usage of a Waldur offering: absolute amounts of the current and the last billing periods."""
 
     waldur_api_url: str = Field(
         description="The URL of Waldur's API: https://host/api/; a missing slash at its end is added."
@@ -200,22 +200,22 @@ class WaldurConfig(PluginConfig):
 
     @property
     def zone(self) -> ZoneInfo:
-        """The zone of billing periods."""
+        """The time zone of billing periods."""
         return ZoneInfo(self.timezone)
 
     @property
     def recorded(self) -> Mapping[str, RecordedResource]:
-        """The place of each resource in records."""
+        """The components of records by resource, built-in and configured."""
         return {**RECORDED, **self.recorded_as}
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The resources that the components are made of, each once."""
+        """The resources that the components count, without duplicates."""
         named = [name for key, component in self.backend_components.items() for name in component.factors(key)]
         return tuple(dict.fromkeys(named))
 
     def selects(self, account: str) -> bool:
-        """Return True for an account that is reported. Case does not matter."""
+        """Return True if an account is reported. Prefixes match in any case."""
         prefixes = tuple(prefix.casefold() for prefix in self.account_prefixes)
         return not prefixes or account.casefold().startswith(prefixes)
 
@@ -225,7 +225,7 @@ class WaldurConfig(PluginConfig):
         parts = urlsplit(url.strip())
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"{url!r} is no address such as https://waldur.example.org/api/")
-        # Remove the suffix as a whole, not its letters: a host's name may end in .ai.
+        # Remove "/api" as a whole, not its letters as rstrip would: a host name may end in .ai.
         return f"{url.strip().rstrip('/').removesuffix('/api')}/api/"
 
     @model_validator(mode="after")
@@ -307,12 +307,12 @@ _TARGETS: Final = (
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate the file and the agent's environment, or None if it is no configuration of the agent."""
+    """Translate the agent's file and environment, or return None if the file is not the agent's."""
     return import_agent(document, os.environ)
 
 
 def import_agent(document: Document, environment: Mapping[str, str]) -> ImportedConfig | None:
-    """Translate the file, with the agent's environment, or None if it is no configuration of the agent.
+    """Translate the agent's file and environment, or return None if the file is not the agent's.
 
     Raises:
         ValueError: the agent would refuse a value.
@@ -340,11 +340,7 @@ def import_agent(document: Document, environment: Mapping[str, str]) -> Imported
 
 
 def _check_shape(offering: Any, place: str) -> None:  # Any: an operator's YAML
-    """Check that the agent's sections are mappings.
-
-    Raises:
-        ValueError: one of them is not.
-    """
+    """Raise ValueError unless the agent's sections are mappings."""
     _check_mapping(offering, place)
     _check_mapping(offering.get("backend_settings") or {}, f"{place}.backend_settings")
     components = offering.get("backend_components")
@@ -408,22 +404,22 @@ def _import_slurm(result: ConfigImport, place: str) -> None:
     prefixes = list(dict.fromkeys(str(settings.get(option) or "") for option in _PREFIXES))
     if all(prefixes):
         result.put("account_prefixes", prefixes, _CHOSEN)
-    taken = (*_SETTINGS, *_PREFIXES) if all(prefixes) else _SETTINGS
-    result.drop(settings, taken, _SETTINGS_DROPPED, place=f"{place}backend_settings.", other=_IGNORED)
+    used = (*_SETTINGS, *_PREFIXES) if all(prefixes) else _SETTINGS
+    result.drop(settings, used, _SETTINGS_DROPPED, place=f"{place}backend_settings.", other=_IGNORED)
 
 
 def _import_components(result: ConfigImport, place: str) -> None:
     components: Mapping[str, Document] = result.document["backend_components"]
     targets = any(each.get("target_components") for each in components.values())
-    taken = {key: {option: each[option] for option in _COMPONENT if option in each} for key, each in components.items()}
-    result.put("backend_components", taken, _TARGETS if targets else "")
-    _import_recorded(result, taken)
+    known = {key: {option: each[option] for option in _COMPONENT if option in each} for key, each in components.items()}
+    result.put("backend_components", known, _TARGETS if targets else "")
+    _import_recorded(result, known)
     for key, each in components.items():
         result.drop(each, _COMPONENT, _COMPONENT_DROPPED, place=f"{place}backend_components.{key}.", other=_IGNORED)
 
 
 def _import_recorded(result: ConfigImport, components: Mapping[str, Document]) -> None:
-    """Add an entry to recorded_as for every resource that collectors have no name for."""
+    """Add an entry to recorded_as for every resource that collectors do not write."""
     resources = [name for key, each in components.items() for name in each.get("target_components") or (key,)]
     unknown = [name for name in dict.fromkeys(resources) if name not in RECORDED]
     others = ", ".join(name for name in unknown if name != "gpu")

@@ -1,4 +1,4 @@
-"""``auditord waldur diagnose``: check everything that right amounts in Waldur depend on, step by step."""
+"""``auditord waldur diagnose``: check everything that correct amounts in Waldur depend on, step by step."""
 
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -36,7 +36,7 @@ from auditord_hookspecs.wording import counted
 async def diagnose(
     config: WaldurConfig, context: PluginContext, client: WaldurClient, source: Source
 ) -> AsyncIterator[Finding]:
-    """Check everything, and yield the findings. A check that fails is a finding."""
+    """Check everything, and yield the findings. Errors are reported as findings."""
     usage = UsageSource(config, context, source)
     for each in _check_tls(config):
         yield each
@@ -98,30 +98,30 @@ async def _server(context: PluginContext, client: WaldurClient) -> AsyncIterator
 
 
 NAMED: Final = 5
-"""The largest number of names in a line."""
+"""The maximum number of names in a line."""
 
 
 _WORDS: Final[Mapping[Severity, str]] = {Severity.OK: "ok", Severity.WARNING: "note", Severity.FAILURE: "FAIL"}
 
 ok = partial(Finding, Severity.OK)
 note = partial(Finding, Severity.WARNING)
-"""Amounts may lack something."""
+"""Amounts may be incomplete."""
 fail = partial(Finding, Severity.FAILURE)
 """Amounts will be wrong, or not arrive."""
 
 
 def as_line(finding: Finding) -> str:
-    """Return a finding as a line: its severity, the part that was checked, and the text."""
+    """Return a finding as a line: severity, subject and text."""
     return f"{_WORDS[finding.severity]:4}  {finding.subject:10}  {finding.text}"
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return up to ``NAMED`` names, and the number of the others."""
+    """Return up to ``NAMED`` names, and how many others there are."""
     return wording.listed(list(names), NAMED) or "none"
 
 
 NOTICED: Final = timedelta(seconds=30)
-"""The smallest difference between the clocks that is reported."""
+"""Clock differences up to this long are ignored."""
 
 Used: TypeAlias = Mapping[str, Collection[str]]
 """The users of the reported months by account, case-folded."""
@@ -137,7 +137,7 @@ def _check_tls(config: WaldurConfig) -> Iterator[Finding]:
 
 
 def _check_clock(ahead: timedelta | None) -> Finding:
-    """Compare the clocks. A server whose clock is behind refuses the present as a future time."""
+    """Compare the clocks. A server whose clock is behind refuses the current time as a future time."""
     if ahead is None:
         return note("clock", "the server does not say what time it has")
     if abs(ahead) <= NOTICED:
@@ -171,17 +171,17 @@ def _check_state(offering: Offering) -> Finding:
 
 def _check_components(config: WaldurConfig, offering: Offering) -> Iterator[Finding]:
     """Compare the configured components with those of the offering."""
-    there = {each.type: each for each in offering.components}
+    offered = {each.type: each for each in offering.components}
     for name, component in config.backend_components.items():
-        if name not in there:
-            yield fail("component", f"{name}: the offering has none of this type; it has {listed(there)}")
-        elif not there[name].takes_usage:
+        if name not in offered:
+            yield fail("component", f"{name}: the offering has none of this type; it has {listed(offered)}")
+        elif not offered[name].takes_usage:
             yield fail(
-                "component", f"{name}: is billed by {there[name].billing_type!r}, so Waldur takes no usage of it"
+                "component", f"{name}: is billed by {offered[name].billing_type!r}, so Waldur takes no usage of it"
             )
         else:
-            units = f"{component.measured_unit or 'no unit'} here, {there[name].measured_unit or 'no unit'} in Waldur"
-            same = component.measured_unit in {"", there[name].measured_unit}
+            units = f"{component.measured_unit or 'no unit'} here, {offered[name].measured_unit or 'no unit'} in Waldur"
+            same = component.measured_unit in {"", offered[name].measured_unit}
             yield (ok if same else note)("component", f"{name}: {units}")
     for each in offering.components:
         if each.takes_usage and each.type not in config.backend_components:
@@ -221,7 +221,7 @@ ASK_FOR: Final = timedelta(seconds=30)
 """The time limit of sinfo and sacctmgr."""
 
 LOOK_BACK: Final = timedelta(hours=1)
-"""The length of the period for which sacct is tried."""
+"""The period for which sacct is tried."""
 
 
 async def _used_by(config: WaldurConfig, source: UsageSource) -> tuple[Used, Finding | None]:
@@ -237,7 +237,7 @@ async def _used_by(config: WaldurConfig, source: UsageSource) -> tuple[Used, Fin
 
 
 async def _check_store(config: WaldurConfig, context: PluginContext, usage: UsageSource) -> AsyncIterator[Finding]:
-    """Check that the records are up to date, and have the components to report."""
+    """Check that the records are up to date and have the components to report."""
     try:
         stale = await usage.staleness()
         first = await covered_since(config, context.records)
@@ -295,12 +295,12 @@ async def _program(config: WaldurConfig, context: PluginContext, program: str, *
 
 
 async def _cluster(config: WaldurConfig, context: PluginContext) -> Finding:
-    asked = await _program(
+    result = await _program(
         config, context, *("sacctmgr", "--parsable2", "--noheader", "list", "cluster", "format=cluster")
     )
-    if asked.severity is Severity.FAILURE:
-        return asked
-    clusters = asked.text.split()
+    if result.severity is Severity.FAILURE:
+        return result
+    clusters = result.text.split()
     if config.slurm.cluster_name not in {None, *clusters}:
         return fail("sacctmgr", f"knows no cluster {config.slurm.cluster_name}; there are {listed(clusters)}")
     if config.slurm.cluster_name is None and len(clusters) > 1:

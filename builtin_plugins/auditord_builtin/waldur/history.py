@@ -38,16 +38,16 @@ class NotLoaded(WaldurError):
 
 
 class History(msgspec.Struct, frozen=True):
-    """The months to be loaded, and how.
+    """The months to load, and options.
 
     Args:
         start: any day of the first month; ``end``: any day of the last month.
         accounts: load only these; empty: all.
         delay: a pause between months.
         allow_decrease: amounts may fall.
-        reconcile_stale: amounts of accounts and users without any usage become zero.
-        users: amounts of users are loaded, too.
-        staff_check: the token must be one of staff.
+        reconcile_stale: set amounts of accounts and users without any usage to zero.
+        users: also load the amounts of users.
+        staff_check: require a staff token.
     """
 
     start: date
@@ -64,7 +64,7 @@ class History(msgspec.Struct, frozen=True):
         """Return the months, the oldest first. The last one may be the current month.
 
         Raises:
-            NotLoaded: the end lies before the start, or the last month has not begun.
+            NotLoaded: the end is before the start, or the last month has not begun.
         """
         first, last = (BillingMonth(day.year, day.month, config.zone) for day in (self.start, self.end))
         if self.end < self.start:
@@ -86,15 +86,15 @@ async def load_history(
     """Load month after month. An error in one month does not stop the others.
 
     Args:
-        config: the offering; its token should be one of staff.
-        context: the records, or the way to sacct; for a dry run, requests that would write are only printed.
+        config: the offering. Its token should be a staff token.
+        context: access to the records or to sacct. In a dry run, write requests are only printed.
         wanted: the months.
-        say: receives each line of progress.
-        sleep: waits for seconds, between months.
-        monotonic: seconds of a clock that is never set.
+        say: prints a line of progress.
+        sleep: waits between months, in seconds.
+        monotonic: returns the seconds of a monotonic clock.
 
     Raises:
-        NotLoaded: some months are not complete; the lines of progress say why.
+        NotLoaded: some months are not complete. The lines of progress say why.
         NothingReported: the offering has no resource.
         AuditordError: nothing could be loaded at all.
     """
@@ -137,8 +137,8 @@ class _Loading:
 
     Attributes:
         resources: the resources to load.
-        failed: why months are not complete, by month.
-        hopeless: no other month can succeed.
+        failed: the reasons why months are not complete, by month.
+        hopeless: True if no other month can succeed.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class _Loading:
         self.hopeless = False
 
     async def begin(self) -> None:
-        """Ask for the offering, and check whether the records are up to date.
+        """Fetch the offering, and check whether the records are up to date.
 
         Raises:
             AuditordError: nothing can be loaded.
@@ -188,7 +188,7 @@ class _Loading:
                 self._say(f"✅ Completed processing {month} ({loaded} resources)")
 
     async def _load(self, month: BillingMonth, problems: list[str]) -> int | None:
-        """Load a month, and return the number of resources that are right now; None if there is nothing to load."""
+        """Load a month, and return the number of resources that were processed, or None if there is nothing to load."""
         if not self.resources:
             self._say("ℹ️ No active resources found for offering, skipping month")  # noqa: RUF001 the guide's letter
             return None
@@ -260,7 +260,7 @@ TOKEN_VARIABLE = "WALDUR_USER_TOKEN"  # noqa: S105 the name of a variable
 
 
 def _duration(text: str) -> timedelta:
-    """Read ``5s`` or ``1m``; the forms of ISO 8601 are for files."""
+    """Parse ``5s`` or ``1m``. ISO 8601 is accepted only in files."""
     duration = parse_duration(text)
     if not isinstance(duration, timedelta):
         raise ValueError(f"{text!r} is no duration such as 5s")  # noqa: TRY004 of a text
@@ -327,7 +327,7 @@ def load_history_command(
     skip_user_usage: bool,
     no_staff_check: bool,
 ) -> None:
-    """Load the usage of past months into Waldur, with the token of a user of staff.
+    """Load the usage of past months into Waldur, with the token of a staff user.
 
     Amounts are absolute: loading a month again changes nothing, and loads what failed. The exit code is 1 if a month
     is not complete, 4 if the offering has no resource.
@@ -363,7 +363,7 @@ def _token(user_token: str | None, token_file: TextIO | None) -> SecretStr | Non
 
 
 async def _of_offering(context: CommandContext, names: Sequence[str], offering: UUID) -> str:
-    """Return the instance of an offering.
+    """Return the name of the instance that reports to an offering.
 
     Raises:
         AuditordError: no instance reports to the offering, or several do.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:  # its models need memory, and only daemons with this plugin need them
+if TYPE_CHECKING:  # its models use memory: only daemons with this plugin import them
     from auditord_builtin.waldur.planning import PlannedMonth
 
 

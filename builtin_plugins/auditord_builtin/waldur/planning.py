@@ -30,14 +30,14 @@ class Offered(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The rules of what may be written.
+    """Rules for the amounts that may be written.
 
     Args:
         stale: why the records are not up to date; None if they are.
         allow_decrease: amounts may fall.
         omit_anomalous: hold back only the components that may not fall, not the whole resource.
         reconcile_stale: amounts of accounts and users without usage may fall to zero.
-        users: write the amounts of users as well.
+        users: also write the amounts of users.
     """
 
     stale: str | None = None
@@ -53,7 +53,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class ResourcePlan(msgspec.Struct, frozen=True):
-    """The amounts to report of a resource, rounded to two decimals. Components without an entry keep their amounts."""
+    """The amounts to report for a resource, rounded to two decimals. Components without an entry keep their amounts."""
 
     uuid: UUID
     backend_id: str
@@ -62,7 +62,7 @@ class ResourcePlan(msgspec.Struct, frozen=True):
 
 
 class MonthPlan(msgspec.Struct, frozen=True):
-    """The amounts to report of a month.
+    """The amounts to report for a month.
 
     Args:
         month: its first day.
@@ -84,7 +84,7 @@ class MonthPlan(msgspec.Struct, frozen=True):
 
 
 class HeldBack(msgspec.Struct, frozen=True):
-    """A resource that is not written, and why."""
+    """A resource that is held back, wholly or in part, and why."""
 
     account: str
     anomaly: Anomaly
@@ -92,7 +92,7 @@ class HeldBack(msgspec.Struct, frozen=True):
 
 
 class PlannedMonth(msgspec.Struct, frozen=True):
-    """The plan of a month, and the amounts that it leaves out.
+    """The plan of a month, and the amounts that are left out.
 
     Args:
         accounts: accounts that have usage but no resource.
@@ -114,7 +114,7 @@ class PlannedMonth(msgspec.Struct, frozen=True):
 
 
 Totals: TypeAlias = Mapping[str, Sequence[Decimal]]
-"""The totals of a resource by component: more than one amount after a change of plan."""
+"""The totals of a resource by component. A component can have several after a change of plan in Waldur."""
 
 
 class ReportedUser(msgspec.Struct, frozen=True):
@@ -153,15 +153,15 @@ class Reported:
         return self._users.get(resource, {})
 
     def any_of(self, resource: UUID) -> bool:
-        """Return True if Waldur has an amount other than zero."""
+        """Return True if Waldur has an amount other than zero for a resource."""
         return bool(self.users(resource)) or any(sum(amounts) for amounts in self.totals(resource).values())
 
 
 Amounts: TypeAlias = Mapping[str, Decimal]
-"""By component."""
+"""Amounts by component."""
 
 NAMED: Final = 5
-"""The largest number of users in an explanation."""
+"""The maximum number of users named in an explanation."""
 
 
 def plan_month(
@@ -203,25 +203,25 @@ class _Planner:
 
     config: WaldurConfig
     offered: Offered
-    there: Reported
+    reported: Reported
     month: str
     usage: Mapping[str, AccountUsage]
     closed: bool
     rules: Rules
 
     def __post_init__(self) -> None:
-        taken = {component.type for component in self.offered.offering.components if component.takes_usage}
-        self.components = [name for name in self.config.backend_components if name in taken]
+        accepted = {component.type for component in self.offered.offering.components if component.takes_usage}
+        self.components = [name for name in self.config.backend_components if name in accepted]
         self.links = {user.username: user.url for user in self.offered.users if user.username}
         self.spelt = {folded(name): name for name in self.links}
 
     def account(self, account: str, resources: Sequence[Resource]) -> Iterator[ResourcePlan | HeldBack]:
-        """Plan the resource of an account, or yield nothing where no amount is known on either side.
+        """Yield the plan for the resource of an account.
 
-        Without any known amount, these stay unchanged: a past month, an account with several resources, and an account
-        that is idle according to outdated records.
+        If there is no amount on either side, nothing is yielded for a past month, for outdated records and for an
+        account with several resources.
         """
-        known = account in self.usage or any(self.there.any_of(each.uuid) for each in resources)
+        known = account in self.usage or any(self.reported.any_of(each.uuid) for each in resources)
         if not known and (self.closed or self.rules.stale or len(resources) > 1):
             return
         if len(resources) > 1:
@@ -266,50 +266,50 @@ class _Planner:
 
 
 class _Amounts:
-    """The right amounts of one resource by component, beside the amounts in Waldur.
+    """The correct amounts of one resource by component, and its amounts in Waldur.
 
-    Users are those with usage and those that Waldur has; none if only totals are written.
+    Users with usage and users that Waldur has are included, but no users if only totals are written.
     """
 
     def __init__(self, planner: _Planner, account: str, resource: UUID) -> None:
         self._rules, self._spelt = planner.rules, planner.spelt
         self._absent, used = account not in planner.usage, planner.usage.get(account) or AccountUsage({}, {})
-        self._there, self._users_there = planner.there.totals(resource), planner.there.users(resource)
+        self._reported, self._reported_users = planner.reported.totals(resource), planner.reported.users(resource)
         self._totals = {name: used.total.get(name, NOTHING) for name in planner.components}
         self._used: Mapping[str, Amounts] = used.users if self._rules.users else {}
-        names: Iterable[str] = dict.fromkeys((*self._used, *self._users_there)) if self._rules.users else ()
+        names: Iterable[str] = dict.fromkeys((*self._used, *self._reported_users)) if self._rules.users else ()
         self._users = {
             user: {name: self._used.get(user, {}).get(name, NOTHING) for name in planner.components} for user in names
         }
 
     def wanted_totals(self) -> Amounts:
-        """Return the right totals. With outdated records, only components that Waldur already has can be zero."""
+        """Return the correct totals. With outdated records, only components that Waldur already has can be zero."""
         stale = self._rules.stale
-        return {name: each for name, each in self._totals.items() if each or not stale or name in self._there}
+        return {name: each for name, each in self._totals.items() if each or not stale or name in self._reported}
 
     def wanted_users(self, wanted: Amounts) -> Mapping[str, Amounts]:
-        """Return the right amounts of users, in the offering's or Waldur's spelling, so that each user has one row."""
+        """Return the correct amounts by user, as spelt in the offering or in Waldur, so that each user has one row."""
         found: dict[str, Amounts] = {}
         for user, amounts in self._users.items():
-            there = self._users_there.get(user)
+            known = self._reported_users.get(user)
             right = {name: each for name, each in amounts.items() if name in wanted and (each or not self._rules.stale)}
             if right:
-                found[self._spelt.get(user) or (there.name if there else user)] = right
+                found[self._spelt.get(user) or (known.name if known else user)] = right
         return found
 
     def falls(self) -> Mapping[str, str]:
-        """Return the components whose total or a user's amount would fall although it may not, with an explanation."""
+        """Return an explanation for each component with a total or a user's amount that would fall and may not."""
         rules = self._rules
         if not rules.stale and (rules.allow_decrease or (rules.reconcile_stale and self._absent)):
             return {}
-        held = self._used if rules.reconcile_stale and not rules.stale else self._users
-        there = {user: each for user, each in self._users_there.items() if user in held}
+        protected = self._used if rules.reconcile_stale and not rules.stale else self._users
+        reported = {user: each for user, each in self._reported_users.items() if user in protected}
         found: dict[str, str] = {}
         for name, amount in self._totals.items():
-            before = max(self._there.get(name, ()), default=NOTHING)
+            before = max(self._reported.get(name, ()), default=NOTHING)
             fallen = [
                 f"{each.name} from {each.amounts[name]} to {self._users[user][name]}"
-                for user, each in there.items()
+                for user, each in reported.items()
                 if self._users[user][name] < each.amounts.get(name, NOTHING)
             ]
             if amount < before or fallen:
@@ -319,6 +319,6 @@ class _Amounts:
         return found
 
     def several(self) -> Mapping[str, str]:
-        """Return the components that have several totals in Waldur."""
+        """Return an explanation for each component with several totals in Waldur."""
         text = "Waldur has several totals of {}; was the plan changed?"
-        return {name: text.format(name) for name in self._totals if len(self._there.get(name, ())) > 1}
+        return {name: text.format(name) for name in self._totals if len(self._reported.get(name, ())) > 1}

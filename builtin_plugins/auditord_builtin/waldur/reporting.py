@@ -1,4 +1,4 @@
-"""The plugin kind ``waldur``: its runs, which report the last months and the current one, and its check for doctor."""
+"""The plugin kind ``waldur``: runs that report the last months and the current one, and a check for doctor."""
 
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -27,7 +27,7 @@ class NotReported(WaldurError):
     """Some amounts are not in Waldur.
 
     Remedy:
-        see the reasons in the text; the next run reports the missing amounts. `auditord waldur diagnose` looks for
+        see the reasons in the message; the next run reports the missing amounts. `auditord waldur diagnose` checks for
         causes.
     """
 
@@ -47,10 +47,8 @@ class Summary:
     """Collects, logs and shows the results of a report.
 
     Args:
-        config: the configuration of the plugin.
-        context: the context of the run.
-        now: the present instant, which becomes the time of the last success.
-        as_of: an instant that determines the current month.
+        now: the current time, which becomes the time of the last success.
+        as_of: the instant that determines the current month.
     """
 
     def __init__(self, config: WaldurConfig, context: PluginContext, now: datetime, as_of: datetime) -> None:
@@ -58,7 +56,7 @@ class Summary:
         self._current_month = month_at(as_of, config.zone).first_day
         self._planned: list[PlannedMonth] = []
         self.problems: list[str] = []
-        """The amounts that are not in Waldur, and why; also the errors for which a whole month is not."""
+        """The amounts that are not in Waldur, and why, and the errors that kept a whole month from being reported."""
         self._closed = 0
         self._accepted: Sequence[str] = ()
 
@@ -96,7 +94,7 @@ class Summary:
     def lost(self, name: str, lost: Mapping[str, Decimal]) -> None:
         """Log the amounts of a resource's month that only staff may still report.
 
-        They are no problem of the run, since every later run would fail in the same way.
+        They do not fail the run, since every later run would fail in the same way.
 
         Args:
             name: the resource and the month, for the log.
@@ -136,7 +134,7 @@ class Summary:
             raise NothingReported(nothing)
 
     def _nothing_reported(self) -> str | None:
-        """Return why no amount of some month could be reported; None if each month has reported ones."""
+        """Return the reason why nothing could be reported for some month, or None."""
         if not self._accepted:
             return "the offering accepts no usage of any component that is configured: nothing was reported"
         for month in self._planned:
@@ -149,10 +147,9 @@ class Summary:
                 return f"{name}: all resources ({month.reported}) are held back, see above: nothing was reported"
         return None
 
-    def _warn_of(self, one: str, several: str, names: Iterable[str]) -> None:
-        """Log names, if there are any, after their number and a text for one or for several of them."""
+    def _warn_of(self, singular: str, plural: str, names: Iterable[str]) -> None:
         if found := sorted(names):
-            self._context.log.warning("%s: %s", counted(len(found), one, several), listed(found, LISTED))
+            self._context.log.warning("%s: %s", counted(len(found), singular, plural), listed(found, LISTED))
 
 
 async def report_usage(config: WaldurConfig, context: PluginContext, source: Source = Source.STORE) -> None:
@@ -188,7 +185,7 @@ class _Report:
         self._refusals = Refusals(self._state.refused, self._usage.now, identity)
         version = self._state.ignores_dates
         if version is not None and version != (await self._client.version()).version:
-            self._state.ignores_dates = None  # this other version may honour dates
+            self._state.ignores_dates = None  # the new version may honour dates
         rules = Rules.of(self._config, await self._usage.staleness())
         for month in self._months:
             await self._isolated(month, self._report.settle())
@@ -196,7 +193,7 @@ class _Report:
         self._summary.conclude()
 
     async def _isolated(self, month: BillingMonth, step: Awaitable[None]) -> None:
-        """Run a step for a month. Its error is recorded, not raised, so that the other months are still reported.
+        """Run a step for a month. An error is recorded, not raised, so that the other months are still reported.
 
         Raises:
             AccessDenied: the token is not valid, so no request can succeed.
@@ -221,7 +218,7 @@ class _Report:
         now = self._usage.now
         closed, moment = now >= month.window.stop, moment_of(month, now)
         if moment is not None and not closed:
-            # Waldur refuses future instants: if this clock were one second fast, every request with now would fail.
+            # Waldur refuses future instants: if our clock were one second fast, every request with now would fail.
             moment = moment_of(month, self._usage.as_of)
         if moment is None:
             self._context.log.info(
@@ -239,7 +236,7 @@ class _Report:
         await self._write(month, planned)
 
     async def _write(self, month: BillingMonth, planned: PlannedMonth) -> None:
-        """Write all resources except those that Waldur refused recently. Their refusal was logged then."""
+        """Write all resources except those that Waldur refused recently. Those refusals have already been logged."""
         plan = planned.plan
         wanted = [each for each in plan.resources if not self._refusals.has(str(month), each)]
         self._summary.closed(len(plan.resources) - len(wanted))
@@ -250,7 +247,7 @@ class _Report:
             raise outcome.stopped
 
     def _record(self, month: BillingMonth, outcome: MonthOutcome) -> None:
-        """Record the problems and refusals of a month, and the resources that were reported without any."""
+        """Record the problems and refusals of a month, and the resources without problems."""
         for resource in outcome.resources:
             name = f"{resource.plan.backend_id}, {month}"
             if resource.lost:
@@ -268,7 +265,7 @@ _CHECK_TIMEOUT: Final = timedelta(seconds=20)
 
 
 async def check(config: WaldurConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Check that Waldur answers, accepts the token, and has the offering; ``auditord waldur diagnose`` checks more."""
+    """Check that Waldur answers, accepts the token, and has the offering. ``auditord waldur diagnose`` checks more."""
     quick = config.model_copy(update={"retry_for": timedelta(0), "request_timeout": _CHECK_TIMEOUT})
     subject, remedy = "waldur", "compare waldur_api_url, ca_file and the token; auditord waldur diagnose says more"
     try:

@@ -1,4 +1,4 @@
-"""The state of an offering's reports, kept from one run to the next."""
+"""The reporting state of an offering, stored between runs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,18 +13,18 @@ from auditord_hookspecs import Column, PanelContext, PanelPart, PluginContext, T
 from auditord_hookspecs.panels import table_of_runs
 
 RETRY_AFTER: Final = timedelta(days=1)
-"""The time after which refused amounts are sent again. Waldur's rules may have changed."""
+"""Send refused amounts again after this long, since Waldur's rules may have changed."""
 
 Json = Mapping[str, Any]  # Any: JSON of our own
 
 
 class ReportState:
-    """The plugin's state as attributes; a dry run keeps nothing.
+    """The plugin's stored state. A dry run does not save it.
 
     Attributes:
-        ignores_dates: the version of a Waldur that writes every month into the current one.
+        ignores_dates: the version of Waldur if it ignores dates and writes every month into the current one.
         refused: see :class:`Refusals`.
-        amounts: Waldur's amounts of the reported months, by month, resource and component; for the panel.
+        amounts: Waldur's amounts of the reported months, by month, resource and component, for the panel.
         probes: see :class:`auditord_builtin.waldur.writing.DateCheck`.
     """
 
@@ -44,7 +44,7 @@ class ReportState:
         return {"refused": dict(self.refused), **dates, **probes, **amounts}
 
     def reported(self, month: str, plan: ResourcePlan) -> None:
-        """Note that Waldur has the planned amounts."""
+        """Record that Waldur has the planned amounts."""
         texts = {name: str(amount) for name, amount in plan.totals.items()}
         of_month = {**self.amounts.get(month, {}), plan.backend_id: texts}
         self.amounts = {**self.amounts, month: of_month}
@@ -62,12 +62,12 @@ class ReportState:
 
 
 class Refusals:
-    """The amounts that Waldur refused because a month is closed, so that they are not sent in every run.
+    """The amounts that Waldur refused because their month is closed, so that they are not sent in every run.
 
     Args:
-        kept: from :meth:`as_json`.
-        now: the present instant.
-        identity: from :func:`identity_of`. Amounts that were refused to another identity are tried again.
+        kept: the stored refusals, from :meth:`as_json`.
+        now: the current time.
+        identity: from :func:`identity_of`. Amounts that another identity was refused are tried again.
     """
 
     def __init__(self, kept: Mapping[str, Json], now: datetime, identity: str) -> None:
@@ -81,7 +81,7 @@ class Refusals:
         return self._now - datetime.fromisoformat(refusal["at"]) < RETRY_AFTER
 
     def add(self, month: str, plan: ResourcePlan) -> None:
-        """Remember a refusal."""
+        """Record a refusal."""
         refusal = {"figures": _digest(plan), "identity": self._identity, "at": self._now.isoformat()}
         self._kept[_key(month, plan)] = refusal
 
@@ -91,7 +91,7 @@ class Refusals:
 
 
 def identity_of(config: WaldurConfig, user: User) -> str:
-    """Return a digest of the credentials and their user's roles. Another token or role may be allowed more."""
+    """Return a digest of the credentials and their user's roles. Another token or role may have more permissions."""
     secrets = (config.waldur_api_token, config.oidc_client_secret)
     credentials = [secret.get_secret_value() for secret in secrets if secret is not None]
     roles = sorted(f"{each.role_name} {each.scope_uuid}" for each in user.permissions)
@@ -112,7 +112,7 @@ def _short(texts: Collection[str]) -> str:
 
 
 async def show_resources(context: PanelContext) -> Sequence[PanelPart]:
-    """Return the panel: Waldur's amounts, and the amounts of past months that Waldur refused."""
+    """Return the panel: Waldur's amounts, the amounts of past months that Waldur refused, and the last runs."""
     state: Mapping[str, Any] = await context.state() or {}  # Any: JSON of the plugin's own
     refused: Mapping[str, Mapping[str, str]] = state.get("refused", {})
     rows = [

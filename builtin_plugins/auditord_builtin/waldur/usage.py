@@ -30,37 +30,37 @@ from auditord_hookspecs.query import AllOf, Comparison, MetaContainsAny, TimeCom
 from auditord_hookspecs.wording import counted
 
 MADE_UP_FOR: Final = timedelta(days=1)
-"""The time after its end within which a month is still reported, even if ``reporting_periods`` is 1."""
+"""Report a month for this long after its end, even if ``reporting_periods`` is 1."""
 
 CLOCKS_APART: Final = timedelta(minutes=5)
-"""The largest delay of the server's clock behind ours."""
+"""The maximum delay of the server's clock behind ours that is tolerated."""
 
 
 class BillingMonth(Month, frozen=True):
-    """A month of a time zone, which begins and ends at midnight there."""
+    """A month that begins and ends at midnight in a time zone."""
 
     zone: ZoneInfo
 
     @property
     def start(self) -> datetime:
         """The first instant of the month, in UTC."""
-        # A midnight that the clocks skip is the instant of the change. If midnight comes twice, the first one counts.
+        # If a clock change skips midnight, the month begins at the change. If midnight occurs twice, the first counts.
         return datetime(self.year, self.month, 1, tzinfo=self.zone).astimezone(UTC)
 
 
 def month_at(moment: datetime, zone: ZoneInfo) -> BillingMonth:
-    """Return the month in which an aware instant lies."""
+    """Return the month of an aware instant."""
     local = moment.astimezone(zone)
     found = BillingMonth(local.year, local.month, zone)
-    # Where clocks are set back over the midnight of a first day, the last hour of a month comes twice.
+    # If clocks are set back across midnight of the first day, the last hour of a month occurs twice.
     return found.next if moment >= found.next.start else found
 
 
 def reported_months(now: datetime, zone: ZoneInfo, periods: int) -> list[BillingMonth]:
-    """Return the current month and the ones before it, the oldest first.
+    """Return the last ``periods`` months including the current one, the oldest first.
 
-    Older Waldurs show the last written month as the current usage, so the order matters. There are ``periods`` months.
-    For one day after its end, the last month is always included, since its last minutes were not known before.
+    The order matters, since older Waldurs show the month that was written last as the current usage. The previous month
+    is always included for one day after its end, since its last minutes were not known before.
     """
     months = [month_at(now, zone)]
     ended = month_at(now - MADE_UP_FOR, zone)
@@ -72,9 +72,9 @@ def reported_months(now: datetime, zone: ZoneInfo, periods: int) -> list[Billing
 def moment_of(month: BillingMonth, now: datetime) -> datetime | None:
     """Return the instant to send with a month's amounts, or None while the server would assign it to another month.
 
-    The server determines the month in its own time zone, and refuses instants in its future. Noon of the first day lies
-    in the same month in all zones. For the current month only the present is possible. In some hours of its first or
-    last day, the present lies in another month in UTC; then a later run reports the month.
+    The server determines the month in its own time zone, and refuses instants in its future. For a past month, noon of
+    its first day lies in that month in all zones. For the current month only the present is possible. In some hours of
+    the first or last day, the present lies in another month in UTC. A later run then reports the month.
     """
     if now >= month.window.stop:
         return datetime(month.year, month.month, 1, 12, tzinfo=UTC)
@@ -106,7 +106,7 @@ class AccountUsage(msgspec.Struct, frozen=True):
 async def month_usage(
     config: WaldurConfig, records: Records, month: BillingMonth, *, as_of: datetime
 ) -> Mapping[str, AccountUsage]:
-    """Return the usage of every account that has any, by case-folded name. Running jobs count up to ``as_of``."""
+    """Return the usage of all accounts with usage, by case-folded name. Running jobs count up to ``as_of``."""
     return converted(config, await raw_usage(config, records, month.window, as_of=as_of))
 
 
@@ -134,7 +134,7 @@ Entry: TypeAlias = tuple[str | None, str | None, Minutes]
 
 
 def added_up(entries: Iterable[Entry]) -> RawUsage:
-    """Sum up usage by account and user, ignoring their case."""
+    """Sum up usage by account and user, ignoring case."""
     sums: defaultdict[str | None, dict[str | None, Minutes]] = defaultdict(dict)
     for account, user, minutes in entries:
         users, name = sums[folded(account) or None], folded(user) or None
@@ -144,7 +144,7 @@ def added_up(entries: Iterable[Entry]) -> RawUsage:
 
 
 def converted(config: WaldurConfig, raw: RawUsage) -> Mapping[str, AccountUsage]:
-    """Return the accounts that the instance reports, in Waldur's units."""
+    """Return the usage of the accounts that the instance reports, in Waldur's units."""
     return {
         account: AccountUsage(
             _rounded(config, list(users.values())),
@@ -179,7 +179,7 @@ def _entry(config: WaldurConfig, names: Sequence[str], group: Group) -> Entry:
 
 
 def folded(name: str | None) -> str:
-    """Return a name stripped and case-folded, or an empty text for None."""
+    """Return a name stripped and case-folded, or an empty string for None."""
     return (name or "").strip().casefold()
 
 
@@ -192,10 +192,10 @@ _COLUMNS: Final = 4
 
 
 class SacctQuery(msgspec.Struct, frozen=True):
-    """One call of sacct.
+    """A call of sacct.
 
     Args:
-        start: the beginning of the period in ``zone``, in whole seconds; likewise ``stop``.
+        start: the beginning of the period, in ``zone`` and whole seconds, like ``stop``.
         all_runs: also print the earlier runs of a requeued job.
         accounts: print only these accounts; empty: all.
     """
@@ -209,7 +209,7 @@ class SacctQuery(msgspec.Struct, frozen=True):
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The time zone of the call. sacct reads times without a zone, and prints only durations."""
+        """The time zone of the call, since sacct reads times without a zone. Its output has only durations."""
         return {"TZ": self.zone}
 
     def argv(self, config: WaldurConfig) -> Sequence[str]:
@@ -228,7 +228,7 @@ class SacctQuery(msgspec.Struct, frozen=True):
 
 
 def exact_query(config: WaldurConfig, window: Window, *, as_of: datetime) -> SacctQuery:
-    """Return the call that is comparable with the record store: in UTC, with every run, up to ``as_of``."""
+    """Return the call whose results compare with the record store: in UTC, with every run, up to ``as_of``."""
     # With an end in the future, some versions of sacct count running jobs up to that end.
     return SacctQuery(window.start.astimezone(UTC), min(window.stop, as_of).astimezone(UTC), "UTC", config.slurm.tres)
 
@@ -243,12 +243,12 @@ def agent_query(config: WaldurConfig, month: BillingMonth) -> SacctQuery:
 async def sacct_month_usage(
     config: WaldurConfig, context: Context, month: BillingMonth, *, as_of: datetime
 ) -> Mapping[str, AccountUsage]:
-    """Return the usage of every account that has any, like :func:`month_usage`, from sacct.
+    """Return the usage of all accounts with usage, like :func:`month_usage`, from sacct.
 
     Suspended time does not count, since sacct leaves it out.
 
     Raises:
-        CommandFailed: sacct failed, or its output has another form.
+        CommandFailed: sacct failed, or its output cannot be parsed.
     """
     window = month.window
     if as_of <= window.start:
@@ -260,7 +260,7 @@ async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery)
     """Return the exact usage according to sacct.
 
     Raises:
-        CommandFailed: sacct failed, or its output has another form.
+        CommandFailed: sacct failed, or its output cannot be parsed.
     """
     result = await context.run_command(
         query.argv(config),
@@ -278,7 +278,7 @@ async def sacct_usage(config: WaldurConfig, context: Context, query: SacctQuery)
 
 
 def _entries(config: WaldurConfig, printed: str) -> Iterator[Entry | None]:
-    """Yield the consumption of each job; None for a job whose duration is unknown."""
+    """Yield the consumption of each job, or None for a job of unknown duration."""
     for line in printed.splitlines():
         columns = line.split("|")
         if len(columns) != _COLUMNS:
@@ -294,10 +294,10 @@ def _entries(config: WaldurConfig, printed: str) -> Iterator[Entry | None]:
 def resource_minutes(config: WaldurConfig, resources: str, elapsed: str) -> Minutes:
     """Return the exact resource-minutes of a job, for the configured resources.
 
-    ``resources`` is such as ``cpu=8,gres/gpu:a100=2,mem=4096M``, ``elapsed`` such as ``32-00:00:00``.
+    ``resources`` looks like ``cpu=8,gres/gpu:a100=2,mem=4096M``, ``elapsed`` like ``32-00:00:00``.
 
     Raises:
-        InvalidRecord: an amount or the duration cannot be read.
+        InvalidRecord: an amount or the duration cannot be parsed.
     """
     minutes = Fraction(quantities.parse_duration(elapsed)) / 60
     return {name: _amount(name, quantities.sub_value(resources, name)) * minutes for name in config.resources}
@@ -320,10 +320,10 @@ class Source(Enum):
 
 
 class UsageSource:
-    """The amounts of an instance's accounts.
+    """The usage of an instance's accounts, from its source.
 
     Attributes:
-        now: the time at which the source was opened; all questions use it.
+        now: the time at which the source was opened, for all queries.
         as_of: the time up to which running jobs count. Records learn of a job's end later than sacct does.
     """
 
@@ -333,7 +333,7 @@ class UsageSource:
         self.as_of = self.now - config.lag if source is Source.STORE else self.now
 
     async def month(self, month: BillingMonth) -> Mapping[str, AccountUsage]:
-        """Return the usage of every account that has any, by the case-folded account.
+        """Return the usage of all accounts with usage, by case-folded name.
 
         Raises:
             AuditordError: the source cannot be read.
@@ -353,7 +353,7 @@ class UsageSource:
         return since is not None and since <= month.window.start
 
     async def staleness(self) -> str | None:
-        """Return why lower amounts may be wrong, or None if the source is up to date. sacct always is.
+        """Return the reason why lower amounts may be wrong, or None if the source is up to date. sacct always is.
 
         A site is up to date if one of its records began or ended recently. Without configured sites, one record of any
         site suffices.
@@ -370,9 +370,10 @@ class UsageSource:
 
 
 async def covered_since(config: WaldurConfig, records: Records) -> datetime | None:
-    """Return the time from which on every configured site has records; None if a site has none.
+    """Return the time since when every configured site has records, or None if a site has none.
 
-    This is the earliest end of a job: the store lacks jobs that ended before the collector started.
+    A site's records begin with the earliest end of a job: jobs that ended before the collector started are missing.
+    Without configured sites, the earliest end at any site counts.
     """
     groups = (await records.aggregate(AggregateQuery(by=(MetaValue(*config.site_meta),)))).groups
     firsts = {group.key[0]: group.first_stop for group in groups}
@@ -384,7 +385,7 @@ async def covered_since(config: WaldurConfig, records: Records) -> datetime | No
 async def _sites(config: WaldurConfig, records: Records, field: TimeField, now: datetime) -> set[object]:
     recent = (
         TimeCompares(field, Comparison.GTE, now - config.stale_after),
-        TimeCompares(field, Comparison.LTE, now),  # ignore records from the future, which a wrong clock made
+        TimeCompares(field, Comparison.LTE, now),  # ignore records from the future, due to a wrong clock
     )
     query = AggregateQuery(where=AllOf(recent), by=(MetaValue(*config.site_meta),), as_of=now)
     return {group.key[0] for group in (await records.aggregate(query)).groups}

@@ -42,11 +42,10 @@ from auditord_builtin.waldur.usage import CLOCKS_APART, AccountUsage, BillingMon
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """An amount for a past month that has been sent, and not yet been found there.
+    """An amount that was sent for a past month, and has not been found in that month yet.
 
     Args:
-        resource: Waldur's UUID of the resource.
-        backend_id: its account, for messages.
+        backend_id: the resource's account, for messages.
         month: the first day of the month that the amount belongs to.
         present: the first day of the month into which a server that ignores dates would write it.
         written: the amount of each component.
@@ -62,39 +61,39 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class DateCheck(msgspec.Struct, frozen=True):
-    """Finds out whether the server honours dates. The plugin's state remembers the amounts in flight."""
+    """Checks whether the server honours dates. Amounts in flight are stored in the plugin's state."""
 
     client: WaldurClient
     state: ReportState
     now: datetime
 
     async def announce(self, plan: ResourcePlan, month: date, amounts: Amounts) -> None:
-        """Remember the first amount of a past month before it is sent."""
-        before = await self._there(self._present, plan.uuid)
+        """Store the first amount of a past month before it is sent."""
+        before = await self._reported(self._present, plan.uuid)
         kept = {name: before.get(name, NOTHING) for name in amounts}
         probe = Probe(plan.uuid, plan.backend_id, month, self._present, dict(amounts), kept)
         await self._keep([*self._probes, probe])
 
     async def withdraw(self, plan: ResourcePlan) -> None:
-        """Forget an amount that was refused."""
+        """Delete a stored amount that was refused."""
         await self._keep([each for each in self._probes if each.resource != plan.uuid])
 
     async def settle(self, *, answered: bool = False) -> None:
-        """Check the amounts in flight. If one is in its month, this server honours dates.
+        """Check the amounts in flight. If one is in its month, the server honours dates.
 
         Args:
-            answered: the server has confirmed the last amount; otherwise it may not have arrived.
+            answered: the server has confirmed the last amount. Otherwise it may not have arrived.
 
         Raises:
-            DateIgnored: no amount is in its month. Amounts in the wrong month have been taken back.
-            WaldurError: Waldur could not be asked.
+            DateIgnored: no amount is in its month. Amounts in the current month have been taken back.
+            WaldurError: a request failed.
         """
         probes = self._probes
         if not probes:
             return
         for probe in probes:
-            there = await self._there(probe.month, probe.resource)
-            if all(there.get(name) == amount for name, amount in probe.written.items()):
+            reported = await self._reported(probe.month, probe.resource)
+            if all(reported.get(name) == amount for name, amount in probe.written.items()):
                 await self._keep([])
                 return
         found = [await self._taken_back(probe) for probe in probes]
@@ -105,17 +104,20 @@ class DateCheck(msgspec.Struct, frozen=True):
             )
 
     async def _taken_back(self, probe: Probe) -> str:
-        """Take back an amount from the wrong month, and return a text about it; empty if it never arrived."""
-        there = await self._there(probe.present, probe.resource)
+        """Take back an amount from the wrong month, and return a message, or an empty one if it never arrived.
+
+        If the wrong month is over, the message only asks to correct it by hand.
+        """
+        reported = await self._reported(probe.present, probe.resource)
         wrong = {
             name: probe.before[name]
             for name, amount in probe.written.items()
-            if there.get(name) == amount != probe.before[name]
+            if reported.get(name) == amount != probe.before[name]
         }
         if not wrong:
             return ""
         if probe.present != self._present:
-            amounts = ", ".join(f"{name} {there[name]} instead of {before}" for name, before in wrong.items())
+            amounts = ", ".join(f"{name} {reported[name]} instead of {before}" for name, before in wrong.items())
             return (
                 f"{probe.backend_id}: {probe.present:%Y-%m} has the usage of {probe.month:%Y-%m}, {amounts}: this"
                 f" Waldur does not know dates, and the month is over: mend it there by hand"
@@ -134,7 +136,7 @@ class DateCheck(msgspec.Struct, frozen=True):
         except msgspec.ValidationError as error:
             raise WaldurError(f"the state of the reports is not ours: {error}") from error
 
-    async def _there(self, month: date, resource: UUID) -> Amounts:
+    async def _reported(self, month: date, resource: UUID) -> Amounts:
         return {row.type: row.usage for row in await self.client.component_usages(month, resource)}
 
     async def _keep(self, probes: Sequence[Probe]) -> None:
@@ -148,7 +150,7 @@ def _ignored(probe: Probe) -> str:
 
 
 AWAY_AFTER: Final = 3
-"""Consecutive resources without an answer or without permission, after which the others are not tried."""
+"""Stop after this many consecutive resources without an answer or without permission."""
 
 _MAY_BE_ALL: Final = (Unreachable, InvalidAnswer, AccessDenied)
 """Errors that may concern all resources."""
@@ -159,7 +161,7 @@ class ResourceOutcome:
     """The outcome of one resource, filled in while it is written.
 
     Args:
-        tried: writing has begun.
+        tried: writing has started.
         totals: the written totals by component; empty if Waldur had all of them.
         users: the number of written amounts of users.
         problems: the amounts that were not written, and why.
@@ -175,7 +177,7 @@ class ResourceOutcome:
 
 
 class MonthOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a month: of the resources that were tried, and why the others were not."""
+    """The outcome of a month: the resources that were tried, and the error that stopped the others."""
 
     plan: MonthPlan
     resources: Sequence[ResourceOutcome]
@@ -188,11 +190,11 @@ class MonthOutcome(msgspec.Struct, frozen=True):
 
 
 Write = Callable[[ResourceOutcome], Awaitable[bool]]
-"""Writes the differences of a resource; returns False without a request if there are none."""
+"""Writes the amounts of a resource that differ. Returns False without a request if there are none."""
 
 
 class Isolation:
-    """Runs a step for several resources at once, until Waldur is unreachable or refuses all requests (``stopped``)."""
+    """Runs a step for several resources at once, until Waldur is unreachable or refuses everything (``stopped``)."""
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
@@ -213,7 +215,7 @@ class Isolation:
                 tasks.start_soon(work)
 
     async def one(self, resource: ResourceOutcome, write: Write) -> None:
-        """Run the step for one resource, and keep its error in the outcome."""
+        """Run the step for one resource, and record its error in the outcome."""
         resource.tried = True
         try:
             if await write(resource):
@@ -226,24 +228,24 @@ class Isolation:
 
 
 Rows: TypeAlias = Mapping[tuple[UUID, str], Sequence[ComponentUsage]]
-"""Totals by resource and component: more than one after a change of plan."""
+"""Totals by resource and component. There can be several after a change of plan in Waldur."""
 
 
 class UserWriting:
-    """Writes the amounts of users of a month, below the totals ``rows``."""
+    """Writes a month's amounts of users, below the totals ``rows``."""
 
     def __init__(self, client: WaldurClient, plan: MonthPlan, rows: Rows) -> None:
         self._client, self._plan, self._rows = client, plan, rows
-        self._there: Mapping[tuple[UUID | str, str], ComponentUserUsage] = {}
+        self._reported: Mapping[tuple[UUID | str, str], ComponentUserUsage] = {}
 
     async def write(self, resources: Sequence[ResourceOutcome], isolation: Isolation) -> None:
-        """Write the amounts that differ, for resources whose totals were written."""
+        """Write the amounts that differ, for the resources whose totals are right."""
         able = [each for each in resources if each.plan.users and each.tried and not each.problems]
         if not able or isolation.stopped is not None:
             return
         rows = self._plan.user_rows
         found = await self._client.user_usages(self._plan.month) if rows is None else rows
-        self._there = {(row.row, row.username): row for row in found}
+        self._reported = {(row.row, row.username): row for row in found}
         await isolation.each(iter(able), self._users)
 
     async def _users(self, resource: ResourceOutcome) -> bool:
@@ -262,7 +264,7 @@ class UserWriting:
     ) -> Iterator[UserUsage]:
         """Yield the amounts that differ from Waldur's."""
         for name, amount in amounts.items():
-            found, link = self._there.get((row, name)), self._plan.links.get(name)
+            found, link = self._reported.get((row, name)), self._plan.links.get(name)
             if not 0 < len(name) <= MAX_USERNAME:
                 resource.problems.append(f"user {name!r}: Waldur takes names of 1 to {MAX_USERNAME} characters")
             elif found is None or found.usage != amount or (found.user is None and link is not None):
@@ -293,7 +295,7 @@ class UserWriting:
 
 
 async def write_month(client: WaldurClient, plan: MonthPlan, dates: DateCheck) -> MonthOutcome:
-    """Write the amounts that differ from Waldur's, or show them in a dry run. Errors are in the outcome."""
+    """Write the amounts that differ from Waldur's, or show them in a dry run. Errors go into the outcome."""
     isolation = Isolation(client.concurrency)
     resources = [ResourceOutcome(each) for each in plan.resources]
     writing = _TotalWriting(client, plan, dates, isolation)
@@ -306,8 +308,6 @@ async def write_month(client: WaldurClient, plan: MonthPlan, dates: DateCheck) -
 
 
 class _TotalWriting:
-    """Writes the totals of a month."""
-
     def __init__(self, client: WaldurClient, plan: MonthPlan, dates: DateCheck, isolation: Isolation) -> None:
         self._client, self._plan, self._dates, self._isolation = client, plan, dates, isolation
         self._rows: Rows = {}
@@ -325,7 +325,7 @@ class _TotalWriting:
         return self._rows
 
     async def _first_of_a_closed_month(self, waiting: Iterator[ResourceOutcome]) -> None:
-        """Write resources until one total was written, and check that it arrived in its month before the others follow.
+        """Write resources until one total is written, and check its month before the others are written.
 
         Raises:
             DateIgnored: the total is in another month.
@@ -370,8 +370,8 @@ class _TotalWriting:
     def _amounts(self, resource: ResourceOutcome) -> Amounts:
         """Return the totals that differ from Waldur's."""
         plan = resource.plan
-        there = {name: [row.usage for row in self._rows.get((plan.uuid, name), ())] for name in plan.totals}
-        return {name: amount for name, amount in plan.totals.items() if there[name] != [amount]}
+        reported = {name: [row.usage for row in self._rows.get((plan.uuid, name), ())] for name in plan.totals}
+        return {name: amount for name, amount in plan.totals.items() if reported[name] != [amount]}
 
 
 def _by_component(rows: Iterable[ComponentUsage]) -> Rows:
@@ -389,7 +389,7 @@ class MonthReport:
         self._dates = DateCheck(client, state, now)
 
     async def offered(self) -> Offered:
-        """Ask for the offering, its resources and its users."""
+        """Fetch the offering, its resources and its users."""
         client = self._client
         return Offered(await client.offering(), await client.resources(), await client.offering_users())
 
