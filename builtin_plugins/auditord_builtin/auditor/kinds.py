@@ -1,4 +1,4 @@
-"""The kind ``auditor`` of importers: its options, and the source that they name."""
+"""The importer kind ``auditor`` and its options."""
 
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from auditord_builtin.auditor.server_config import import_environment, import_se
 from auditord_hookspecs import Context, ImporterKind, Section
 
 _PATIENCE: Final = 300.0
-"""Seconds without progress: AUDITOR sorts its whole table before the first record of an answer."""
+"""How many seconds to wait for data. AUDITOR sorts its whole table before the first record of an answer."""
 
 _DATABASE: Final = ("postgresql://", "postgres://")
 
@@ -62,10 +62,10 @@ class AuditorOptions(Section):
 
 
 def open_importer(options: AuditorOptions, context: Context) -> AuditorImporter:
-    """Make the importer that the options describe.
+    """Return the importer for the options' source.
 
     Raises:
-        SourceFailed: there is no such file, or the URL of a database is none.
+        SourceFailed: a file does not exist, pyarrow is missing, or libpq does not understand the database's URL.
     """
     del context
     conversion = Conversion(options.unquote, frozenset(options.milliseconds), options.milliseconds_until)
