@@ -363,12 +363,7 @@ class IssuerLogin:
         return LoginStart(f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}", kept)
 
     async def finish(self, callback: str, kept: Mapping[str, str], answer: Mapping[str, str]) -> Mapping[str, object]:
-        """Verify the issuer's answer to a login and return the claims that the rules use.
-
-        Raises:
-            AccessRefused: the answer is not valid, or no rule matches.
-            LoginUnavailable: the issuer does not answer.
-        """
+        """Verify the issuer's answer to a login and return the claims that the rules use."""
         issuer = self._issuer.config.issuer
         if not compare_digest(kept["state"].encode(), answer.get("state", "").encode(errors="replace")):
             raise AccessRefused(f"the answer of {issuer} is to another login (state)")

@@ -35,8 +35,6 @@ class StoredToken(msgspec.Struct, frozen=True):
         token_id: the public part of the token.
         name: the owner's name. Several tokens can have the same name, so that a new one can replace an old one.
         digest: SHA-256 of the secret part, in hexadecimal.
-        roles: the owner's roles.
-        created: the time of creation.
         expires: the time from which the token is refused; None: never.
     """
 

@@ -105,7 +105,6 @@ class RestSource:
         return True
 
     async def _bounds(self, client: AsyncClient) -> tuple[datetime, datetime] | None:
-        """Return the first and the last start time, or None if there are no records."""
         first, last = await _edge(client, None), await _edge(client, None, descending=True)
         if first is not None and last is not None:
             return first, last

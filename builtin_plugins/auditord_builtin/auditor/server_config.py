@@ -1,7 +1,6 @@
 """Import the configuration of AUDITOR's server (version 0.11): its file and its environment variables.
 
-The variables' names are the options' paths in capitals, with two underscores between levels
-(``AUDITOR_DATABASE__HOST``).
+The variables' names are the options' paths in capitals, joined by two underscores (``AUDITOR_DATABASE__HOST``).
 """
 
 from collections.abc import Callable, Mapping, Sequence

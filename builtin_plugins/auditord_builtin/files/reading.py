@@ -49,8 +49,7 @@ class FileChanged(AuditordError):
     """A file was changed or replaced while it was read.
 
     Remedy:
-        none is needed; it is read again once it no longer changes. Programs should write files elsewhere and rename
-            them into the folder.
+        none is needed; it is read again once unchanged. Programs should write elsewhere and rename into the folder.
     """
 
 

@@ -124,7 +124,6 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _check_unique(names: Sequence[str]) -> None:
-    """Raise InvalidRecord if a name is repeated, ignoring case."""
     if len({name.lower() for name in names}) < len(names):
         counts = Counter(name.lower() for name in names)
         repeated = [name for name in names if counts[name.lower()] > 1]
@@ -233,10 +232,7 @@ _AT: Final = " at "
 
 
 def job_name(ad: JobAd, *, epochs: bool) -> str:
-    """Return a unique name of the job or, with ``epochs``, of its run.
-
-    It contains the submission time, so that reused job numbers differ.
-    """
+    """Return a unique name of the job or, with ``epochs``, of its run. The submission time in it tells jobs apart."""
     job = ad.row.get("GlobalJobId")
     if job is None:
         content = ad.text or repr(sorted(ad.row.items()))

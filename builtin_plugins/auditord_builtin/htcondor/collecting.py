@@ -125,7 +125,6 @@ def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
 
 
 async def _classified(source: Source, answer: Answer, ads: Sequence[JobAd]) -> AsyncIterator[Batch]:
-    """Yield batches of the ads, oldest first."""
     if answer.unreadable:
         yield await classify(source, (), answer.unreadable)
     oldest_first = most_complete_first(source.config, list(reversed(ads)))

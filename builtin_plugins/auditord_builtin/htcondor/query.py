@@ -250,10 +250,7 @@ def _may_be_an_ads_fault(error: CommandFailed) -> bool:
 
 
 async def _whole_ads(source: Source, query: Query, cause: CommandFailed) -> list[WholeAd]:
-    """Return the unevaluated ads.
-
-    If that fails, retry without ``stop_at``, since its expression is evaluated and may cause the crash.
-    """
+    """Return the unevaluated ads. Retry without ``stop_at``, whose expression is evaluated and may cause the crash."""
     columns = wanted_columns(source.config)
     for each in dict.fromkeys((query, replace(query, stop_at=None))):
         try:

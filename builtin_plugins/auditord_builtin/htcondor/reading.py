@@ -197,7 +197,6 @@ class HistoryFile(msgspec.Struct, frozen=True):
     """A history file.
 
     Args:
-        path: the path.
         name: the fingerprint of the file's first ad; empty if it has none.
         current: the configured path if HTCondor appends to this file, else None.
     """

@@ -169,7 +169,7 @@ def _answer(answer: HttpAnswer) -> _Data:
 
 
 def fill_in(query: str, finished: Finished) -> str:
-    """Replace ``{namespace}``, ``{podname}``, ``{uid}``, ``{node}`` and ``{seconds}`` (the pod's runtime) in a query."""
+    """Replace ``{namespace}``, ``{podname}``, ``{uid}``, ``{node}`` and ``{seconds}`` (the pod's time) in a query."""
     pod = finished.pod
     start = known(pod.status.start_time) or _stop(finished)
     texts = {

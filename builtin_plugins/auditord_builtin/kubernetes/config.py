@@ -236,13 +236,12 @@ def detect(host: Host) -> Proposal | None:
     """Propose the cluster of this pod's service account, or of a kubeconfig."""
     if "KUBERNETES_SERVICE_HOST" in host.environ:
         return _proposal("the Kubernetes cluster of this pod", None)
-    for file in host.find(*_named(host.environ), *_FILES):
+    for file in host.find(*_kubeconfigs(host.environ), *_FILES):
         return _proposal(f"Kubernetes, by {file}", file)
     return None
 
 
-def _named(environ: Mapping[str, str]) -> Sequence[str]:
-    """Return the files that kubectl would read."""
+def _kubeconfigs(environ: Mapping[str, str]) -> Sequence[str]:
     home = f"{environ['HOME']}/.kube/config" if "HOME" in environ else ""
     return [name for name in environ.get("KUBECONFIG", home).split(":") if name.startswith("/")]
 

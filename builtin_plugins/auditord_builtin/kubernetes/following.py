@@ -166,10 +166,8 @@ class Draft:
     """A batch that is being built.
 
     Args:
-        config: the rules for records.
         tracked: the pods from earlier runs, which are updated.
         done: the uids of pods that have been processed.
-        now: the current time.
         period: pods that ended outside it make no record, unless they were seen running.
     """
 
@@ -322,7 +320,6 @@ class Run:
             raise AuditordError("; ".join(str(error) for error in self._faults.values()))
 
     def _forget_others(self) -> int:
-        """Remove the pods of namespaces that are no longer collected, and return their number."""
         running = self._tracked.running.items()
         others = [uid for uid, pod in running if not any(_within(pod, scope) for scope in self._config.scopes)]
         for uid in others:

@@ -274,7 +274,6 @@ def ended_at(pod: Pod, runs: Runs, seen: datetime) -> datetime:
 
 
 def _last_ends(runs: Runs) -> Sequence[datetime | None]:
-    """Return the end of each container's last run."""
     return [_instant(spans[max(spans, key=datetime.fromisoformat)]) for spans in runs.values()]
 
 
@@ -346,8 +345,6 @@ def granted(pod: Pod, side: Side) -> Amounts:
 
 
 class _Orders:
-    """The limits or the requests of one pod."""
-
     def __init__(self, pod: Pod, side: Side) -> None:
         actual = {status.name: status.resources for status in pod.statuses if status.resources is not None}
         started = pod.spec.init_containers or ()

@@ -54,10 +54,7 @@ class Cluster:
     async def page(self, scope: str, limit: int, token: str) -> bytes:
         """Return a page of the list of pods in a namespace, or in all (``*``), as JSON.
 
-        Args:
-            scope: the namespace, or ``*``.
-            limit: the maximum number of pods; 0: all.
-            token: the continue token of the previous page; empty: the first page.
+        A ``limit`` of 0 means no limit. ``token`` is the continue token of the previous page, empty for the first page.
 
         Raises:
             Expired: the token is too old.

@@ -37,8 +37,7 @@ class RetentionConfig(PluginConfig):
 async def forget(config: RetentionConfig, context: PluginContext) -> None:
     """Remove the names from old records, oldest first.
 
-    No progress is saved. Redacted records no longer match the query, so the next run continues where a killed one
-    stopped.
+    No progress is saved, but redacted records no longer match, so the next run continues where a killed one stopped.
     """
     redactor, before = context.redactor, cutoff(context.now(), config.months)
     if context.dry_run:

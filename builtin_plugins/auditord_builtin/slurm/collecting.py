@@ -101,7 +101,6 @@ async def _collect_window(config: JobsConfig, context: CollectorContext, period:
 async def _collect_jobs(
     config: JobsConfig, context: CollectorContext, choice: JobChoice
 ) -> AsyncGenerator[Batch, None]:
-    """Yield batches with the finished runs of the given jobs, whose ids are separated by commas."""
     jobs, now = choice.job_id.split(","), context.now()
     if not all(map(_JOB_ID.fullmatch, jobs)):
         raise AuditordError(f"{choice.job_id!r} is no job: write its id, such as 42, 42_7 or 42+1; several with commas")
@@ -175,7 +174,6 @@ class _NewJobs:
                 yield await self._account_for(find_runs(table, None))
 
     async def _account_for(self, found: Found) -> Batch:
-        """Return a batch of the runs that no earlier batch contained."""
         known = await self._context.seen([*found.runs, *found.quarantined])
         return await account_for(self._config, found, self._remember, known)
 
@@ -189,10 +187,7 @@ def _report(context: CollectorContext, period: Window, piece: Piece) -> None:
 
 
 async def account_for(config: JobsConfig, found: Found, remember: datetime, known: Collection[str] = ()) -> Batch:
-    """Return a batch, without a checkpoint, of the runs whose keys are not in ``known``.
-
-    The batch asks to remember the keys of these runs until ``remember``.
-    """
+    """Return a batch, without a checkpoint, of the runs not in ``known``, which are remembered until ``remember``."""
     # In a thread, since a large table takes seconds, and the daemon must answer requests meanwhile.
     outcomes = await to_thread.run_sync(convert_all, config, found, known)
     return outcomes.batch(seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember))

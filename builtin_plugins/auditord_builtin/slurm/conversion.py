@@ -317,9 +317,6 @@ def _began_at(run: Run, text: str) -> datetime:
 
     A resized job continues in another row, which keeps the start but has the time of the resizing as its submission
     (seen with Slurm 22.05). In all other rows, the submission precedes the start.
-
-    Raises:
-        InvalidRecord: the start is missing, or a time cannot be read.
     """
     submitted = run.allocation.get("Submit", "")  # rows of earlier versions have no Submit
     if has_no_time(text):

@@ -172,10 +172,7 @@ Answer: TypeAlias = Run | Unclear | Literal["not over"]
 
 _SKEW: Final = timedelta(seconds=5)
 _NEAR: Final = timedelta(seconds=90)
-"""A run this close before a note is the noted one.
-
-Slurm calls the program right after a run's end, and the next run of a requeued job takes longer than this.
-"""
+"""A run that ended this close before the note is the noted one. A requeued job's next run takes longer than this."""
 _REMEMBERED_BY_SLURMCTLD: Final = timedelta(minutes=10)
 _DAY: Final = timedelta(days=1)
 

@@ -139,7 +139,6 @@ def import_config(document: Document) -> ImportedConfig | None:
 
 
 def _rule(rule: Document) -> dict[str, Any]:  # Any: an operator's YAML
-    """Translate the component's columns to sacct's names."""
     translated = _with_column(rule)
     if rule.get("key") == "Mem":
         translated |= {"sub_key": "mem", "key_type": "IntegerMega"}
