@@ -39,7 +39,7 @@ LISTED: Final = 20
 @cache
 def open_too_long() -> "Gauge":
     """Return the gauge, creating it on the first call."""
-    from prometheus_client import Gauge  # noqa: PLC0415 in the daemon
+    from prometheus_client import Gauge  # noqa: PLC0415 only the daemon needs it
 
     return Gauge(
         "auditord_records_open_too_long",

@@ -18,7 +18,7 @@ class RunMetrics:
     """The instruments of one daemon."""
 
     def __init__(self) -> None:
-        from prometheus_client import Counter, Histogram  # noqa: PLC0415 in the daemon
+        from prometheus_client import Counter, Histogram  # noqa: PLC0415 only the daemon needs it
 
         def counter(name: str, text: str, *labels: str) -> "Counter":
             return Counter(name, text, (*_TASK, *labels), registry=None)

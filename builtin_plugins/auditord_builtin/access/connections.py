@@ -61,7 +61,7 @@ class CertificateRule(Rule):
     )
 
     @model_validator(mode="after")
-    def _says_something(self) -> "CertificateRule":
+    def _has_a_pattern(self) -> "CertificateRule":
         if self.common_name is None and self.subject is None and self.alternative_name is None:
             raise ValueError("say common_name, subject or alternative_name; '*' is everybody with a certificate")
         return self
@@ -181,7 +181,7 @@ class UnixRule(Rule):
     group: Pattern | None = Field(default=None, description="A group's name or number.")
 
     @model_validator(mode="after")
-    def _says_one(self) -> "UnixRule":
+    def _has_user_or_group(self) -> "UnixRule":
         if (self.user is None) == (self.group is None):
             raise ValueError("say either user or group")
         return self

@@ -32,7 +32,7 @@ class JwtRule(Rule):
     subject: Pattern | None = Field(default=None, description="The user or client (sub).")
 
     @model_validator(mode="after")
-    def _says_something(self) -> "JwtRule":
+    def _has_a_pattern(self) -> "JwtRule":
         if self.group is None and self.subject is None:
             raise ValueError("say group or subject; subject '*' is everybody who has a token of this issuer")
         return self

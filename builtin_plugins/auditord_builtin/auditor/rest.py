@@ -20,7 +20,7 @@ from auditord_hookspecs.query import AllOf, Comparison, Order, SortField, TimeCo
 from auditord_hookspecs.wire import format_time, parse_time
 
 _PERIOD: Final = timedelta(days=30)
-"""A compromise: AUDITOR reads its whole table for each period, and keeps a database connection busy meanwhile."""
+"""Not shorter, since AUDITOR reads its whole table for each. Not longer, since each occupies a database connection."""
 
 
 class _Peek(msgspec.Struct, gc=False):

@@ -78,7 +78,7 @@ def import_server_config(document: Document, others: Sequence[Document]) -> Impo
     has_login = any(path.startswith("authenticators.") for path in result.sections)
     if not has_login and _PER_USER in result.sections.get(_METRICS, ()):
         result.comments[_METRICS] = f"{_PER_USER} names users: it is left out until there is an authenticator"
-    result.dropped |= {path: reason for path, reason in _DROPPED.items() if _given(document, path) is not None}
+    result.dropped |= {path: reason for path, reason in _DROPPED.items() if _lookup(document, path) is not None}
     return result.result(notes=_NOTES)
 
 
@@ -95,7 +95,7 @@ def _is_list(value: Any) -> TypeGuard[list[Any]]:  # Any: AUDITOR's YAML
     return isinstance(value, list)
 
 
-def _given(document: Any, path: str) -> Any:  # Any: AUDITOR's YAML
+def _lookup(document: Any, path: str) -> Any:  # Any: AUDITOR's YAML
     for key in path.split("."):
         document = document.get(key) if _is_section(document) else None
     return document
@@ -105,11 +105,11 @@ def _import_addresses(result: ConfigImport, others: Sequence[Document]) -> None:
     document = result.document
     if document.get("application") is None:
         return
-    if _given(document, "tls_config.use_tls") in _TRUE:
+    if _lookup(document, "tls_config.use_tls") in _TRUE:
         _import_tls(result)
         return
-    hosts = _hosts(_given(document, "application.addr"))
-    port = int(_given(document, "application.port") or 8000)
+    hosts = _hosts(_lookup(document, "application.addr"))
+    port = int(_lookup(document, "application.port") or 8000)
     result.put("listen", [listen_address(host, port) for host in hosts])
     if not all(map(_is_loopback, hosts)):
         result.put("allow_insecure", value=True, comment="reachable from other hosts, without TLS and without a login")
@@ -118,7 +118,7 @@ def _import_addresses(result: ConfigImport, others: Sequence[Document]) -> None:
 
 def _import_tls(result: ConfigImport) -> None:
     tls_config = result.document["tls_config"]
-    hosts = tls_config.get("https_addr") or _given(result.document, "application.addr")
+    hosts = tls_config.get("https_addr") or _lookup(result.document, "application.addr")
     options = {"certificate": "server_cert_path", "key": "server_key_path", "client_ca": "ca_cert_path"}
     tls = {ours: tls_config.get(theirs) for ours, theirs in options.items()}
     port = int(tls_config.get("https_port") or 8443)
@@ -158,7 +158,7 @@ def _servers(document: Document) -> Sequence[str]:
 
 
 def _import_metrics(result: ConfigImport) -> None:
-    database = _given(result.document, "metrics.database")
+    database = _lookup(result.document, "metrics.database")
     if not _is_section(database):
         result.put("metrics", [], "AUDITOR has none without this section; leave it out for all four")
         return

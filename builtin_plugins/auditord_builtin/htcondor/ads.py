@@ -98,7 +98,7 @@ def parse_ad(text: str) -> Attributes:
     Raises:
         InvalidRecord: the text has another form, or repeats an attribute because two ads have run together.
     """
-    found = _of_json(text) if text.lstrip().startswith("{") else list(map(_of_line, _lines(text)))
+    found = _parse_json(text) if text.lstrip().startswith("{") else list(map(_parse_line, _lines(text)))
     if not found:
         raise InvalidRecord("this is no ClassAd: it has no attribute")
     _check_unique([attribute.name for attribute in found])
@@ -112,7 +112,7 @@ def cut_apart(text: str) -> list[Attributes]:
     """
     ads: list[dict[str, Attribute]] = [{}]
     for line in filter(_LINE.fullmatch, _lines(text)):
-        attribute = _of_line(line)
+        attribute = _parse_line(line)
         if attribute.name.lower() in ads[-1]:
             ads.append({})
         ads[-1][attribute.name.lower()] = attribute
@@ -130,7 +130,7 @@ def _check_unique(names: Sequence[str]) -> None:
         raise InvalidRecord(f"this is no ClassAd: {repeated[-1]} is repeated")
 
 
-def _of_line(line: str) -> Attribute:
+def _parse_line(line: str) -> Attribute:
     match = _LINE.fullmatch(line)
     if match is None:
         raise InvalidRecord(f"this is no ClassAd: a line of it is no attribute: {line[:60]!r}")
@@ -150,14 +150,14 @@ def literal(expression: str) -> str | None:
     return _WORDS.get(expression.lower())
 
 
-def _of_json(text: str) -> list[Attribute]:
+def _parse_json(text: str) -> list[Attribute]:
     try:
         ad = json.loads(_MARKED.sub(r'"\\u0000Expr(', text), strict=False, object_pairs_hook=_members)
     except InvalidRecord:
         raise
     except (ValueError, RecursionError) as error:
         raise InvalidRecord(f"this is no ClassAd: {error}") from error
-    return [_of_member(name, value) for name, value in ad.items()]
+    return [_parse_member(name, value) for name, value in ad.items()]
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON
@@ -165,7 +165,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON
     return dict(pairs)
 
 
-def _of_member(name: str, value: Any) -> Attribute:  # Any: JSON
+def _parse_member(name: str, value: Any) -> Attribute:  # Any: JSON
     if isinstance(value, str) and value.startswith(_MARK):
         expression = value.removeprefix(_MARK).removesuffix(_MARK_END)
         return Attribute(name, "expression", expression, None, expression)

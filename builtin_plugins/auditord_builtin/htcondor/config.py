@@ -171,7 +171,7 @@ class HTCondorConfig(RunConfig):
         return names
 
     @model_validator(mode="after")
-    def _columns_can_be_asked_for(self) -> "HTCondorConfig":
+    def _columns_are_valid(self) -> "HTCondorConfig":
         for column in (*self.columns, self.constraint or "true"):
             if column.startswith("-") or not column.isprintable():
                 raise ValueError(f"{column!r} cannot be an attribute or expression; put it into parentheses?")
@@ -185,8 +185,8 @@ class HTCondorConfig(RunConfig):
 
     @model_validator(mode="after")
     def _one_source(self) -> "HTCondorConfig":
-        asked = bool(self.schedd_names or self.pool or self.history_file or self.epochs)
-        if [asked, bool(self.history_paths), self.per_job_history_dir is not None].count(True) > 1:
+        uses_history_program = bool(self.schedd_names or self.pool or self.history_file or self.epochs)
+        if [uses_history_program, bool(self.history_paths), self.per_job_history_dir is not None].count(True) > 1:
             raise ValueError("schedd_names (with pool, history_file, epochs), history_paths, per_job_history_dir: one")
         return self
 

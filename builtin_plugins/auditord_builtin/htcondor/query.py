@@ -35,7 +35,7 @@ CHOSEN: Final = "({}) =?= true"
 """The constraint as a column. As a filter, it would hide ads, and a gap would go unnoticed."""
 
 _ROUNDS: Final = 4
-"""The maximum of calls to follow references between attributes, which users control. After that, read whole ads."""
+"""The maximum number of calls to follow references between attributes, which users control. Then read whole ads."""
 
 _MAX_NAMES: Final = 100_000
 """The maximum length of an argument in characters. The system's limit is 131,071."""
@@ -167,9 +167,9 @@ async def _json(source: Source, query: Query, attributes: Sequence[str]) -> tupl
     return await to_thread.run_sync(cut, output), output
 
 
-def _missing_names(texts: Sequence[str], columns: Sequence[str], asked: Sequence[str]) -> list[str]:
+def _missing_names(texts: Sequence[str], columns: Sequence[str], queried: Sequence[str]) -> list[str]:
     """Return the attributes that the ads' expressions refer to but that were not queried."""
-    known = {name.lower() for name in asked}
+    known = {name.lower() for name in queried}
     found: dict[str, None] = {}
     for text in texts:
         try:

@@ -34,7 +34,7 @@ def auditord_panels() -> Iterable[Panel]:
 
 async def show_state(context: PanelContext) -> Sequence[PanelPart]:
     """Return how far each namespace has been read, and how many pods are running or waiting for their metrics."""
-    from auditord_builtin.kubernetes.following import Checkpoint, TrackedPods  # noqa: PLC0415 of the page alone
+    from auditord_builtin.kubernetes.following import Checkpoint, TrackedPods  # noqa: PLC0415 only the page needs it
     from auditord_hookspecs.outcomes import restore  # noqa: PLC0415 the same
     from auditord_hookspecs.panels import table_of_runs  # noqa: PLC0415 the same
 

@@ -27,6 +27,6 @@ def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each k
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
     """Declare the gauges of ``site_report``."""
-    from auditord_builtin.remote.site_report import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
+    from auditord_builtin.remote.site_report import INSTRUMENTS  # noqa: PLC0415 only the daemon needs it
 
     return INSTRUMENTS

@@ -211,9 +211,9 @@ class RemoteSender:
             return f"The id {record.record_id!r} is taken there, by a record that cannot be read: there is none"
         return await self._apply(remedy(stored, record, overwrite=pending.overwrite), stored, pending)
 
-    async def _apply(self, what: Remedy, stored: Record, pending: PendingRecord) -> str | None:
+    async def _apply(self, step: Remedy, stored: Record, pending: PendingRecord) -> str | None:
         record = pending.record
-        match what:
+        match step:
             case Remedy.NOTHING:
                 differs = stored.stop_time != record.stop_time or not same_content(stored, record)
                 if record.stop_time is not None and differs:

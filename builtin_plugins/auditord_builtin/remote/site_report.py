@@ -86,11 +86,11 @@ async def report(config: SiteReportConfig, context: PluginContext) -> None:
 
 
 def _described(day: DayComparison) -> str:
-    here, there = (
+    here, at_hub = (
         f"{counted(each.records, 'record')} and {counted(each.core_seconds, 'core second')}"
         for each in (day.reported, day.stored)
     )
-    return f"{day.stored.site or '(no site)'} on {day.stored.day}: {here} here, {there} at the hub"
+    return f"{day.stored.site or '(no site)'} on {day.stored.day}: {here} here, {at_hub} at the hub"
 
 
 def _log(differing: Sequence[str], answer: ReportAnswer, context: PluginContext) -> None:

@@ -27,6 +27,6 @@ def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
     """Declare the panel that each instance of ``slurm`` has."""
-    from auditord_builtin.slurm.collecting import show_state  # noqa: PLC0415 of the page alone
+    from auditord_builtin.slurm.collecting import show_state  # noqa: PLC0415 only the page needs it
 
     yield Panel("slurm_state", "Slurm", show_state, "slurm", whole=True, permission=Permission.OPERATE)

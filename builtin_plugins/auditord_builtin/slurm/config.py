@@ -75,7 +75,7 @@ Components = Annotated[tuple[ComponentRule, ...], auditor_preset((CORES,))]
 
 
 class JobFilter(Section):
-    """Selects the jobs that become records. An empty list selects all. Applied after sacct, which counts the rest."""
+    """Selects the jobs that become records. An empty list selects all. Not passed to sacct, so the rest is counted."""
 
     status: Annotated[tuple[str, ...], AfterValidator(lambda states: tuple(map(full_name, states)))] = Field(
         default=(), description="States, long (completed) or short (CD). Empty: every final state."
@@ -234,7 +234,7 @@ class JobsConfig(RunConfig):
         return period
 
     @model_validator(mode="after")
-    def _columns_can_be_asked_for(self) -> "JobsConfig":
+    def _columns_are_valid(self) -> "JobsConfig":
         for column in (*self.columns, *self.merge):
             if _COLUMN.fullmatch(column) is None:
                 raise ValueError(f"{column!r} cannot be a field of sacct; see sacct --helpformat")
