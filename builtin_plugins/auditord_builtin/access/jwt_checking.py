@@ -31,7 +31,7 @@ BETWEEN_FETCHES: Final = timedelta(minutes=1)
 """The minimum time between two attempts to fetch keys, and after a failure, between two to fetch the description."""
 
 KEPT: Final = timedelta(days=1)
-"""How long keys stay trusted while the issuer is unreachable. This delays revocations by up to the same time."""
+"""The time for which keys stay trusted while the issuer is unreachable. It also delays revocations."""
 
 _PUBLIC: Final = frozenset({"RSA", "EC", "OKP"})
 

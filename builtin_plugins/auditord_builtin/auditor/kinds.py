@@ -12,7 +12,7 @@ from auditord_builtin.auditor.server_config import import_environment, import_se
 from auditord_hookspecs import Context, ImporterKind, Section
 
 _PATIENCE: Final = 300.0
-"""How many seconds to wait for data. AUDITOR sorts its whole table before the first record of an answer."""
+"""Seconds to wait for data. AUDITOR sorts its whole table before the first record of an answer."""
 
 _DATABASE: Final = ("postgresql://", "postgres://")
 

@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from auditord_builtin.auditor.conversion import Rows, SourceFailed, in_pages
 
 _OVERLAP: Final = 100_000
-"""How many row ids before a position are read again, since AUDITOR assigns a row's id before it commits the row."""
+"""The number of ids before a position to read again, since AUDITOR assigns a row's id before it commits the row."""
 
 _FETCHED: Final = 500
 """Rows per round trip. Each can have 2 MiB."""

@@ -42,7 +42,7 @@ _LONGEST_NAME: Final = 200
 """The maximum length of a name in bytes. With additions, it must fit into the file system's 255."""
 
 _RESERVE: Final = 256 << 20
-"""How many bytes copies leave free, since the spool may be on the same file system."""
+"""Bytes that copies leave free, since the spool may be on the same file system."""
 
 
 class FileChanged(AuditordError):

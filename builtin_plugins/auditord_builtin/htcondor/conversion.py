@@ -237,7 +237,7 @@ def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
 
 
 REMEMBERED: Final = timedelta(days=8)
-"""How long a processed ad is remembered. After that it may be sent again, which is a no-op."""
+"""The time for which a processed ad is remembered. After that it may be sent again, which is a no-op."""
 
 _COUNTED: Final = " counted"
 _SEVERAL: Final = (

@@ -35,7 +35,7 @@ _PATIENCE: Final = 120.0
 """The wall-clock limit in seconds. A busy child reaches the CPU limit earlier."""
 
 _ENDS_WITHIN: Final = 5.0
-"""How many seconds a child may take to exit before it is killed."""
+"""Seconds that a child may take to exit before it is killed."""
 
 _ATTEMPTS: Final = 2
 """An ad is refused after it crashed this many children. A single crash may have another reason, such as low memory."""

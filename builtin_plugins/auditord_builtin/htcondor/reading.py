@@ -315,7 +315,7 @@ def _read(source: Source, path: Path, start: int) -> Piece:
 _CHUNK: Final = 1_000
 _LONGEST: Final = 16 << 20
 _REMEMBERED: Final = timedelta(days=3650)
-"""How long a file is remembered, so that one that could not be removed does not count as new."""
+"""The time for which a file is remembered, so that one that could not be removed does not count as new."""
 
 
 class JobFile(msgspec.Struct, frozen=True):

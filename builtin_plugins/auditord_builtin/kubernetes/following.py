@@ -159,7 +159,7 @@ def _restored(pending: Mapping[str, Json], prefix: str, shape: Any) -> dict[str,
 
 
 REMEMBERED: Final = timedelta(days=30)
-"""How long a processed pod is remembered. After that it may be sent again, which is a no-op."""
+"""The time for which a processed pod is remembered. After that it may be sent again, which is a no-op."""
 
 
 class Draft:
@@ -178,7 +178,7 @@ class Draft:
         self.sighted = period.start
         """All events before this time are known, according to the events of this batch."""
         self.complaints: Final = list[str]()
-        """Why running pods got no open record. At the pod's end, the same problem sends it to quarantine."""
+        """Reasons why running pods got no open record. At the pod's end, the same problem sends it to quarantine."""
         self._config = config
         self._tracked = tracked
         self._done = set(done)

@@ -205,7 +205,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class WatchEnd(Enum):
-    """Why reading a watch stopped; see :class:`WatchResult`."""
+    """The reason why reading a watch stopped; see :class:`WatchResult`."""
 
     MORE = "more"
     QUIET = "quiet"

@@ -41,7 +41,7 @@ from auditord_hookspecs.sources import RemoteSource
 
 
 class Remedy(Enum):
-    """What to do about a record whose id is already taken at the destination."""
+    """The next step for a record whose id is already taken at the destination."""
 
     NOTHING = "it is there"
     STOP = "set its stop time"

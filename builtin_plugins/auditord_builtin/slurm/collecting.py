@@ -42,7 +42,7 @@ _JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+|\+[0-9]+)?")
 _EPOCH: Final = datetime(1970, 1, 2, tzinfo=UTC)  # not 0, which sacct treats as no start time
 _MARGIN: Final = timedelta(days=1)
 _OPEN_REMEMBERED: Final = timedelta(days=30)
-"""How long a running job's open record is remembered. After that it is sent again, which is a no-op."""
+"""The time for which a running job's open record is remembered. After that it is sent again, which is a no-op."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

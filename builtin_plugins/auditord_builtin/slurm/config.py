@@ -170,7 +170,7 @@ class JobsConfig(RunConfig):
 
     @cached_property
     def memory(self) -> timedelta:
-        """How long after its end a run can be read again."""
+        """The time after its end within which a run can be read again."""
         return timedelta(0)
 
     @cached_property
@@ -281,7 +281,7 @@ class SlurmConfig(JobsConfig):
 
     @cached_property
     def memory(self) -> timedelta:
-        """How long after its end a run can be read again, by an overlap or a rescan."""
+        """The time after its end within which a run can be read again, by an overlap or a rescan."""
         return self.rescan_window + self.overlap
 
     @cached_property

@@ -398,7 +398,7 @@ class Controller:
 
 
 _REMEMBERED: Final = timedelta(days=30)
-"""How long settled notes are remembered, in case they could not be removed."""
+"""The time for which settled notes are remembered, in case they could not be removed."""
 
 _BY_SCONTROL: Final = 50
 _BY_SACCT: Final = 500
