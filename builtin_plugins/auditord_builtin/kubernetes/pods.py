@@ -257,8 +257,8 @@ def ended_at(pod: Pod, runs: Runs, seen: datetime) -> datetime:
     """Return the end of a pod that has ended or was deleted.
 
     If all containers have ended, this is the last of their ends, as in AUDITOR. Otherwise, if the phase is terminal,
-    the containers' statuses are lost (an eviction), or claim that containers are still running or waiting for their
-    image. The pod then ended when its conditions last changed, or when the kubelet last wrote its status. Otherwise it
+    statuses may be lost (an eviction), or claim that containers are still running or waiting for their image. The pod
+    then ended when its conditions last changed, or when the kubelet last wrote its status, if later. Otherwise it
     was deleted, at ``deletion_timestamp`` at the latest. Without any of these times, ``seen`` is returned: the time at
     which the end was noticed. The result is never before a known end of a container.
     """
@@ -339,12 +339,12 @@ def granted(pod: Pod, side: Side) -> Amounts:
     Raises:
         InvalidRecord: a quantity cannot be read. The message names the container and the resource.
     """
-    orders = _Orders(pod, side)
+    orders = _PodResources(pod, side)
     amounts = {name: orders.together(name) for name in orders.names}
     return {name: amount for name, amount in {**amounts, **orders.whole}.items() if amount is not None}
 
 
-class _Orders:
+class _PodResources:
     def __init__(self, pod: Pod, side: Side) -> None:
         actual = {status.name: status.resources for status in pod.statuses if status.resources is not None}
         started = pod.spec.init_containers or ()
@@ -391,7 +391,7 @@ def core_seconds(pod: Pod, side: Side, runs: Runs, start: datetime, stop: dateti
     """
     if granted(pod, side).get(_CPU) is None:
         return None
-    orders, whole = _Orders(pod, side), max(0, int((stop - start).total_seconds()))
+    orders, whole = _PodResources(pod, side), max(0, int((stop - start).total_seconds()))
     seconds = seconds_by_container(runs, stop) or dict.fromkeys(_unobserved(pod), whole)
     if _CPU in orders.whole:
         return orders.whole[_CPU] * (whole if seconds else 0)
