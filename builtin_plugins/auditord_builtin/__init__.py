@@ -1,1 +1,1 @@
-"""The collectors, plugins and senders that auditord ships. Each is a hook module like any third party's."""
+"""The collectors, plugins and senders that auditord ships, as hook modules like those of third parties."""

@@ -1,4 +1,4 @@
-"""Plugin ``backup``: backups of record store and spool on a schedule."""
+"""Plugin ``backup``: scheduled backups of the record store and the spool."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -29,7 +29,7 @@ class BackupConfig(PluginConfig):
 
 
 async def back_up(config: BackupConfig, context: PluginContext) -> None:
-    """Make one backup."""
+    """Make one backup and delete the oldest beyond ``keep``."""
     if context.dry_run:
         context.show(f"would make a backup in {config.folder} and keep the newest {config.keep}")
         return

@@ -1,4 +1,4 @@
-"""Sender ``local``: forwards the send-queue to the daemon's own record store. It exists unless it is disabled."""
+"""Sender ``local``: forwards the send-queue to the daemon's own record store. Enabled by default."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -12,13 +12,13 @@ class LocalConfig(InstanceConfig):
 
 
 class StoreSender:
-    """Applies entries to the record store of a context."""
+    """Writes entries to the record store."""
 
     def __init__(self, context: SenderContext) -> None:
         self._store = context.store
 
     async def send(self, entries: Sequence[Entry]) -> None:
-        """Deliver the entries in order, in one transaction where the store can."""
+        """Deliver the entries in order, in one transaction if the store supports that."""
         refused = await self._store.deliver(entries)
         if refused:
             raise RecordsRejected(dict(refused))
@@ -26,7 +26,7 @@ class StoreSender:
 
 @asynccontextmanager
 async def open_store(config: LocalConfig, context: SenderContext) -> AsyncGenerator[Sender, None]:
-    """Open the sender. The host opens and closes the store itself."""
+    """Open the sender. The daemon opens and closes the store itself."""
     del config
     yield StoreSender(context)
 

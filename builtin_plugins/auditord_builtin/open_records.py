@@ -1,6 +1,6 @@
-"""Plugin ``open_records``: finds records that have been open for too long.
+"""Plugin ``open_records``: reports records that have been open for too long.
 
-If a drone's last update was lost, its record stays open for ever and is missing in every sum.
+If a drone's last update is lost, its record stays open for ever and is missing from every sum.
 """
 
 import json
@@ -28,18 +28,18 @@ from auditord_hookspecs.terminal import output_option, write_json
 from auditord_hookspecs.wire import encode_record
 from auditord_hookspecs.wording import counted
 
-if TYPE_CHECKING:  # the daemon alone has metrics
+if TYPE_CHECKING:  # only the daemon has prometheus_client loaded
     from prometheus_client import Gauge
     from prometheus_client.registry import Collector
 
 LISTED: Final = 20
-"""The number of records that a run names in the log. A dry run prints all."""
+"""The most records that a run names in the log. A dry run prints all of them."""
 
 
 @cache
 def open_too_long() -> "Gauge":
-    """Return the gauge."""
-    from prometheus_client import Gauge  # noqa: PLC0415 in the daemon
+    """Return the gauge, creating it on the first call."""
+    from prometheus_client import Gauge  # noqa: PLC0415 only the daemon needs it
 
     return Gauge(
         "auditord_records_open_too_long",
@@ -63,7 +63,7 @@ def _query(config: OpenRecordsConfig, context: PluginContext) -> RecordQuery:
 
 
 async def report_open_records(config: OpenRecordsConfig, context: PluginContext) -> None:
-    """Find them, the oldest first. If the store fails half-way, the gauge does not change."""
+    """Report records that have been open for too long, oldest first. The gauge is only set after a complete read."""
     count = 0
     async with context.records.stream(_query(config, context)) as records:
         async for record in records:
@@ -102,7 +102,7 @@ def open_records_command(context: CommandContext, instance: str | None, output: 
 
 @hookimpl
 def auditord_commands() -> Iterable[click.Command]:
-    """``auditord open-records``."""
+    """Declare ``auditord open-records``."""
     yield open_records_command
 
 

@@ -1,4 +1,4 @@
-"""Metrics of the runs of collectors and plugins."""
+"""Metrics about runs of collectors and plugins."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 from auditord_hookspecs import Daemon, RunReport, hookimpl
 
-if TYPE_CHECKING:  # the daemon alone has metrics
+if TYPE_CHECKING:  # only the daemon has prometheus_client loaded
     from prometheus_client import Counter
     from prometheus_client.registry import Collector
 
@@ -18,7 +18,7 @@ class RunMetrics:
     """The instruments of one daemon."""
 
     def __init__(self) -> None:
-        from prometheus_client import Counter, Histogram  # noqa: PLC0415 in the daemon
+        from prometheus_client import Counter, Histogram  # noqa: PLC0415 only the daemon needs it
 
         def counter(name: str, text: str, *labels: str) -> "Counter":
             return Counter(name, text, (*_TASK, *labels), registry=None)
@@ -32,7 +32,7 @@ class RunMetrics:
         self.skipped = counter("auditord_skipped_jobs", "Jobs that make no record, by the reason.", "reason")
 
     def count(self, report: RunReport) -> None:
-        """Count one run. A new instance shows zeros at once, so that rates over its first failure work."""
+        """Count one run. Counters also start at zero for new instances, so that rates see the first failure."""
         labels = (report.task, report.kind)
         self.duration.labels(*labels).observe(report.duration.total_seconds())
         self.failures.labels(*labels).inc(report.error is not None)
@@ -47,13 +47,13 @@ _metrics: Final[WeakKeyDictionary[Daemon, RunMetrics]] = WeakKeyDictionary()
 
 @hookimpl
 def auditord_metrics(daemon: Daemon) -> Iterable["Collector"]:
-    """Declare the instruments of the daemon."""
+    """Create and declare the daemon's metrics."""
     metrics = _metrics[daemon] = RunMetrics()
     return (metrics.duration, metrics.failures, metrics.records, metrics.quarantined, metrics.skipped)
 
 
 @hookimpl
 async def auditord_run_finished(daemon: Daemon, report: RunReport) -> None:
-    """Count the run."""
+    """Update the daemon's metrics."""
     if daemon in _metrics:
         _metrics[daemon].count(report)

@@ -13,14 +13,14 @@ from auditord_hookspecs import hookimpl
 _log = logging.getLogger(__name__)
 
 MAX_BYTES = 64 * 1024
-"""The size limit of a secret. A larger file is a wrong path."""
+"""The largest secret. A larger file means that the path is wrong."""
 
 
 def resolve(reference: str, environ: Mapping[str, str]) -> SecretStr | None:
-    """Return the secret behind a reference; None if the text is not a reference.
+    """Return the secret that a reference points to, or None if the text is not a reference.
 
     Raises:
-        ValueError: it cannot be read. The text gives the reason, never the secret.
+        ValueError: the secret cannot be read. The message gives the reason and never quotes the secret.
     """
     scheme, colon, name = reference.partition(":")
     match scheme if colon else None:
@@ -72,5 +72,5 @@ def _credential(name: str, environ: Mapping[str, str]) -> Path:
 
 @hookimpl
 def auditord_resolve_secret(reference: str) -> SecretStr | None:
-    """Resolve the references that need nothing but this host."""
+    """Resolve references to files, environment variables and systemd credentials."""
     return resolve(reference, os.environ)

@@ -1,4 +1,4 @@
-"""Authenticators: client certificates, bearer tokens, tokens of an issuer, local users, addresses."""
+"""Authenticators: client certificates, bearer tokens, an issuer's tokens, local users, addresses."""
 
 from collections.abc import Iterable
 from typing import Any

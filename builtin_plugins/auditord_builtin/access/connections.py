@@ -1,4 +1,4 @@
-"""The authenticators ``certificates``, ``networks`` and ``unix_users``, and the rules of all authenticators."""
+"""The authenticators ``certificates``, ``networks`` and ``unix_users``, and the rules that all authenticators share."""
 
 import grp
 import pwd
@@ -19,18 +19,18 @@ from auditord_hookspecs.wording import counted
 Pattern = Annotated[str, Field(min_length=1)]
 """A literal text in which ``*`` stands for anything.
 
-It is no regular expression: in ``ce.example.org`` each dot would match other hosts.
+It is not a regular expression, in which the dots of ``ce.example.org`` would match other hosts.
 """
 
 
 class Rule(Section):
-    """The roles of callers who match. All matching rules count."""
+    """Gives roles to matching callers. All matching rules apply."""
 
     roles: tuple[str, ...] = Field(min_length=1, description="Names of roles, as in access.roles.")
 
 
 def named_roles(rules: Iterable[Rule]) -> Iterable[str]:
-    """Return every role that the rules name."""
+    """Return all roles in the rules."""
     return [role for rule in rules for role in rule.roles]
 
 
@@ -40,17 +40,17 @@ def identified(name: str, fitting: Sequence[Rule], user: str | None = None) -> I
 
 
 def fits(pattern: str | None, *texts: str) -> bool:
-    """Return True if a text matches the whole pattern, or there is no pattern. Case matters."""
+    """Return True if any text matches the whole pattern, or if there is no pattern. Case matters."""
     return pattern is None or any(_compiled(pattern).fullmatch(text) for text in texts)
 
 
-@lru_cache(maxsize=4_096)  # one per configured pattern; callers' texts are never compiled
+@lru_cache(maxsize=4_096)  # one entry per configured pattern; callers' texts are never compiled
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, re.split(r"\*+", pattern))), re.DOTALL)
 
 
 class CertificateRule(Rule):
-    """Certificates that match all given patterns; ``*`` stands for anything."""
+    """Selects certificates that match all given patterns; ``*`` stands for anything."""
 
     common_name: Pattern | None = Field(default=None, description="A common name (CN) of the subject.")
     subject: Pattern | None = Field(
@@ -61,13 +61,13 @@ class CertificateRule(Rule):
     )
 
     @model_validator(mode="after")
-    def _says_something(self) -> "CertificateRule":
+    def _has_a_pattern(self) -> "CertificateRule":
         if self.common_name is None and self.subject is None and self.alternative_name is None:
             raise ValueError("say common_name, subject or alternative_name; '*' is everybody with a certificate")
         return self
 
     def fits(self, certificate: access.Certificate) -> bool:
-        """Return True if the rule matches this certificate."""
+        """Return True if all patterns match the certificate."""
         return (
             fits(self.common_name, *certificate.common_names)
             and fits(self.subject, certificate.subject, certificate.grid_subject)
@@ -86,7 +86,7 @@ class CertificatesConfig(InstanceConfig):
     )
 
     def user_of(self, certificate: access.Certificate) -> str | None:
-        """Return the user's name in the records; None if the certificate has several common names."""
+        """Return the user's name in records; None without the option, or if there is not exactly one common name."""
         match self.user:
             case None:
                 return None
@@ -101,7 +101,7 @@ class CertificatesConfig(InstanceConfig):
 def open_certificates(
     config: CertificatesConfig, context: access.AuthenticatorContext
 ) -> AbstractAsyncContextManager[access.Authenticate]:
-    """Open the authenticator. TLS has verified that the client owns the certificate, and who signed it."""
+    """Open the authenticator. TLS has verified the certificate's signature, and that the client owns its key."""
     del context
 
     async def authenticate(credentials: access.Credentials) -> access.Identity | None:
@@ -124,7 +124,7 @@ CERTIFICATES = access.AuthenticatorKind(
 
 
 class NetworkRule(Rule):
-    """All callers from some addresses."""
+    """Selects all callers from a network."""
 
     network: IPv4Network | IPv6Network = Field(
         description="An address or network, such as 127.0.0.0/8, ::1/128 or 192.0.2.7."
@@ -132,7 +132,7 @@ class NetworkRule(Rule):
 
 
 class NetworksConfig(InstanceConfig):
-    """Trusted addresses. Any user of such a host is accepted, and so is anybody who can use its address."""
+    """Trusted addresses. Every user of such a host is accepted, and so is anybody who can use its address."""
 
     rules: tuple[NetworkRule, ...] = Field(min_length=1, description="The roles of networks.")
 
@@ -153,7 +153,7 @@ def open_networks(
 
 
 async def check_networks(config: NetworksConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Check whether a rule accepts every address."""
+    """Report how many addresses each rule accepts. Warn if a rule accepts all."""
     del context
     for rule in config.rules:
         roles = ", ".join(rule.roles)
@@ -175,13 +175,13 @@ NETWORKS = access.AuthenticatorKind(
 
 
 class UnixRule(Rule):
-    """A user, or all members of a group."""
+    """Selects a user, or all members of a group."""
 
     user: Pattern | None = Field(default=None, description="A user's name or number.")
     group: Pattern | None = Field(default=None, description="A group's name or number.")
 
     @model_validator(mode="after")
-    def _says_one(self) -> "UnixRule":
+    def _has_user_or_group(self) -> "UnixRule":
         if (self.user is None) == (self.group is None):
             raise ValueError("say either user or group")
         return self
@@ -193,17 +193,17 @@ class UnixUsersConfig(InstanceConfig):
     rules: tuple[UnixRule, ...] = Field(min_length=1, description="The roles of users and groups.")
 
 
-def _is_meant(rule: UnixRule, peer: access.UnixPeer, users: dict[str, int], groups: dict[str, int]) -> bool:
+def _matches(rule: UnixRule, peer: access.UnixPeer, users: dict[str, int], groups: dict[str, int]) -> bool:
     if rule.user is not None:
         return users[rule.user] == peer.uid
     return groups[rule.group or ""] in {peer.gid, *peer.groups}
 
 
 def _uid(name: str) -> int:
-    """Return the number of a user.
+    """Return a user's number.
 
     Raises:
-        ValueError: the system does not know the name.
+        ValueError: the user does not exist.
     """
     try:
         return int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
@@ -212,7 +212,6 @@ def _uid(name: str) -> int:
 
 
 def _gid(name: str) -> int:
-    """Return the number of a group; the errors are those of :func:`_uid`."""
     try:
         return int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
     except KeyError as error:
@@ -222,10 +221,10 @@ def _gid(name: str) -> int:
 def open_unix_users(
     config: UnixUsersConfig, context: access.AuthenticatorContext
 ) -> AbstractAsyncContextManager[access.Authenticate]:
-    """Look up the names once. A lookup per request could take seconds if names come over the network.
+    """Open the authenticator. Names in rules are looked up once, since a lookup over the network can take seconds.
 
     Raises:
-        ValueError: the system does not know a user or a group.
+        ValueError: a user or a group does not exist.
     """
     del context
     users = {rule.user: _uid(rule.user) for rule in config.rules if rule.user}
@@ -236,7 +235,7 @@ def open_unix_users(
         peer = credentials.peer
         if peer is None:
             return None
-        fitting = [rule for rule in config.rules if _is_meant(rule, peer, users, groups)]
+        fitting = [rule for rule in config.rules if _matches(rule, peer, users, groups)]
         if not fitting:
             return None
         known = names.get(peer.uid, str(peer.uid))
@@ -247,7 +246,7 @@ def open_unix_users(
 
 
 def _user_name(uid: int) -> str | None:
-    """Return the current name of a user id. Ids are reused, and a new owner must not see the rows of the old one."""
+    """Return the current name of a user id. It is not cached, since a reused id must not see the old owner's rows."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

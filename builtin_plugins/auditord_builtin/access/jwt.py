@@ -1,4 +1,4 @@
-"""The authenticator ``jwt``: access tokens of an OpenID Connect issuer. Checking them needs the extra ``jwt``."""
+"""The authenticator ``jwt``: access tokens of an OpenID Connect issuer. Verifying them needs the extra ``jwt``."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,10 +12,10 @@ from auditord_hookspecs.checks import Finding, Severity, check_certificate, chec
 
 @asynccontextmanager
 async def open_jwt(config: JwtConfig, context: AuthenticatorContext) -> AsyncGenerator[Authenticate, None]:
-    """Open the issuer. It is asked when the first token or person comes, so that the daemon starts without it.
+    """Open the authenticator. The issuer is first contacted for a token or login, so the daemon starts without it.
 
     Raises:
-        ValueError: PyJWT is not installed, or the file with the authorities cannot be read.
+        ValueError: PyJWT is not installed, or the CA file cannot be read.
     """
     try:
         from auditord_builtin.access import jwt_checking  # noqa: PLC0415 an extra
@@ -30,7 +30,7 @@ async def open_jwt(config: JwtConfig, context: AuthenticatorContext) -> AsyncGen
 
 
 async def check(config: JwtConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Fetch the issuer's keys, and check the authorities of its server."""
+    """Check PyJWT and the CA file, and fetch the issuer's keys."""
     found = [check_extra("jwt", "jwt")]
     if config.ca is not None:
         found.append(check_certificate(config.ca, context.now()))

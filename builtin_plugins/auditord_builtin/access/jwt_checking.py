@@ -1,7 +1,7 @@
-"""Check access tokens with PyJWT, by the public keys of their issuer; and log people in there. Needs auditord[jwt].
+"""Verify access tokens with PyJWT and their issuer's public keys, and log in through the issuer. Needs auditord[jwt].
 
 The login is OpenID Connect Core 1.0, section 3.1: authorization code with PKCE (RFC 7636), state, nonce and logout
-(RP-Initiated Logout 1.0). The ID token is verified like access tokens, and its claims get roles by the same rules.
+(RP-Initiated Logout 1.0). ID tokens are verified like access tokens, and the same rules map their claims to roles.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ from auditord_hookspecs.http import HttpAnswer, HttpClient, HttpError, HttpOptio
 from auditord_hookspecs.sources import TlsFiles
 
 BETWEEN_FETCHES: Final = timedelta(minutes=1)
-"""The shortest time between two fetches because of unknown keys."""
+"""The minimum time between two attempts to fetch keys, and after a failure, between two to fetch the description."""
 
 KEPT: Final = timedelta(days=1)
-"""The time for which keys stay trusted while the issuer is unreachable. A revocation is delayed by as much."""
+"""The time for which keys stay trusted while the issuer is unreachable. It also delays revocations."""
 
 _PUBLIC: Final = frozenset({"RSA", "EC", "OKP"})
 
 Fetch: TypeAlias = Callable[[], Awaitable[Any]]  # Any: JSON
 Described: TypeAlias = Mapping[str, Any]
-"""A key as JSON (RFC 7517)."""
+"""A JSON Web Key (RFC 7517)."""
 
 
 class Discovery(msgspec.Struct, frozen=True):
-    """The needed part of an issuer's description (OpenID Connect Discovery 1.0, section 3)."""
+    """The fields used of an issuer's discovery document (OpenID Connect Discovery 1.0, section 3)."""
 
     issuer: str
     jwks_uri: str
@@ -57,11 +57,11 @@ class _KeySet(msgspec.Struct, frozen=True):
 
 
 class KeysUnavailable(Exception):
-    """The issuer's keys cannot be fetched; the text says why."""
+    """The issuer's keys or discovery document cannot be fetched. The message says why."""
 
 
 class KeyRing:
-    """The keys of one issuer, fetched again after ``refresh``."""
+    """The keys of one issuer, fetched again after ``refresh`` or for an unknown key id."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class KeyRing:
         self._fetching = asyncio.Lock()
 
     async def key(self, key_id: str | None, algorithm: str) -> jwt.PyJWK:
-        """Return the key with this id for signatures of this algorithm; without an id, the only one.
+        """Return the key with this id for this algorithm. Without an id, return the issuer's only key.
 
         Raises:
-            AccessRefused: there is no such key, or it is for another use.
+            AccessRefused: the key does not exist, is for another algorithm, or cannot be fetched.
         """
         if self._is_old(self._refresh) or (key_id is not None and key_id not in self._keys):
             await self._renew()
@@ -101,7 +101,7 @@ class KeyRing:
         return self._fetched is None or self._now() - self._fetched >= age
 
     async def _renew(self) -> None:
-        """Fetch the keys, unless that was tried just now. If keys are known, requests do not wait for a slow issuer."""
+        """Fetch the keys, unless that was tried recently. With known keys, only one request waits for a slow issuer."""
         if self._keys and self._fetching.locked():
             return
         async with self._fetching:
@@ -117,10 +117,10 @@ class KeyRing:
 
 
 def public_keys(document: Any) -> Mapping[str | None, Described]:  # Any: JSON
-    """Return the keys of a key set that verify signatures, by id, without shared keys.
+    """Return the public signature keys of a key set by id.
 
     Raises:
-        KeysUnavailable: it is no key set.
+        KeysUnavailable: the document is not a key set.
     """
     try:
         listed = msgspec.convert(document, type=_KeySet).keys
@@ -131,15 +131,15 @@ def public_keys(document: Any) -> Mapping[str | None, Described]:  # Any: JSON
 
 
 def http_options(config: JwtConfig) -> HttpOptions:
-    """Return the options of connections to the issuer: one attempt only, since a request waits for the answer."""
+    """Return HTTP options for the issuer, with a single attempt, since an API request waits for the answer."""
     return HttpOptions(tls=TlsFiles(ca=config.ca), timeout=timedelta(seconds=10), max_answer=1 << 20, attempts=1)
 
 
 async def key_set(config: JwtConfig, http: HttpClient) -> Any:  # Any: JSON
-    """Fetch the key set of an issuer.
+    """Fetch the key set from a file, the configured URL, or the URL in the discovery document.
 
     Raises:
-        KeysUnavailable: it cannot be fetched.
+        KeysUnavailable: the key set cannot be fetched.
     """
     if config.jwks is not None and config.jwks.startswith("file:"):
         return _read(Path(config.jwks.removeprefix("file:")))
@@ -147,10 +147,10 @@ async def key_set(config: JwtConfig, http: HttpClient) -> Any:  # Any: JSON
 
 
 async def discovered(http: HttpClient, issuer: str) -> Discovery:
-    """Fetch the issuer's own description.
+    """Fetch the issuer's discovery document.
 
     Raises:
-        KeysUnavailable: it cannot be fetched, belongs to another issuer, or names no trusted address of keys.
+        KeysUnavailable: the document cannot be fetched, belongs to another issuer, or has no trusted URL of keys.
     """
     found = await _get(http, issuer.rstrip("/") + "/.well-known/openid-configuration")
     try:
@@ -190,7 +190,7 @@ Claims = Mapping[str, Any]  # Any: JSON
 
 _NEEDED: Final = ("exp", "iss", "aud", "sub")
 _UNREADABLE: Final = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
-"""PyJWT's errors, and those of its callees: deeply nested brackets, a time out of range."""
+"""PyJWT's errors, and those of its callees for malformed tokens, such as deep nesting or a time out of range."""
 
 _UNCHECKED: Final[dict[str, Any]] = {"verify_signature": False}
 
@@ -199,10 +199,10 @@ _UNCHECKED: Final[dict[str, Any]] = {"verify_signature": False}
 async def opened_issuer(
     config: JwtConfig, context: AuthenticatorContext
 ) -> AsyncGenerator[tuple["Issuer", HttpClient], None]:
-    """Open an authenticator for an issuer's tokens, and the HTTP client for it.
+    """Yield an authenticator for the issuer's tokens, and the HTTP client for the issuer.
 
     Raises:
-        ValueError: the file with the authorities cannot be read.
+        ValueError: the CA file cannot be read.
     """
     async with AsyncExitStack() as stack:
         try:
@@ -219,7 +219,7 @@ class Issuer(msgspec.Struct, frozen=True):
     keys: KeyRing
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """Return the identity behind a token, or behind claims that were verified when a session began."""
+        """Return the identity of a token, or of claims that were verified when a session began."""
         if credentials.claims is not None:
             return identity_of(self.config, credentials.claims)
         if credentials.token is None or not _is_from(self.config.issuer, credentials.token):
@@ -227,7 +227,7 @@ class Issuer(msgspec.Struct, frozen=True):
         return identity_of(self.config, await self.checked(credentials.token, self.config.audience))
 
     async def checked(self, token: str, audience: Sequence[str]) -> Claims:
-        """Return the verified claims of a token.
+        """Verify a token and return its claims.
 
         Raises:
             AccessRefused: the token is not valid.
@@ -254,7 +254,7 @@ class Issuer(msgspec.Struct, frozen=True):
 
 
 def _is_from(issuer: str, token: str) -> bool:
-    """Return True if a token names this issuer. This verifies nothing yet."""
+    """Return True if the token names this issuer. Its signature is not verified yet."""
     try:
         return bool(jwt.decode(token, options=_UNCHECKED).get("iss") == issuer)  # type: ignore[arg-type]
     except _UNREADABLE:
@@ -270,7 +270,7 @@ def identity_of(config: JwtConfig, claims: Claims) -> Identity | None:
 
 
 def groups_of(config: JwtConfig, claims: Claims) -> Sequence[str]:
-    """Return the groups in a claim: a list, or one text. Other forms name no group."""
+    """Return the groups in the group claims. A claim is a list or a single text. Other types are ignored."""
     found: list[str] = []
     for claim in config.group_claims:
         value = claims.get(claim)
@@ -280,7 +280,7 @@ def groups_of(config: JwtConfig, claims: Claims) -> Sequence[str]:
 
 
 def is_lacking(config: JwtConfig, claims: Claims) -> bool:
-    """Return True if the claims lack groups or the user's name, and rules or roles may need them."""
+    """Return True if the claims lack all group claims, or the configured user claim."""
     no_groups = not any(claim in claims for claim in config.group_claims)
     return no_groups or (config.user_claim is not None and config.user_claim not in claims)
 
@@ -296,7 +296,7 @@ class _Tokens(msgspec.Struct, frozen=True):
 
 
 class Description:
-    """An issuer's description, fetched again after ``refresh``."""
+    """An issuer's discovery document, fetched again after ``refresh``."""
 
     def __init__(self, config: JwtConfig, http: HttpClient, now: Callable[[], datetime]) -> None:
         self._config = config
@@ -306,10 +306,10 @@ class Description:
         self._failed: tuple[datetime, KeysUnavailable] | None = None
 
     async def get(self) -> Discovery:
-        """Return the description. If the issuer is down, it is asked once a minute at most, however many requests come.
+        """Return the discovery document. If the issuer is down, it is retried at most once a minute.
 
         Raises:
-            LoginUnavailable: it cannot be fetched.
+            LoginUnavailable: the document cannot be fetched.
         """
         if self._known is not None and not self._is_past(self._known[0], self._config.refresh):
             return self._known[1]
@@ -328,7 +328,7 @@ class Description:
 
 
 class IssuerLogin:
-    """An issuer whose tokens are accepted, and at which people log in."""
+    """An issuer that authenticates tokens and logins."""
 
     def __init__(self, issuer: Issuer, login: LoginSection, http: HttpClient, description: Description) -> None:
         self._issuer = issuer
@@ -338,15 +338,15 @@ class IssuerLogin:
 
     @property
     def title(self) -> str:
-        """The issuer's name, for the page."""
+        """The issuer's name on the page."""
         return self._login.title or urlsplit(self._issuer.config.issuer).hostname or self._issuer.config.issuer
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """Return the identity behind a token, or behind a session's claims."""
+        """Return the identity of a token, or of a session's claims."""
         return await self._issuer(credentials)
 
     async def start(self, callback: str) -> LoginStart:
-        """Begin a login."""
+        """Return the URL at which a login begins, and the secrets to check its answer against."""
         endpoint = _endpoint(await self._description.get(), "authorization_endpoint")
         kept = {name: secrets.token_urlsafe(32) for name in ("state", "nonce", "verifier")}
         digest = sha256(kept["verifier"].encode()).digest()
@@ -363,7 +363,7 @@ class IssuerLogin:
         return LoginStart(f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}", kept)
 
     async def finish(self, callback: str, kept: Mapping[str, str], answer: Mapping[str, str]) -> Mapping[str, object]:
-        """Return the claims that the rules use, verified with the issuer."""
+        """Verify the issuer's answer to a login and return the claims that the rules use."""
         issuer = self._issuer.config.issuer
         if not compare_digest(kept["state"].encode(), answer.get("state", "").encode(errors="replace")):
             raise AccessRefused(f"the answer of {issuer} is to another login (state)")
@@ -371,19 +371,19 @@ class IssuerLogin:
             raise AccessRefused(f"another issuer than {issuer} answered")
         if "code" not in answer:
             raise AccessRefused(f"{issuer} refused the login: {answer.get('error', 'it sent no code')[:100]}")
-        tokens = await self._exchanged(callback, answer["code"], kept["verifier"])
+        tokens = await self._exchange(callback, answer["code"], kept["verifier"])
         claims = await self._issuer.checked(tokens.id_token, (self._login.client_id,))
         if not compare_digest(kept["nonce"].encode(), str(claims.get("nonce", "")).encode(errors="replace")):
             raise AccessRefused(f"the ID token of {issuer} is for another login (nonce)")
         if claims.get("azp", self._login.client_id) != self._login.client_id:
             raise AccessRefused(f"the ID token of {issuer} is for another client (azp)")
-        reduced = _reduced(self._issuer.config, await self._completed(claims, tokens.access_token))
+        reduced = _reduce(self._issuer.config, await self._complete(claims, tokens.access_token))
         if identity_of(self._issuer.config, reduced) is None:
             raise AccessRefused(f"no rule is about {claims['sub']} of {issuer}")
         return reduced
 
     async def logout(self, back: str) -> str | None:
-        """Return the URL at which the issuer ends its session; None if there is none."""
+        """Return the URL at which the issuer ends its session, or None."""
         try:
             endpoint = (await self._description.get()).end_session_endpoint
         except LoginUnavailable:
@@ -391,7 +391,7 @@ class IssuerLogin:
         query = urlencode({"client_id": self._login.client_id, "post_logout_redirect_uri": back})
         return None if endpoint is None else f"{checked_url(endpoint)}{'&' if '?' in endpoint else '?'}{query}"
 
-    async def _exchanged(self, callback: str, code: str, verifier: str) -> _Tokens:
+    async def _exchange(self, callback: str, code: str, verifier: str) -> _Tokens:
         found = await self._description.get()
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": callback, "code_verifier": verifier}
         headers = dict[str, str]()
@@ -401,21 +401,21 @@ class IssuerLogin:
             headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
         else:
             form |= {"client_id": client} | ({} if secret is None else {"client_secret": secret.get_secret_value()})
-        answer = await self._asked("POST", _endpoint(found, "token_endpoint"), headers, form)
+        answer = await self._request("POST", _endpoint(found, "token_endpoint"), headers, form)
         return _content_of(answer, _Tokens)
 
-    async def _completed(self, claims: Claims, access_token: str | None) -> Claims:
-        """Return the claims, completed by the UserInfo endpoint. Signed claims take precedence."""
+    async def _complete(self, claims: Claims, access_token: str | None) -> Claims:
+        """Add claims of the UserInfo endpoint if some are lacking. The ID token's claims take precedence."""
         config, found = self._issuer.config, await self._description.get()
         if found.userinfo_endpoint is None or access_token is None or not is_lacking(config, claims):
             return claims
         headers = {"Authorization": f"Bearer {access_token}"}
-        more = _content_of(await self._asked("GET", _endpoint(found, "userinfo_endpoint"), headers), dict[str, Any])
+        more = _content_of(await self._request("GET", _endpoint(found, "userinfo_endpoint"), headers), dict[str, Any])
         if more.get("sub") != claims["sub"]:
             raise AccessRefused(f"{config.issuer} tells about another user than {claims['sub']}")
         return {**more, **claims}
 
-    async def _asked(
+    async def _request(
         self, method: str, url: str, headers: Mapping[str, str], form: Mapping[str, str] | None = None
     ) -> HttpAnswer:
         try:
@@ -433,11 +433,11 @@ def _endpoint(found: Discovery, name: str) -> str:
 
 
 def _content_of(answer: HttpAnswer, shape: type[T]) -> T:
-    """Return the content of an answer.
+    """Decode the body of an answer.
 
     Raises:
-        AccessRefused: it is a refusal, or malformed. The error does not quote it.
-        LoginUnavailable: the server cannot answer now.
+        AccessRefused: the answer is an error or malformed. The message does not quote it.
+        LoginUnavailable: the server has a temporary error.
     """
     if answer.status >= 500:  # noqa: PLR2004 the classes of HTTP
         raise LoginUnavailable(f"{answer.request} was answered {answer.status}")
@@ -450,7 +450,7 @@ def _content_of(answer: HttpAnswer, shape: type[T]) -> T:
 
 
 def _error_of(answer: HttpAnswer) -> str:
-    """Return the error code (RFC 6749, section 5.2), such as ``invalid_grant``."""
+    """Return the error code (RFC 6749, section 5.2), such as ``invalid_grant``, or an empty text."""
     try:
         found = msgspec.json.decode(answer.body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -458,8 +458,8 @@ def _error_of(answer: HttpAnswer) -> str:
     return str(found.get("error", ""))[:100]
 
 
-def _reduced(config: JwtConfig, claims: Claims) -> Mapping[str, object]:
-    """Return the claims that the rules use: a cookie should hold as little as possible."""
+def _reduce(config: JwtConfig, claims: Claims) -> Mapping[str, object]:
+    """Return only the claims that the rules use, since they are kept in a cookie."""
     patterns = [rule.group for rule in config.rules if rule.group is not None]
     groups = [group for group in groups_of(config, claims) if any(fits(pattern, group) for pattern in patterns)]
     kept: dict[str, object] = {"sub": claims["sub"]}

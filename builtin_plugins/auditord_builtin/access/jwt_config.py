@@ -12,9 +12,9 @@ from auditord_hookspecs import Duration, InstanceConfig, Section
 from auditord_hookspecs.config import NonNegativeDuration, Secret
 
 Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Signatures with a key pair, without ``none`` and shared keys.
+"""Signature algorithms with a key pair. ``none`` and shared keys are excluded.
 
-With an issuer's public key taken for a shared one, anybody could sign.
+If the issuer's public key were accepted as a shared one, anybody could sign.
 """
 
 GROUP_CLAIMS = ("eduperson_entitlement", "entitlements", "groups", "wlcg.groups")
@@ -24,7 +24,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class JwtRule(Rule):
-    """Tokens that match all given patterns; ``*`` stands for anything."""
+    """Selects tokens that match all given patterns; ``*`` stands for anything."""
 
     group: Pattern | None = Field(
         default=None, description="A group as in the token: /cms, urn:mace:egi.eu:group:vo.example.org:*."
@@ -32,14 +32,14 @@ class JwtRule(Rule):
     subject: Pattern | None = Field(default=None, description="The user or client (sub).")
 
     @model_validator(mode="after")
-    def _says_something(self) -> "JwtRule":
+    def _has_a_pattern(self) -> "JwtRule":
         if self.group is None and self.subject is None:
             raise ValueError("say group or subject; subject '*' is everybody who has a token of this issuer")
         return self
 
 
 class LoginSection(Section):
-    """Login of people to the page by the issuer."""
+    """Login to the page through the issuer."""
 
     client_id: str = Field(min_length=1, description="This server's client id at the issuer.")
     client_secret: Secret | None = Field(
@@ -104,10 +104,10 @@ class JwtConfig(InstanceConfig):
 
 
 def checked_url(url: str) -> str:
-    """Return the URL.
+    """Return the URL if it is safe.
 
     Raises:
-        ValueError: it is neither https nor on this host, so that its content could be changed in transit.
+        ValueError: the URL is neither https nor on this host, so its content could be changed in transit.
     """
     parts = urlsplit(url)
     if parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):

@@ -25,19 +25,17 @@ from auditord_hookspecs.wording import counted
 
 FILE: Final = "tokens.json"
 PREFIX: Final = "auditord_"
-"""The prefix of every token, by which scanners find leaked ones."""
+"""The prefix of every token, so that scanners find leaked ones."""
 
 
 class StoredToken(msgspec.Struct, frozen=True):
     """A token without its secret.
 
     Args:
-        token_id: public; part of the token.
-        name: the owner's name. Several tokens can have the same one, so that a new token can replace an old one.
-        digest: SHA-256 of the secret part, in hexadecimal digits.
-        roles: of its owner.
-        created: the instant when it was made.
-        expires: the time from which on it is refused; None for never.
+        token_id: the public part of the token.
+        name: the owner's name. Several tokens can have the same name, so that a new one can replace an old one.
+        digest: SHA-256 of the secret part, in hexadecimal.
+        expires: the time from which the token is refused; None: never.
     """
 
     token_id: str
@@ -48,7 +46,7 @@ class StoredToken(msgspec.Struct, frozen=True):
     expires: datetime | None = None
 
     def opens_with(self, secret: str) -> bool:
-        """Return True if the secret part is right, in constant time."""
+        """Return True if the secret part matches, comparing in constant time."""
         return hmac.compare_digest(self.digest, _digest(secret))
 
 
@@ -58,21 +56,21 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 class TokenFileUnusable(AuditordError):
-    """The file with the tokens cannot be read or written. Until then no token is accepted.
+    """The file with the tokens cannot be read or written. While it cannot be read, no token is accepted.
 
     Remedy:
-        give tokens.json in state_dir to the service's user, or restore it from a backup.
+        make the service's user the owner of tokens.json in state_dir, or restore it from a backup.
     """
 
 
 def new_token(name: str, roles: Sequence[str], created: datetime, expires: datetime | None) -> tuple[StoredToken, str]:
-    """Return a new token, and its text, which is shown only once."""
+    """Return a new token and its text, which is shown only once."""
     token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     return StoredToken(token_id, name, _digest(secret), tuple(roles), created, expires), f"{PREFIX}{token_id}_{secret}"
 
 
 def take_apart(token: str) -> tuple[str, str] | None:
-    """Split a token into its public and secret part; None if it is another kind of token."""
+    """Split a token into its public and secret parts. Return None for other kinds of tokens."""
     if not token.startswith(PREFIX):
         return None
     token_id, _, secret = token.removeprefix(PREFIX).partition("_")
@@ -92,7 +90,7 @@ class TokenFile:
         self._tokens: Mapping[str, StoredToken] = {}
 
     def tokens(self) -> Mapping[str, StoredToken]:
-        """Return every token by its id, as currently stored.
+        """Return the stored tokens by id. The file is read again if it has changed.
 
         Raises:
             TokenFileUnusable: the file cannot be read.
@@ -110,16 +108,16 @@ class TokenFile:
         return self._tokens
 
     def change(self, change: Callable[[Mapping[str, StoredToken]], Sequence[StoredToken]]) -> None:
-        """Replace the tokens by the result of ``change``, under a lock.
+        """Replace the tokens with the result of ``change``, under a lock.
 
         Raises:
-            TokenFileUnusable: the file cannot be read or written; it did not change.
+            TokenFileUnusable: the file cannot be read or written. It is unchanged.
         """
         folder = self._path.parent
         try:
-            # The folder is missing before the daemon's first start.
+            # The folder does not exist before the daemon's first start.
             folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-            with _alone(self._path.with_suffix(".lock")):
+            with _locked(self._path.with_suffix(".lock")):
                 replace_private(self._path, msgspec.json.encode(_Content(tuple(change(self.tokens())))))
         except OSError as error:
             raise TokenFileUnusable(
@@ -129,7 +127,7 @@ class TokenFile:
 
 
 @contextmanager
-def _alone(path: Path) -> Generator[None, None, None]:
+def _locked(path: Path) -> Generator[None, None, None]:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb") as file:
         give_to_owner(file.fileno(), path.parent)
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -146,7 +144,7 @@ class TokensConfig(InstanceConfig):
 def open_tokens(
     config: TokensConfig, context: access.AuthenticatorContext
 ) -> AbstractAsyncContextManager[access.Authenticate]:
-    """Open the authenticator. It reads the file for every request, so that a revoked token is refused at once."""
+    """Open the authenticator. Each request checks the file for changes, so a revoked token is refused at once."""
     del config
     file = TokenFile(context.state_dir)
 
@@ -166,7 +164,7 @@ def open_tokens(
 
 
 async def check(config: TokensConfig, context: access.AuthenticatorContext) -> AsyncGenerator[Finding, None]:
-    """Check for owners whose last token has expired or expires soon."""
+    """Report, for each owner, whether the last token has expired or expires soon."""
     del config
     last: dict[str, StoredToken] = {}
     for each in sorted(TokenFile(context.state_dir).tokens().values(), key=_end):

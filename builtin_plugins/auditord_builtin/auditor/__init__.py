@@ -1,7 +1,7 @@
-"""AUDITOR as a system to move away from: its records, its server's configuration and its server's environment.
+"""Imports from AUDITOR: its records, and its server's configuration file and environment variables.
 
-``postgres``, ``rest`` and ``parquet`` read rows from a database, a server and an archive. ``conversion`` makes records
-of them and watches their units. ``server_config`` translates options; ``kinds`` declares it all.
+``postgres``, ``rest`` and ``parquet`` read rows from a database, a server and an archive. ``conversion`` converts rows
+to records and checks their units. ``server_config`` translates options. ``kinds`` declares the importer.
 """
 
 from collections.abc import Iterable
@@ -12,5 +12,5 @@ from auditord_hookspecs import Deferred, ImporterKind, hookimpl
 
 @hookimpl
 def auditord_importers() -> Iterable[Deferred[ImporterKind[Any]]]:  # Any: its model
-    """Bring the kind ``auditor``."""
+    """Declare the kind ``auditor``."""
     yield Deferred.at("auditor", "auditord_builtin.auditor.kinds:AUDITOR")

@@ -1,8 +1,8 @@
-"""Rows of AUDITOR's records from any place, and their conversion: percent-decode names, CPU times in seconds.
+"""Convert rows from any of AUDITOR's sources: percent-decode names, and convert CPU times to seconds.
 
 AUDITOR's Slurm collectors wrote CPU times in milliseconds before 0.11, and in seconds since. A job cannot use more CPU
-time than its wall time on all of its cores; one that seems to have used more than twice as much (threads, and rounding,
-explain less) was most likely not counted in seconds.
+time than its wall time on all its cores. Threads and rounding explain up to twice as much, so a CPU time above that is
+most likely not in seconds.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -20,24 +20,24 @@ from auditord_hookspecs.wire import decode_record, decode_records, format_time
 
 PAGE_ROWS: Final = 5_000
 PAGE_BYTES: Final = 8 << 20
-"""The approximate limit of a page; a few pages are in memory at a time."""
+"""The approximate maximum size of a page. A few pages are in memory at a time."""
 
 
 class SourceFailed(AuditordError):
-    """The source cannot be read, or not to its end; no record that was imported before is lost.
+    """The source cannot be read, or not to its end. Records that were imported before are kept.
 
     Remedy:
-        mend the fault that the text names and give the same command again: it resumes where it stopped.
+        fix the problem in the message and run the same command again; it resumes where it stopped.
     """
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Some rows of a source.
+    """A page of rows of a source.
 
     Args:
-        texts: of each row, a JSON object in the form of the wire contract; nothing has checked it.
-        places: where each row is, for people who look it up.
-        position: a source continues behind these rows from here; only the source knows its form.
+        texts: each row as a JSON object of the wire contract, not yet validated.
+        places: returns a description of a row's location, for messages.
+        position: the position after these rows, from which the source can continue. Its format is up to the source.
         fraction: how much of the source has been read, from 0 to 1.
     """
 
@@ -48,15 +48,15 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class Source(Protocol):
-    """One place that has AUDITOR's records."""
+    """A place with AUDITOR's records."""
 
     @property
     def name(self) -> str:
-        """The name of the source, for messages; without secrets."""
+        """The name of the source for messages, without secrets."""
         ...
 
     def rows(self, position: str | None) -> AsyncGenerator[Rows, None]:
-        """Read all rows, or those behind a position, and some of those before it where a source needs to be sure.
+        """Read all rows, or those after a position. Some rows before the position may be read again.
 
         Raises:
             SourceFailed: the source cannot be read to its end.
@@ -65,7 +65,7 @@ class Source(Protocol):
 
 
 async def in_pages(pieces: AsyncGenerator[Sequence[bytes], None]) -> AsyncGenerator[list[bytes], None]:
-    """Gather pieces of rows into pages of about the size limit, without losing or cutting a row."""
+    """Combine lists of rows into pages of about the maximum size."""
     texts: list[bytes] = []
     size = 0
     async with aclosing(pieces):
@@ -80,12 +80,12 @@ async def in_pages(pieces: AsyncGenerator[Sequence[bytes], None]) -> AsyncGenera
 
 
 class Conversion(msgspec.Struct, frozen=True):
-    """The changes of records on their way in.
+    """The changes to make to imported records.
 
     Args:
-        unquoted: whether ids and values of meta are percent-decoded: AUDITOR's collectors before 0.7 encoded them.
-        in_milliseconds: components whose amounts are milliseconds, and become whole seconds, rounded half up.
-        until: only records that stopped (open ones: started) before this instant have milliseconds; None: all have.
+        unquoted: percent-decode ids and meta values, which AUDITOR's collectors before 0.7 encoded.
+        in_milliseconds: components to convert from milliseconds to whole seconds, rounded half up.
+        until: only convert milliseconds in records that stopped (open ones: started) before this; None: in all.
     """
 
     unquoted: bool = False
@@ -98,10 +98,10 @@ class Conversion(msgspec.Struct, frozen=True):
         return f"{'; percent-decoded' if self.unquoted else ''}{f'; milliseconds in {names}{until}' if names else ''}"
 
     def convert(self, record: Record) -> Record:
-        """Return the record as it should be.
+        """Return the converted record.
 
         Raises:
-            InvalidRecord: a name is none after percent-decoding.
+            InvalidRecord: a name is not valid after percent-decoding.
         """
         if self.in_milliseconds and self._is_old(record):
             record = msgspec.structs.replace(record, components=_in_seconds(record.components, self.in_milliseconds))
@@ -112,10 +112,10 @@ class Conversion(msgspec.Struct, frozen=True):
 
 
 class AuditorImporter:
-    """Implements :class:`auditord_hookspecs.Importer` on one of AUDITOR's sources.
+    """Implements :class:`auditord_hookspecs.Importer` for one of AUDITOR's sources.
 
     Args:
-        cores: components that say how many cores a job had, see :class:`Units`.
+        cores: the components with a job's number of cores, see :class:`Units`.
     """
 
     def __init__(self, source: Source, conversion: Conversion, cores: Sequence[str]) -> None:
@@ -137,19 +137,19 @@ class AuditorImporter:
         return self._units.remarks()
 
     def page(self, rows: Rows) -> ImportPage:
-        """Convert rows; one that is no record harms no other."""
-        came, runtimes = _decoded(rows.texts)
-        records = [self._convert(each) for each in came]
+        """Convert a page of rows. Invalid rows become errors and do not affect the others."""
+        decoded, runtimes = _decode(rows.texts)
+        records = [self._convert(each) for each in decoded]
         return ImportPage(records, rows.position, rows.fraction, lambda place: _row(rows, place), runtimes)
 
-    def _convert(self, came: Record | InvalidRecord) -> Record | InvalidRecord:
-        if isinstance(came, InvalidRecord):
-            return came
+    def _convert(self, original: Record | InvalidRecord) -> Record | InvalidRecord:
+        if isinstance(original, InvalidRecord):
+            return original
         try:
-            record = self._conversion.convert(came)
+            record = self._conversion.convert(original)
         except InvalidRecord as error:
             return error
-        self._units.add(came, record)
+        self._units.add(original, record)
         return record
 
 
@@ -157,30 +157,30 @@ def _row(rows: Rows, place: int) -> ImportRow:
     return ImportRow(rows.places(place), rows.texts[place])
 
 
-class _Kept(msgspec.Struct, gc=False):
+class _Runtime(msgspec.Struct, gc=False):
     """The runtime of a row. AUDITOR computes it once, and does not update it when the times change."""
 
-    runtime: Any = None  # Any: nothing has checked it
+    runtime: Any = None  # Any: not validated
 
 
-_kept: Final = msgspec.json.Decoder(_Kept)
-_all_kept: Final = msgspec.json.Decoder(list[_Kept])
+_runtime: Final = msgspec.json.Decoder(_Runtime)
+_runtimes: Final = msgspec.json.Decoder(list[_Runtime])
 
 
-def _decoded(texts: Sequence[bytes]) -> tuple[Sequence[Record | InvalidRecord], Sequence[int | None]]:
-    """Decode all rows together, so that they share equal values; one by one if a row is no record."""
+def _decode(texts: Sequence[bytes]) -> tuple[Sequence[Record | InvalidRecord], Sequence[int | None]]:
+    """Decode all rows together, so that they share equal values, or one by one if a row is not a record."""
     together = b"[%b]" % b",".join(texts)
     with suppress(InvalidRecord):
         records = decode_records(together)
-        if len(records) == len(texts):  # a text that holds two, or none, is not one of them
-            return records, [each.runtime for each in _all_kept.decode(together)]
-    rows = [_decoded_alone(text) for text in texts]
+        if len(records) == len(texts):  # unless a text contains two records, or none
+            return records, [each.runtime for each in _runtimes.decode(together)]
+    rows = [_decode_one(text) for text in texts]
     return [record for record, _ in rows], [runtime for _, runtime in rows]
 
 
-def _decoded_alone(text: bytes) -> tuple[Record | InvalidRecord, int | None]:
+def _decode_one(text: bytes) -> tuple[Record | InvalidRecord, int | None]:
     try:
-        return decode_record(text), _kept.decode(text).runtime
+        return decode_record(text), _runtime.decode(text).runtime
     except InvalidRecord as error:
         return error, None
 
@@ -211,21 +211,21 @@ def _percent_decoded(name: str) -> str:
 
 
 KEPT_IN_MILLISECONDS: Final = "_milli"
-"""AUDITOR's own script for the change of units keeps the old amount of ``X`` as ``X_milli``; ``X`` is right then."""
+"""AUDITOR's script for the change of units keeps the old amount of ``X`` as ``X_milli``. ``X`` is in seconds then."""
 
 _OFTEN: Final = 0.5
-"""From this share of a month's records on, its unit is in doubt: in milliseconds, only idle jobs stay below."""
+"""A month's unit is in doubt from this share of records. With milliseconds, only idle jobs are below the limit."""
 
 
 @dataclass(slots=True)
 class MonthOfUnits:
-    """The records of a component and a month (of stop times, in UTC).
+    """Statistics of a component in the records that stopped in a month (in UTC).
 
     Args:
-        month: such as ``2024-02``.
-        records: how many have it, with a wall time and cores to compare with.
-        before: how many of them use more than twice their wall time on all cores, as they came.
-        after: the same once converted.
+        month: the month, such as ``2024-02``.
+        records: the number of records with the component, a wall time and cores.
+        before: how many of these exceed twice their wall time on all cores before the conversion.
+        after: how many do after the conversion.
     """
 
     month: str
@@ -235,17 +235,17 @@ class MonthOfUnits:
 
     @property
     def looked_wrong(self) -> bool:
-        """True if the month's amounts look like milliseconds as they came."""
+        """True if the month's amounts look like milliseconds before the conversion."""
         return self.before >= _OFTEN * self.records
 
     @property
     def looks_wrong(self) -> bool:
-        """True if they still do after the conversion."""
+        """True if the month's amounts look like milliseconds after the conversion."""
         return self.after >= _OFTEN * self.records
 
 
 class Units:
-    """Adds up what records say about the units of their components."""
+    """Collects statistics to recognise the units of CPU times."""
 
     def __init__(self, cores: Sequence[str]) -> None:
         self._cores = cores
@@ -253,32 +253,32 @@ class Units:
         self._months: dict[tuple[str, int, int], MonthOfUnits] = {}
 
     def add(self, before: Record, after: Record) -> None:
-        """Compare a record before and after conversion. Open records and those without wall time are ignored."""
+        """Count a record before and after conversion. Open records and those without wall time are ignored."""
         stop, runtime = before.stop_time, before.runtime
         if stop is None or not runtime or runtime < 0:
             return
         limit = None
-        for came, kept in zip(before.components, after.components, strict=True):
-            if self._is_cpu_time(came.name):
+        for original, converted in zip(before.components, after.components, strict=True):
+            if self._is_cpu_time(original.name):
                 limit = limit or 2 * runtime * self._cores_of(before)
                 if not limit:
                     return
-                month = self._month(came.name, stop.year, stop.month)
+                month = self._month(original.name, stop.year, stop.month)
                 month.records += 1
-                month.before += came.amount > limit
-                month.after += kept.amount > limit
+                month.before += original.amount > limit
+                month.after += converted.amount > limit
 
     def suspicious(self) -> Iterator[tuple[str, list[MonthOfUnits]]]:
-        """The components with months that look like milliseconds, before or after; all of their months, in order."""
+        """Yield each component that has a month that looks like milliseconds, with all its months in order."""
         for name in sorted({name for name, *_ in self._months}):
             months = [self._months[key] for key in sorted(self._months) if key[0] == name]
             if any(month.looked_wrong or month.looks_wrong for month in months):
                 yield name, months
 
     def remarks(self) -> Sequence[str | Table]:
-        """Return a table of the components that look like milliseconds; nothing if there are none.
+        """Return a table of the components that look like milliseconds, or nothing if there are none.
 
-        Neighbouring months of one verdict share a row.
+        Consecutive months with the same verdict share a row.
         """
         rows = [
             (name, *_figures(list(run)), _verdict(*alike))
@@ -322,7 +322,7 @@ def _figures(months: Sequence[MonthOfUnits]) -> tuple[str, ...]:
     return span, f"{records:,}", f"{before:,} ({before / records:.1%})", f"{after:,} ({after / records:.1%})"
 
 
-def _verdict(looked_wrong: bool, looks_wrong: bool) -> str:  # noqa: FBT001 as groupby has them
+def _verdict(looked_wrong: bool, looks_wrong: bool) -> str:  # noqa: FBT001 unpacked from groupby's key
     if looks_wrong:
         return "looks like milliseconds"
     return "was milliseconds, is seconds" if looked_wrong else "seconds"

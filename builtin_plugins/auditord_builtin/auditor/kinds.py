@@ -1,4 +1,4 @@
-"""The kind ``auditor`` of importers: its options, and the source that they name."""
+"""The importer kind ``auditor`` and its options."""
 
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from auditord_builtin.auditor.server_config import import_environment, import_se
 from auditord_hookspecs import Context, ImporterKind, Section
 
 _PATIENCE: Final = 300.0
-"""Seconds without progress: AUDITOR sorts its whole table before the first record of an answer."""
+"""Seconds to wait for data. AUDITOR sorts its whole table before the first record of an answer."""
 
 _DATABASE: Final = ("postgresql://", "postgres://")
 
@@ -50,7 +50,7 @@ class AuditorOptions(Section):
     token_file: FilePath | None = Field(default=None, description="A file with a token for an auditord server.")
 
     @model_validator(mode="after")
-    def _fit(self) -> "AuditorOptions":
+    def _consistent(self) -> "AuditorOptions":
         if self.milliseconds_until and not self.milliseconds:
             raise ValueError("--milliseconds-until needs --milliseconds")
         urls = [word for word in self.source if "://" in word]
@@ -62,10 +62,10 @@ class AuditorOptions(Section):
 
 
 def open_importer(options: AuditorOptions, context: Context) -> AuditorImporter:
-    """Make the importer that the options describe.
+    """Return the importer for the options' source.
 
     Raises:
-        SourceFailed: there is no such file, or the URL of a database is none.
+        SourceFailed: a file does not exist, pyarrow is missing, or libpq does not understand the database's URL.
     """
     del context
     conversion = Conversion(options.unquote, frozenset(options.milliseconds), options.milliseconds_until)
@@ -75,15 +75,15 @@ def open_importer(options: AuditorOptions, context: Context) -> AuditorImporter:
 def _source(options: AuditorOptions) -> Source:
     url = options.source[0]
     if url.startswith(_DATABASE):
-        from auditord_builtin.auditor.postgres import PostgresSource  # noqa: PLC0415 psycopg, for one source alone
+        from auditord_builtin.auditor.postgres import PostgresSource  # noqa: PLC0415 only this source needs psycopg
 
         return PostgresSource(url, _secret(options.password_file))
     if url.startswith(_SERVER):
-        from auditord_builtin.auditor.rest import RestSource  # noqa: PLC0415 for one source alone
+        from auditord_builtin.auditor.rest import RestSource  # noqa: PLC0415 only this source needs it
 
         tls, token = Tls(options.ca, options.certificate, options.key), _secret(options.token_file)
         return RestSource(url, lambda: AsyncClient(url, tls=tls, token=token, timeout=_PATIENCE))
-    from auditord_builtin.auditor.parquet import ParquetSource  # noqa: PLC0415 for one source alone
+    from auditord_builtin.auditor.parquet import ParquetSource  # noqa: PLC0415 only this source needs it
 
     return ParquetSource([Path(word) for word in options.source])
 

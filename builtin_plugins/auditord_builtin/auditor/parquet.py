@@ -1,7 +1,7 @@
-"""AUDITOR's archive: a Parquet file for each month that it has taken out of its database.
+"""AUDITOR's archive: a Parquet file for each month that AUDITOR has moved out of its database.
 
 Columns, none with nulls: ``record_id``, ``meta`` and ``components`` as text (the latter two are JSON), ``start_time``
-and ``stop_time`` with milliseconds in UTC, ``runtime`` in whole seconds, from times that had microseconds.
+and ``stop_time`` in milliseconds, in UTC, and ``runtime`` in whole seconds, computed from times with microseconds.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ _BUFFER: Final = 1 << 20
 
 
 class ParquetSource:
-    """Implements :class:`auditord_builtin.auditor.conversion.Source` on files, or folders of ``*.parquet``, one by one.
+    """Implements :class:`auditord_builtin.auditor.conversion.Source` for files, or folders of ``*.parquet``.
 
     Raises:
-        SourceFailed: pyarrow is missing, or there is no such file.
+        SourceFailed: pyarrow is missing, or a file does not exist.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -36,7 +36,7 @@ class ParquetSource:
         self.name = "AUDITOR's archive " + ", ".join(str(path.absolute()) for path in paths)
 
     async def rows(self, position: str | None) -> AsyncGenerator[Rows, None]:
-        """Read the files in the order of their names; those before the position are not opened."""
+        """Read the files in the order of their names. Rows of files before the position are not read."""
         name, row = ("", 0) if position is None else json.loads(position)
         counts = {file: self._count(file) for file in self._files}
         total, behind = max(sum(counts.values()), 1), 0
@@ -49,14 +49,14 @@ class ParquetSource:
 
     def _batches(self, file: Path, skipped: int) -> Iterator[tuple[int, list[bytes]]]:
         first = 0
-        with _explained(file), self._parquet.ParquetFile(file, buffer_size=_BUFFER) as opened:
+        with _source_errors(file), self._parquet.ParquetFile(file, buffer_size=_BUFFER) as opened:
             for batch in opened.iter_batches(PAGE_ROWS, columns=[*_COLUMNS, _RUNTIME]):
                 if first + batch.num_rows > skipped:
                     yield first, [_text(row) for row in batch.to_pylist()]
                 first += batch.num_rows
 
     def _count(self, file: Path) -> int:
-        with _explained(file), self._parquet.ParquetFile(file) as opened:
+        with _source_errors(file), self._parquet.ParquetFile(file) as opened:
             _check(file, opened.schema_arrow)
             count: int = opened.metadata.num_rows
         return count
@@ -93,7 +93,7 @@ def _text(row: dict[str, Any]) -> bytes:  # Any: text or time, as pyarrow made i
 
 
 def _runtime(row: dict[str, Any]) -> str:  # Any: as pyarrow made it
-    """The member, unless the times would give the same if they had not lost their microseconds."""
+    """Return the JSON member, or an empty text if the runtime follows from the times before they were truncated."""
     start, stop, runtime = row["start_time"], row["stop_time"], row.get(_RUNTIME)
     if None in {start, stop, runtime} or runtime in {
         runtime_seconds(start, stop + lost) for lost in (timedelta(), _LOST, -_LOST)
@@ -116,7 +116,7 @@ def _rows(file: Path, first: int, texts: Sequence[bytes], fraction: float) -> Ro
 
 
 @contextmanager
-def _explained(file: Path) -> Generator[None, None, None]:
+def _source_errors(file: Path) -> Generator[None, None, None]:
     try:
         yield
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""AUDITOR's own PostgreSQL database (0.5 and later), read while AUDITOR may be running, and never changed."""
+"""AUDITOR's PostgreSQL database (0.5 and later). AUDITOR may be running, and its database is never changed."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -10,13 +10,13 @@ from psycopg.conninfo import conninfo_to_dict
 from auditord_builtin.auditor.conversion import Rows, SourceFailed, in_pages
 
 _OVERLAP: Final = 100_000
-"""Numbers before a position that are read again: AUDITOR gives a row its number before it commits it."""
+"""The number of ids before a position to read again, since AUDITOR assigns a row's id before it commits the row."""
 
 _FETCHED: Final = 500
-"""Rows of one round trip. Each may have 2 MiB."""
+"""Rows per round trip. Each can have 2 MiB."""
 
 _DEFAULTS: Final = {
-    # A server that is gone without a word is noticed in seconds, not in hours.
+    # Detect a server that vanished in seconds, not in hours.
     "connect_timeout": "5",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
@@ -38,7 +38,7 @@ _EXISTS: Final = "SELECT to_regclass('auditor_accounting') IS NOT NULL"
 
 _COUNT: Final = "SELECT count(*), count(*) FILTER (WHERE id <= %s) FROM auditor_accounting"
 
-# Missing meta is SQL's NULL in rows that AUDITOR has migrated, JSON's null in others; so it may be with components.
+# Missing meta is SQL's NULL in rows that AUDITOR has migrated, and JSON's null in others. The same goes for components.
 _ROWS: Final[LiteralString] = """
 SELECT convert_to(
     '{"id":' || id || ',"record_id":' || to_json(record_id)
@@ -59,7 +59,7 @@ class PostgresSource:
 
     Args:
         url: ``postgresql://user@host/database``.
-        password: where the URL, PGPASSWORD and ~/.pgpass have none.
+        password: the password; None: that of the URL, PGPASSWORD or ~/.pgpass.
 
     Raises:
         SourceFailed: libpq does not understand the URL.
@@ -75,7 +75,7 @@ class PostgresSource:
         self.name = f"AUDITOR's database {given.get('dbname', '')} at {f'{host}:{port}' if port else host}"
 
     async def rows(self, position: str | None) -> AsyncGenerator[Rows, None]:
-        """Read in the order of the rows' numbers, as of the moment when reading begins."""
+        """Read the rows in the order of their ids, in one snapshot of the table."""
         behind = -1 if position is None else max(int(position) - _OVERLAP, -1)
         try:
             async with await AsyncConnection.connect(**self._parameters, client_encoding="UTF8") as connection:
@@ -85,7 +85,7 @@ class PostgresSource:
                 total, done = await self._count(connection, behind)
                 async with AsyncServerCursor(connection, "records") as cursor:
                     await cursor.execute(_ROWS, (behind,), binary=True)
-                    async with aclosing(in_pages(_fetched(cursor))) as pages:
+                    async with aclosing(in_pages(_fetch(cursor))) as pages:
                         async for texts in pages:
                             done += len(texts)
                             yield make_rows(texts, done / max(total, 1))
@@ -104,15 +104,15 @@ class PostgresSource:
         return (found[0], found[1]) if found else (0, 0)
 
 
-async def _fetched(cursor: AsyncServerCursor[Any]) -> AsyncGenerator[list[bytes], None]:
+async def _fetch(cursor: AsyncServerCursor[Any]) -> AsyncGenerator[list[bytes], None]:
     while rows := await cursor.fetchmany(_FETCHED):
         yield [row[0] for row in rows]
 
 
 def make_rows(texts: Sequence[bytes], fraction: float) -> Rows:
-    """Make a page of rows. Each row begins with its number."""
-    return Rows(texts, lambda place: f"row with id {_number(texts[place])}", _number(texts[-1]), fraction)
+    """Return a page of rows. The text of each row begins with its id."""
+    return Rows(texts, lambda place: f"row with id {_row_id(texts[place])}", _row_id(texts[-1]), fraction)
 
 
-def _number(text: bytes) -> str:
+def _row_id(text: bytes) -> str:
     return text[len(b'{"id":') : text.index(b",")].decode()

@@ -1,8 +1,8 @@
-"""AUDITOR's REST API (or another auditord's), asked for one period of start times after another.
+"""AUDITOR's REST API (or that of another auditord), read in consecutive periods of start times.
 
-AUDITOR ends an answer in order when its database fails in the middle, as if there were no more records. So every period
-is asked again from the latest start time that came, until nothing new comes; the end of all is believed only if the
-latest record has been seen.
+If AUDITOR's database fails during an answer, the answer still ends normally, as if there were no more records. Each
+period is therefore requested again from the latest start time that was received, until no new records arrive. The
+import is complete only if the record with the latest start time has been received.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -20,11 +20,11 @@ from auditord_hookspecs.query import AllOf, Comparison, Order, SortField, TimeCo
 from auditord_hookspecs.wire import format_time, parse_time
 
 _PERIOD: Final = timedelta(days=30)
-"""Long, since AUDITOR reads its whole table for each; short, since it keeps a database connection busy meanwhile."""
+"""Not shorter, since AUDITOR reads its whole table for each. Not longer, since each occupies a database connection."""
 
 
 class _Peek(msgspec.Struct, gc=False):
-    """As much of a record as it takes to know where it stands."""
+    """The fields of a record that determine its position."""
 
     record_id: str
     start_time: str
@@ -32,10 +32,10 @@ class _Peek(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class _Reached:
-    """The position in a period: the latest start time, and the rows that have it."""
+    """The position in a period: the latest start time, and the ids received with it."""
 
     start: datetime
-    there: set[str] = field(default_factory=set[str])
+    ids: set[str] = field(default_factory=set[str])
 
 
 class RestSource:
@@ -46,7 +46,7 @@ class RestSource:
         self.name = f"the server {url}"
 
     async def rows(self, position: str | None) -> AsyncGenerator[Rows, None]:
-        """Read in the order of start times."""
+        """Read the rows in the order of their start times."""
         try:
             async with self._connect() as client:
                 bounds = await self._bounds(client)
@@ -76,7 +76,7 @@ class RestSource:
             )
 
     async def _period(self, client: AsyncClient, begin: datetime, end: datetime) -> AsyncGenerator[bytes, None]:
-        """Read the records of a period in which the first one is known to start at its beginning."""
+        """Read the records of a period. ``begin`` must be the start time of its first record."""
         reached = _Reached(begin)
         while True:
             new = again = 0
@@ -93,19 +93,18 @@ class RestSource:
                 return
 
     def _is_new(self, text: bytes, reached: _Reached) -> bool:
-        """Return whether a row has not come before, and move on to it."""
+        """Return whether a row is new, and advance the position to it."""
         start, name = _peek(text, reached.start)
         if start < reached.start:
             raise SourceFailed(f"{self.name} does not sort by start_time: it is neither AUDITOR 0.6 nor later")
         if start > reached.start:
-            reached.start, reached.there = start, set()
-        if name in reached.there:
+            reached.start, reached.ids = start, set()
+        if name in reached.ids:
             return False
-        reached.there.add(name)
+        reached.ids.add(name)
         return True
 
     async def _bounds(self, client: AsyncClient) -> tuple[datetime, datetime] | None:
-        """Return the first and the last start time; None if there are no records at all."""
         first, last = await _edge(client, None), await _edge(client, None, descending=True)
         if first is not None and last is not None:
             return first, last
@@ -127,7 +126,7 @@ def _query(begin: datetime, end: datetime) -> RecordQuery:
 
 
 async def _edge(client: AsyncClient, begin: datetime | None, *, descending: bool = False) -> datetime | None:
-    """Return the first (or last) start time from an instant on."""
+    """Return the first (or last) start time since ``begin``."""
     where = AllOf() if begin is None else AllOf((TimeCompares(TimeField.START, Comparison.GTE, begin),))
     async with client.stream_texts(RecordQuery(where, Order(SortField.START, descending), limit=1)) as texts:
         async for text in texts:
@@ -143,7 +142,7 @@ def _peek(text: bytes, otherwise: datetime) -> tuple[datetime, str]:
         row = msgspec.json.decode(text, type=_Peek)
         return parse_time(row.start_time), row.record_id
     except (msgspec.DecodeError, InvalidRecord):
-        return otherwise, text.decode(errors="replace")  # no record, but a row that must be seen once
+        return otherwise, text.decode(errors="replace")  # not a record, but the row must be reported once
 
 
 def _place(text: bytes) -> str:

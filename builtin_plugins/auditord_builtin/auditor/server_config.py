@@ -1,6 +1,6 @@
-"""Import the configuration of AUDITOR's server (version 0.11): its file, and the variables of its container.
+"""Import the configuration of AUDITOR's server (version 0.11): its file and its environment variables.
 
-The variables' names are the path in capitals with two underscores between the levels (``AUDITOR_DATABASE__HOST``).
+The variables' names are the options' paths in capitals, joined by two underscores (``AUDITOR_DATABASE__HOST``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ _NOTES: Final = (
     "pages of other servers (a foreign Origin) are answered 403. All differences: auditord manual from-auditor",
 )
 _METRIC_KEYS: Final[Mapping[str, str]] = {"site": "site_key", "group": "group_key", "user": "user_key"}
-"""Our options by AUDITOR's default of its own, ``meta_key_site`` and so on."""
+"""auditord's options by the default values of AUDITOR's ``meta_key_site``, ``meta_key_group`` and ``meta_key_user``."""
 
 
 RULES: Final = "authenticators.certificates"
@@ -58,11 +58,11 @@ _WILDCARD: Final = "a name with * would let more in than this one: write the rul
 
 
 def import_server_config(document: Document, others: Sequence[Document]) -> ImportedConfig | None:
-    """Translate a server's file, or return None if it is not one.
+    """Translate a configuration file of AUDITOR's server. Return None for any other file.
 
     Args:
-        document: the file's.
-        others: documents of other files, such as those of its clients, which name the server's hosts.
+        document: the content of the file.
+        others: the contents of other files, such as those of AUDITOR's clients, which contain the server's host names.
     """
     if not set(document) & _SPECIFIC or set(document) - _KNOWN:
         return None
@@ -78,12 +78,12 @@ def import_server_config(document: Document, others: Sequence[Document]) -> Impo
     has_login = any(path.startswith("authenticators.") for path in result.sections)
     if not has_login and _PER_USER in result.sections.get(_METRICS, ()):
         result.comments[_METRICS] = f"{_PER_USER} names users: it is left out until there is an authenticator"
-    result.dropped |= {path: reason for path, reason in _DROPPED.items() if _given(document, path) is not None}
+    result.dropped |= {path: reason for path, reason in _DROPPED.items() if _lookup(document, path) is not None}
     return result.result(notes=_NOTES)
 
 
 def listen_address(host: str, port: int) -> str:
-    """Write an address to listen on as the configuration has it."""
+    """Format an address to listen on for the configuration."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -95,7 +95,7 @@ def _is_list(value: Any) -> TypeGuard[list[Any]]:  # Any: AUDITOR's YAML
     return isinstance(value, list)
 
 
-def _given(document: Any, path: str) -> Any:  # Any: AUDITOR's YAML
+def _lookup(document: Any, path: str) -> Any:  # Any: AUDITOR's YAML
     for key in path.split("."):
         document = document.get(key) if _is_section(document) else None
     return document
@@ -105,11 +105,11 @@ def _import_addresses(result: ConfigImport, others: Sequence[Document]) -> None:
     document = result.document
     if document.get("application") is None:
         return
-    if _given(document, "tls_config.use_tls") in _TRUE:
+    if _lookup(document, "tls_config.use_tls") in _TRUE:
         _import_tls(result)
         return
-    hosts = _hosts(_given(document, "application.addr"))
-    port = int(_given(document, "application.port") or 8000)
+    hosts = _hosts(_lookup(document, "application.addr"))
+    port = int(_lookup(document, "application.port") or 8000)
     result.put("listen", [listen_address(host, port) for host in hosts])
     if not all(map(_is_loopback, hosts)):
         result.put("allow_insecure", value=True, comment="reachable from other hosts, without TLS and without a login")
@@ -118,7 +118,7 @@ def _import_addresses(result: ConfigImport, others: Sequence[Document]) -> None:
 
 def _import_tls(result: ConfigImport) -> None:
     tls_config = result.document["tls_config"]
-    hosts = tls_config.get("https_addr") or _given(result.document, "application.addr")
+    hosts = tls_config.get("https_addr") or _lookup(result.document, "application.addr")
     options = {"certificate": "server_cert_path", "key": "server_key_path", "client_ca": "ca_cert_path"}
     tls = {ours: tls_config.get(theirs) for ours, theirs in options.items()}
     port = int(tls_config.get("https_port") or 8443)
@@ -126,7 +126,7 @@ def _import_tls(result: ConfigImport) -> None:
     result.put("listen", [{"address": listen_address(host, port), "tls": tls} for host in _hosts(hosts)], remark)
 
 
-def _hosts(written: Any) -> list[str]:  # Any: as the file says it
+def _hosts(written: Any) -> list[str]:  # Any: AUDITOR's YAML
     written = written or ["127.0.0.1"]
     return [str(host).strip() for host in (written if _is_list(written) else str(written).split(","))]
 
@@ -144,13 +144,13 @@ def _is_name(host: str) -> bool:
 
 
 def _aliases(others: Sequence[Document]) -> Sequence[str]:
-    """Return the names under which clients ask, if another party could give them to this host."""
+    """Return the host names that clients use for the server and that DNS rebinding could abuse."""
     names = {host.lower() for document in others for host in _servers(document)}
     return sorted(name for name in names if "." in name and not name.endswith(".localhost") and _is_name(name))
 
 
 def _servers(document: Document) -> Sequence[str]:
-    """Return the hosts of AUDITOR's server in the file of one of its clients."""
+    """Return the server's hosts in the configuration of one of AUDITOR's clients."""
     section = document.get("auditor")
     options = section if _is_section(section) else document
     found = [options.get(name) for name in ("addr", "ip", "host", "hosts")]
@@ -158,7 +158,7 @@ def _servers(document: Document) -> Sequence[str]:
 
 
 def _import_metrics(result: ConfigImport) -> None:
-    database = _given(result.document, "metrics.database")
+    database = _lookup(result.document, "metrics.database")
     if not _is_section(database):
         result.put("metrics", [], "AUDITOR has none without this section; leave it out for all four")
         return
@@ -205,7 +205,7 @@ def _import_level(result: ConfigImport) -> None:
 
 
 def import_access(document: Document) -> ConfigImport:
-    """Translate ``rbac_config`` to roles and client certificates: each caller may do what AUDITOR allowed, no more."""
+    """Translate ``rbac_config`` to roles and client certificates. Callers get no more rights than AUDITOR gave them."""
     result, tls, rbac = ConfigImport(document, RULES), document.get("tls_config"), document.get("rbac_config")
     secured = _is_section(tls) and tls.get("use_tls") in _TRUE
     if not _is_section(rbac) or rbac.get("enforce_rbac") not in _TRUE or not secured:
@@ -238,7 +238,7 @@ def _names(rbac: Mapping[str, Any]) -> dict[str, list[str]]:
     return names
 
 
-def _listed(value: Any) -> Sequence[str]:  # Any: what the file says
+def _listed(value: Any) -> Sequence[str]:  # Any: AUDITOR's YAML
     return [str(each) for each in value] if _is_list(value) else []
 
 
@@ -252,7 +252,7 @@ def _rows(rule: Mapping[str, Any]) -> Mapping[str, list[str]]:
 
 
 def _put_reader(result: ConfigImport, names: dict[str, list[str]], rule: Mapping[str, Any], number: int) -> None:
-    """Give one rule a role, which replaces the right to read everything."""
+    """Add a role for the rule, which replaces its reader's right to read everything."""
     roles = names.setdefault(str(rule["reader_cn"]), [])
     if "reader" in roles:
         roles.remove("reader")
@@ -265,7 +265,7 @@ def _put_role(result: ConfigImport, name: str, rows: Mapping[str, list[str]]) ->
 
 
 def _restrict_other_readers(result: ConfigImport, names: Mapping[str, list[str]], rbac: Mapping[str, Any]) -> None:
-    """Give readers without a rule what AUDITOR's one set for all gave: values of every key that any rule names."""
+    """Restrict readers without a rule to the union of all rules, as AUDITOR did."""
     others = [roles for roles in names.values() if "reader" in roles]
     rows: dict[str, list[str]] = {}
     for rule in _data_rules(rbac):
@@ -305,16 +305,16 @@ _WITHOUT_COUNTERPART: Final = (
     *(_APPLICATION, _DATABASE, "AUDITOR_ENVIRONMENT", "AUDITOR_IGNORE_RECORD_EXISTS_ERROR"),
     *(f"AUDITOR_{section}__" for section in ("METRICS", "LOGGING", "TLS_CONFIG", "RBAC_CONFIG", "ARCHIVAL_CONFIG")),
 )
-"""The beginning of the other variables of AUDITOR's server; any other name is another program's."""
+"""Prefixes of other variables of AUDITOR's server. Any other variable belongs to another program."""
 
 Environment = Mapping[str, str]
 
 
 def import_environment(environ: Environment, written: Document) -> ImportedConfig:
-    """Translate the variables of AUDITOR's server.
+    """Translate the environment variables of AUDITOR's server.
 
     Raises:
-        ValueError: a value is none that AUDITOR would have taken.
+        ValueError: AUDITOR would refuse a value.
     """
     sections: dict[str, Any] = {}
     variables: dict[str, str] = {}
@@ -326,7 +326,7 @@ def import_environment(environ: Environment, written: Document) -> ImportedConfi
                 raise ValueError(f"environment variable {given[0]}: AUDITOR would refuse its value") from error
             variables[option] = ", ".join(given)
     if any(option.startswith("store.") for option in sections) and "store" not in written:
-        sections.setdefault("store.url", _url(environ))  # AUDITOR's default, where nothing says which database
+        sections.setdefault("store.url", _url(environ))  # AUDITOR's default, if neither source names a database
     understood = {name for names, _ in _OPTIONS.values() for name in names}
     dropped = {name: "" for name in environ if name not in understood and name.startswith(_WITHOUT_COUNTERPART)}
     return ImportedConfig(sections, variables, dropped)
@@ -354,4 +354,4 @@ _OPTIONS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Environment], Any]
     "store.sslmode": ((_SSL,), lambda environ: _SSLMODES[environ[_SSL].lower()]),
     "logging.level": ((_LEVEL,), lambda environ: LEVELS[environ[_LEVEL].lower()]),
 }
-"""The variables that make up each option, and how."""
+"""The variables of each option, and the function that computes its value from them."""

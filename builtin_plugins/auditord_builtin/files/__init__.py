@@ -1,4 +1,4 @@
-"""Collects records from files that any other program writes: NDJSON or CSV, dropped into a folder."""
+"""Collects records from NDJSON or CSV files that other programs drop into a folder."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The kind ``files``, and a run of it: file by file, some lines per batch."""
+"""The kind ``files``. A run reads file by file, with some lines per batch."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ from auditord_hookspecs.wording import counted
 
 
 async def collect(config: FilesConfig, context: CollectorContext) -> AsyncIterator[Batch]:
-    """Collect the complete files; or, for a period to collect again, its records from ``done``.
+    """Collect the complete files or, if a window is given, collect its records again from ``done``.
 
     Raises:
         AuditordError: the folder is missing or not writable, or some files cannot be used and stay there.
@@ -60,7 +60,7 @@ async def collect(config: FilesConfig, context: CollectorContext) -> AsyncIterat
 
 @dataclass
 class _Run:
-    """One run over the files. ``refused`` has the reasons why files stay in the folder."""
+    """One run over the files. ``refused`` contains the reasons why files stay in the folder."""
 
     config: FilesConfig
     context: CollectorContext
@@ -72,16 +72,16 @@ class _Run:
         """Collect all complete files.
 
         Raises:
-            AuditordError: some files cannot be used and stay.
+            AuditordError: some files cannot be used and stay in the folder.
         """
         if not self.context.dry_run:
             await to_thread.run_sync(self.folder.give_back)
         files = await to_thread.run_sync(complete_files, self.folder, self.context.now(), self.config.settle)
         pending = await self.context.pending()
-        if gone := set(pending).difference(self.folder.names()):
-            yield Batch(pending=dict.fromkeys(gone))
+        if removed := set(pending).difference(self.folder.names()):
+            yield Batch(pending=dict.fromkeys(removed))
         for number, file in enumerate(files, start=1):
-            async for batch in self._take_in(file, Position.restored(file.identity, pending.get(file.name))):
+            async for batch in self._collect_file(file, Position.restored(file.identity, pending.get(file.name))):
                 yield batch
             self.context.report_progress(number / len(files))
         if self.refused:
@@ -90,7 +90,7 @@ class _Run:
             )
 
     async def collect_again(self, window: Window) -> AsyncIterator[Batch]:
-        """Yield the period's records in files that were collected before."""
+        """Yield the window's records from files that were collected before."""
         done = self.results.done
         for name in sorted(name for name in done.names() if not name.startswith(".")):
             position = Position(identity(done.status(name)))
@@ -101,8 +101,8 @@ class _Run:
                 ends = ((record, record.stop_time or record.start_time) for record in records)
                 yield Batch([record for record, end in ends if window.start <= end < window.stop])
 
-    async def _take_in(self, file: Dropped, position: Position) -> AsyncIterator[Batch]:
-        """Yield the batches of a file. A file that cannot be used does not stop the others."""
+    async def _collect_file(self, file: Dropped, position: Position) -> AsyncIterator[Batch]:
+        """Yield the batches of a file. Errors in a file do not stop the run."""
         path = self.folder.path / file.name
         try:
             require_usable_name(self.folder, file.name)
@@ -155,4 +155,3 @@ FILES: Final = CollectorKind(
     inventory=collect,
     check=check,
 )
-"""Runs every minute. The inventory uses the same function as a run."""

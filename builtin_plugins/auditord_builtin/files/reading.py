@@ -1,8 +1,8 @@
-"""The complete files of the drop folder, the records in their lines, and the folders for their results.
+"""Find complete files in the drop folder, parse the records in their lines, and move the files to the results.
 
-Programs that drop files can change the drop folder at any moment, so all access goes through
+Programs that drop files can change the drop folder at any time, so all access goes through
 :mod:`auditord_hookspecs.folders`. Results are the daemon's own copies, in folders that only it can write: ``done`` for
-files that were read completely, ``failed`` for those that cannot be read, with the reason beside them, and
+files that were read completely, ``failed`` for those that cannot be read, with the reason in a file beside them, and
 ``quarantine`` for the invalid lines of a file, under the file's name.
 """
 
@@ -39,7 +39,7 @@ from auditord_hookspecs.wire import decode_record, parse_time
 
 _UNFINISHED: Final = (".tmp", ".part", ".swp", "~")
 _LONGEST_NAME: Final = 200
-"""The size limit of a name in bytes. With additions, it must fit into the file system's 255."""
+"""The maximum length of a name in bytes. With additions, it must fit into the file system's 255."""
 
 _RESERVE: Final = 256 << 20
 """Bytes that copies leave free, since the spool may be on the same file system."""
@@ -49,12 +49,12 @@ class FileChanged(AuditordError):
     """A file was changed or replaced while it was read.
 
     Remedy:
-        none: it is read again when it no longer changes. Programs should write elsewhere and rename into the folder.
+        none is needed; it is read again once unchanged. Programs should write elsewhere and rename into the folder.
     """
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """A complete file. Another file of its name, or a later state, has another identity."""
+    """A complete file. Its identity changes if it is modified or replaced."""
 
     name: str
     identity: str
@@ -63,14 +63,14 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 def complete_files(folder: SharedFolder, now: datetime, settle: timedelta) -> list[Dropped]:
-    """Return the complete regular files, the oldest first."""
+    """Return the complete regular files, oldest first."""
     found = [dropped for name in folder.names() if (dropped := _look(folder, name)) is not None]
     complete = [dropped for dropped in found if now - dropped.changed >= settle]
     return sorted(complete, key=lambda dropped: (dropped.changed, dropped.name))
 
 
 def _look(folder: SharedFolder, name: str) -> Dropped | None:
-    """Return the file; None if its name marks it as incomplete, or it is gone."""
+    """Return the file; None if its name marks it as incomplete, or if it is missing or not a regular file."""
     if name.startswith(".") or name.endswith(_UNFINISHED):
         return None
     try:
@@ -86,7 +86,7 @@ def require_usable_name(folder: Folder, name: str) -> None:
     """Check the name of a file.
 
     Raises:
-        UnsafePath: it is too long, or not text.
+        UnsafePath: the name is too long, or not UTF-8.
     """
     encoded = os.fsencode(name)
     if len(encoded) > _LONGEST_NAME:
@@ -97,10 +97,10 @@ def require_usable_name(folder: Folder, name: str) -> None:
 
 @contextmanager
 def open_unchanged(folder: Folder, name: str, known: str) -> Generator[BinaryIO, None, None]:
-    """Open a file that must not change meanwhile.
+    """Open a file that must not change until the end of the context.
 
     Raises:
-        FileChanged: it is not the known file, or changed before the end of the context.
+        FileChanged: the file's identity is not the known one, at the start or at the end.
     """
 
     def refuse_other(file: BinaryIO) -> None:
@@ -123,10 +123,10 @@ class Results(msgspec.Struct, frozen=True):
     @classmethod
     @contextmanager
     def opened(cls, root: Path) -> Generator["Results", None, None]:
-        """Open the folders below a folder, and create missing ones.
+        """Open the folders below ``root``, and create missing ones.
 
         Raises:
-            UnsafePath: one of them is not only the daemon's own.
+            UnsafePath: a folder is a link, belongs to another user, or is writable by others.
         """
         with ExitStack() as stack:
             done, failed, quarantine = (
@@ -138,7 +138,7 @@ class Results(msgspec.Struct, frozen=True):
         """Check that a copy of the file fits on the disk.
 
         Raises:
-            AuditordError: there is not enough room.
+            AuditordError: there is not enough free space.
         """
         if self.done.room() < size + _RESERVE:
             raise AuditordError(
@@ -148,13 +148,13 @@ class Results(msgspec.Struct, frozen=True):
 
 
 def put_away(folder: SharedFolder, file: Dropped, target: PrivateFolder) -> str:
-    """Copy a handled file into a folder durably, remove the original, and return the copy's name.
+    """Copy a processed file durably into a folder, remove the original, and return the copy's name.
 
     Raises:
-        FileChanged: it has changed; it stays, and no copy is kept.
+        FileChanged: the file has changed. It stays, and the copy is discarded.
     """
     part = f".{file.name}.copy"
-    with open_unchanged(folder, file.name, file.identity) as source, _replaced(target, part) as copy:
+    with open_unchanged(folder, file.name, file.identity) as source, _create(target, part) as copy:
         shutil.copyfileobj(source, copy)
         copy.flush()
         os.fsync(copy.fileno())
@@ -164,7 +164,7 @@ def put_away(folder: SharedFolder, file: Dropped, target: PrivateFolder) -> str:
     return target.rename(part, file.name)
 
 
-def _replaced(target: PrivateFolder, name: str) -> BinaryIO:
+def _create(target: PrivateFolder, name: str) -> BinaryIO:
     if target.exists(name):  # left by a killed daemon
         target.remove(name)
     return target.create(name)
@@ -173,15 +173,15 @@ def _replaced(target: PrivateFolder, name: str) -> BinaryIO:
 def fail(folder: SharedFolder, file: Dropped, target: PrivateFolder, reason: str) -> None:
     """Move an unusable file into ``failed``, with the reason."""
     name = put_away(folder, file, target)
-    with _replaced(target, f"{name}.reason") as text:
+    with _create(target, f"{name}.reason") as text:
         text.write(f"{reason}\n".encode())
 
 
 class RejectedLines:
     """The invalid lines of a file.
 
-    They are appended to ``.<file>.part``. Its length is saved with the position in the file, so that lines that a
-    killed daemon wrote after its last save are cut off again.
+    They are appended to ``.<file>.part``. The length of the part is saved with the position in the file, so that lines
+    that a killed daemon wrote after its last save are truncated again.
     """
 
     def __init__(self, folder: PrivateFolder, name: str) -> None:
@@ -190,7 +190,7 @@ class RejectedLines:
         self._part = f".{name}.part"
 
     def keep(self, length: int, lines: bytes) -> int:
-        """Write lines after the first ``length`` bytes durably, and return the new length."""
+        """Truncate the part to ``length`` bytes, append lines durably, and return the new length."""
         if not length and not lines:
             return 0
         with self._folder.open_to_write(self._part) as part:
@@ -203,7 +203,7 @@ class RejectedLines:
         return kept + len(lines)
 
     def finish(self, length: int) -> None:
-        """Rename the part to the name of the file. Does nothing without a part."""
+        """Rename the part to the name of the file, or remove it if ``length`` is 0. No-op without a part."""
         if not self._folder.exists(self._part):
             return
         if length:
@@ -254,7 +254,7 @@ def read_header(config: FilesConfig, line: bytes) -> Sequence[str]:
     """Return the columns of a CSV file.
 
     Raises:
-        InvalidRecord: a column is missing, unknown, or there twice; the file cannot be used.
+        InvalidRecord: a column is missing, unknown or repeated, so that the file cannot be used.
     """
     header = _split(line.removeprefix(b"\xef\xbb\xbf"))
     if missing := [name for name in _NEEDED if name not in header]:
@@ -277,7 +277,7 @@ def _is_known(config: FilesConfig, name: str, header: Sequence[str]) -> bool:
 
 
 def _scored(name: str, header: Sequence[str]) -> tuple[str, str] | None:
-    """Split a column into a component and the name of its score: both can have dots."""
+    """Split a column into a component and the name of its score. Both can contain dots."""
     parts = name.removeprefix(_SCORE).split(".")
     for length in range(len(parts) - 1, 0, -1):
         if _AMOUNT + ".".join(parts[:length]) in header:
@@ -294,7 +294,7 @@ def _split(line: bytes) -> list[str]:
 
 
 def read_line(config: FilesConfig, header: Sequence[str] | None, line: bytes) -> Converted:
-    """Return the record of a line, and its missing optional components and labels.
+    """Return the record in a line, and its missing optional components and labels.
 
     Raises:
         InvalidRecord: the line is not valid.
@@ -356,18 +356,18 @@ def convert(config: FilesConfig, raw: Any) -> Record:  # Any: JSON from the quar
 
 _LINES: Final = 1_000
 _LONGEST: Final = 1_024**2
-"""The size limit of a line in bytes. A record of the wire contract has 10 kB."""
+"""The maximum length of a line in bytes. A record of the wire contract has 10 kB."""
 
 
 class Position(msgspec.Struct, frozen=True):
-    """The position in a file; JSON in the spool.
+    """The position in a file, saved as JSON in the spool.
 
     Args:
-        identity: of the file, in its current state.
-        offset: the number of handled bytes.
-        line: the number of handled lines.
+        identity: the identity of the file in its current state.
+        offset: the number of processed bytes.
+        line: the number of processed lines.
         rejected: the size of the invalid lines, in bytes.
-        whole: the file is complete, and only has to be moved.
+        whole: True if the whole file has been read, and only has to be moved.
     """
 
     identity: str
@@ -378,13 +378,13 @@ class Position(msgspec.Struct, frozen=True):
 
     @classmethod
     def restored(cls, identity: str, stored: Any) -> "Position":  # Any: JSON of the spool, or None
-        """Return the stored position if the file has not changed, else the beginning."""
+        """Return the stored position, or the beginning if the file has changed."""
         return cls(**stored) if stored is not None and stored["identity"] == identity else cls(identity)
 
 
 @dataclass
 class Part:
-    """Some lines: their outcomes, and the invalid ones. The position is after the last of them."""
+    """The outcomes of some lines, the invalid lines, and the position after the last line."""
 
     position: Position
     outcomes: Outcomes = field(default_factory=Outcomes)
@@ -392,12 +392,12 @@ class Part:
 
 
 def read_part(config: FilesConfig, folder: Folder, name: str, position: Position) -> Part:
-    """Read up to a thousand lines from a position on.
+    """Read up to 1,000 lines from a position.
 
     Raises:
-        InvalidRecord: the whole file cannot be read.
+        InvalidRecord: no line of the file can be read, because of its name or its header.
         FileChanged: the file is not that of the position, or changes.
-        UnsafePath: it is not a regular file, or has other hard links.
+        UnsafePath: the file is not a regular file, or has other hard links.
         OSError: the disk failed.
     """
     suffix = PurePath(name).suffix
@@ -418,7 +418,7 @@ def _read_lines(config: FilesConfig, file: BinaryIO, name: str, header: Sequence
     while number < last and text:
         text = file.readline(_LONGEST)
         whole = text
-        while len(whole) == _LONGEST and not whole.endswith(b"\n"):  # too long: keep its beginning, skip the rest
+        while len(whole) == _LONGEST and not whole.endswith(b"\n"):  # too long: keep the beginning, skip the rest
             whole = file.readline(_LONGEST)
         number += bool(text)
         try:

@@ -1,8 +1,8 @@
-"""Collects the finished jobs of HTCondor and HTCondor-CE, under the ids, labels and components that AUDITOR uses.
+"""Collects the finished jobs of HTCondor and HTCondor-CE, with the same ids, labels and components as AUDITOR.
 
-``collecting`` declares the kind and goes through the schedds. ``reading`` reads each history from its last position:
-with ``condor_history``, which ``query`` calls, or from HTCondor's files. ``ads`` reads the text of ClassAds,
-``evaluation`` evaluates expressions in a child process, and ``conversion`` turns ads into records.
+``collecting`` declares the kind and iterates over the schedds. ``reading`` reads each history from the last position,
+with ``condor_history``, which ``query`` calls, or from HTCondor's files. ``ads`` parses ClassAds, ``evaluation``
+evaluates expressions in a child process, and ``conversion`` converts ads to records.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""ClassAds as text: separate attributes, read literals and job ids. Nothing is evaluated here."""
+"""Parse ClassAds: split attributes, read literals and job ids. Nothing is evaluated here."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from auditord_hookspecs.mapping import Row
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LINE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)[ \t]*=[ \t]*(.*)", re.DOTALL)
 _REFERENCE: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|([A-Za-z_][A-Za-z0-9_]*)', re.DOTALL)
-# A line that ends an ad. If a schedd dies while writing it, the next ad begins in the same line.
+# The start of a line that ends an ad. If a schedd dies while writing it, the next ad begins on the same line.
 _STARS: Final = b"***"
 _VALUE: Final = rb'(?:-?\d+|"[^"]*")'
 _BANNER: Final = re.compile(
@@ -23,13 +23,13 @@ _BANNER: Final = re.compile(
     rb"(?: \w+ = " + _VALUE + rb")*| [A-Z_]+(?: \w+ ?= ?" + _VALUE + rb")*)?\s*"
 )
 
-# Literals in the form of history files: in a string, only a quotation mark is escaped, by a backslash.
+# Literals in the format of history files. In strings, a backslash only escapes quotation marks.
 _STRING: Final = re.compile(r'"((?:[^"]|(?<=\\)")*)"')
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _REAL: Final = re.compile(r"-?[0-9]{1,30}\.[0-9]{1,30}(?:[eE][+-]?[0-9]{1,2})?")
 _WORDS: Final[Mapping[str, str]] = {"true": "true", "false": "false", "undefined": "", "error": ""}
 
-# -json escapes the slashes of an expression, "\/Expr(1 + 1)\/", and no others. No text holds NUL.
+# -json escapes the slashes around an expression, "\/Expr(1 + 1)\/", and no others. No text contains NUL.
 _MARKED: Final = re.compile(r'(?<!\\)"\\/Expr\(')
 _MARK: Final = "\0Expr("
 _MARK_END: Final = ")/"
@@ -43,10 +43,10 @@ class Attribute(msgspec.Struct, frozen=True):
 
     Args:
         name: the name as written. ClassAds ignore case.
-        form: the form of ``source``: a line of a history file, a literal of JSON, or an expression in JSON.
+        form: the form of ``source``: a line of a history file, a JSON literal, or an expression from JSON.
         source: the line, the literal or the expression.
-        text: its text in a row, if it is a literal; empty for undefined and error.
-        refers: the expression that can name other attributes; empty for literals.
+        text: the text in a row if this is a literal, empty for undefined and error; None for expressions and lists.
+        refers: the expression that can refer to other attributes; empty for literals.
     """
 
     name: str
@@ -57,11 +57,11 @@ class Attribute(msgspec.Struct, frozen=True):
 
 
 Attributes = Mapping[str, Attribute]
-"""Attributes by lower-case name."""
+"""Attributes by lowercase name."""
 
 
 class JobAd(msgspec.Struct, frozen=True):
-    """One ad of a history: the texts of its columns. A refused ad has literal columns, its whole text, the reason."""
+    """One ad of a history as texts by column. A refused ad has its literal columns, its whole text and the reason."""
 
     row: Row
     text: str = ""
@@ -69,18 +69,18 @@ class JobAd(msgspec.Struct, frozen=True):
 
 
 def references(columns: Sequence[str]) -> list[str]:
-    """Return the names of the attributes (and some functions) that the expressions use, each once."""
+    """Return the names of the attributes (and functions) that the expressions use, each once."""
     found = (match[1] for column in columns for match in _REFERENCE.finditer(column))
     return list(dict.fromkeys(name for name in found if name))
 
 
 def is_name(column: str) -> bool:
-    """Return True if a column is just an attribute."""
+    """Return True if a column is just the name of an attribute."""
     return _NAME.fullmatch(column) is not None
 
 
 def reached(attributes: Attributes, columns: Sequence[str]) -> list[str]:
-    """Return the lower-case names of everything that the columns refer to, directly or indirectly."""
+    """Return the lowercase names of everything that the columns refer to, directly or indirectly."""
     found: dict[str, None] = {}
     waiting = [name.lower() for name in references(columns)]
     while waiting:
@@ -93,12 +93,12 @@ def reached(attributes: Attributes, columns: Sequence[str]) -> list[str]:
 
 
 def parse_ad(text: str) -> Attributes:
-    """Parse an ad in either form: lines of ``Name = expression``, or an object of JSON.
+    """Parse an ad, either lines of ``Name = expression`` or a JSON object.
 
     Raises:
-        InvalidRecord: it has another form, or an attribute twice, because two ads have run together.
+        InvalidRecord: the text has another form, or repeats an attribute because two ads have run together.
     """
-    found = _of_json(text) if text.lstrip().startswith("{") else list(map(_of_line, _lines(text)))
+    found = _parse_json(text) if text.lstrip().startswith("{") else list(map(_parse_line, _lines(text)))
     if not found:
         raise InvalidRecord("this is no ClassAd: it has no attribute")
     _check_unique([attribute.name for attribute in found])
@@ -106,13 +106,13 @@ def parse_ad(text: str) -> Attributes:
 
 
 def cut_apart(text: str) -> list[Attributes]:
-    """Return the attributes of each of several ads that have run together, as far as lines can be read.
+    """Return the readable attributes of each of several ads that have run together.
 
-    A repeated attribute begins a new ad. The line before it can hold parts of both ads.
+    A repeated attribute begins a new ad. The line before it can contain parts of both ads.
     """
     ads: list[dict[str, Attribute]] = [{}]
     for line in filter(_LINE.fullmatch, _lines(text)):
-        attribute = _of_line(line)
+        attribute = _parse_line(line)
         if attribute.name.lower() in ads[-1]:
             ads.append({})
         ads[-1][attribute.name.lower()] = attribute
@@ -124,14 +124,13 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _check_unique(names: Sequence[str]) -> None:
-    """Raise InvalidRecord if a name comes twice, in any case."""
     if len({name.lower() for name in names}) < len(names):
         counts = Counter(name.lower() for name in names)
         repeated = [name for name in names if counts[name.lower()] > 1]
         raise InvalidRecord(f"this is no ClassAd: {repeated[-1]} is repeated")
 
 
-def _of_line(line: str) -> Attribute:
+def _parse_line(line: str) -> Attribute:
     match = _LINE.fullmatch(line)
     if match is None:
         raise InvalidRecord(f"this is no ClassAd: a line of it is no attribute: {line[:60]!r}")
@@ -141,7 +140,7 @@ def _of_line(line: str) -> Attribute:
 
 
 def literal(expression: str) -> str | None:
-    """Return the text of a literal in the form of history files; None for an expression."""
+    """Return the text of a literal in the format of history files; None for an expression."""
     if (match := _STRING.fullmatch(expression)) is not None:
         return match[1].replace('\\"', '"')
     if _INTEGER.fullmatch(expression):
@@ -151,14 +150,14 @@ def literal(expression: str) -> str | None:
     return _WORDS.get(expression.lower())
 
 
-def _of_json(text: str) -> list[Attribute]:
+def _parse_json(text: str) -> list[Attribute]:
     try:
         ad = json.loads(_MARKED.sub(r'"\\u0000Expr(', text), strict=False, object_pairs_hook=_members)
     except InvalidRecord:
         raise
     except (ValueError, RecursionError) as error:
         raise InvalidRecord(f"this is no ClassAd: {error}") from error
-    return [_of_member(name, value) for name, value in ad.items()]
+    return [_parse_member(name, value) for name, value in ad.items()]
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON
@@ -166,11 +165,11 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON
     return dict(pairs)
 
 
-def _of_member(name: str, value: Any) -> Attribute:  # Any: JSON
+def _parse_member(name: str, value: Any) -> Attribute:  # Any: JSON
     if isinstance(value, str) and value.startswith(_MARK):
         expression = value.removeprefix(_MARK).removesuffix(_MARK_END)
         return Attribute(name, "expression", expression, None, expression)
-    # HTCondor's library must print a nested ad: patterns for scores expect its form.
+    # Nested values are left to HTCondor's library, since patterns for scores expect its format.
     if isinstance(value, list | dict):
         return Attribute(name, "value", value, None)
     text = "" if value is None else str(value)
@@ -178,9 +177,9 @@ def _of_member(name: str, value: Any) -> Attribute:  # Any: JSON
 
 
 def whole_ads(text: bytes) -> int:
-    """Return the size of the complete ads at the beginning of a history file, with the lines that end them.
+    """Return the size in bytes of the complete ads at the start of the text, including the lines that end them.
 
-    The last such line may be half written, or truncated.
+    Incomplete or damaged lines do not end an ad.
     """
     end = text.rfind(b"\n") + 1
     while (before := text.rfind(b"\n" + _STARS, 0, max(end - 1, 0))) >= 0:
@@ -192,9 +191,9 @@ def whole_ads(text: bytes) -> int:
 
 
 def split_ads(text: bytes) -> Iterator[bytes]:
-    """Yield the ads of a piece of a history file that ends with a line ``*** …``; each ad has such a line."""
+    """Yield the ads in a piece of a history file. Each ad, including the last one, ends with a line ``*** …``."""
     lines: list[bytes] = []
-    for line in text.split(b"\n"):  # split only at this: texts can hold other line ends
+    for line in text.split(b"\n"):  # not splitlines(), since texts can contain other line ends
         if not (line.startswith(_STARS) and _BANNER.fullmatch(line)):
             lines.append(line)
         elif any(lines):
@@ -203,7 +202,7 @@ def split_ads(text: bytes) -> Iterator[bytes]:
 
 
 def split_json(text: str) -> Iterator[str]:
-    """Return the objects in the output of ``-json`` or ``-jsonl``, of any depth, without an incomplete last one."""
+    """Yield the complete objects, of any depth, in the output of ``-json`` or ``-jsonl``."""
     depth = start = 0
     for token in _JSON_TOKEN.finditer(text):
         if token[0] == "{":
@@ -220,20 +219,20 @@ WALL_CLOCK: Final = "RemoteWallClockTime"
 FIRST_START: Final = "JobStartDate"
 
 MEMORY: Final = "ResidentSetSize"
-"""Missing or zero until a running job has first been measured."""
+"""Missing or zero until the first measurement of a running job."""
 
 ID_COLUMNS: Final = (
     *("GlobalJobId", "ClusterId", "ProcId", "JobStatus", "JobUniverse", "NumJobStarts", "NumShadowStarts"),
     *("EnteredCurrentStatus", EXECUTED, WALL_CLOCK, FIRST_START),
 )
-"""The columns that every conversion needs besides the configured ones."""
+"""The columns that every conversion needs, besides the configured ones."""
 
 _RUN: Final = " run "
 _AT: Final = " at "
 
 
 def job_name(ad: JobAd, *, epochs: bool) -> str:
-    """Return the name of the job, with ``epochs`` of its run. A reused job number has another submission time in it."""
+    """Return a unique name of the job or, with ``epochs``, of its run. The submission time in it tells jobs apart."""
     job = ad.row.get("GlobalJobId")
     if job is None:
         content = ad.text or repr(sorted(ad.row.items()))
@@ -242,19 +241,19 @@ def job_name(ad: JobAd, *, epochs: bool) -> str:
 
 
 def ad_name(ad: JobAd, *, epochs: bool) -> str:
-    """Return the name of the ad: the job, and when the ad was written."""
+    """Return a unique name of the ad: the job's name and ``EnteredCurrentStatus``."""
     return f"{job_name(ad, epochs=epochs)}{_AT}{ad.row.get('EnteredCurrentStatus', '')}"
 
 
 def without_time(name: str) -> str:
-    """Return the name of an ad's job. Checkpoints of versions before 0.2 hold names of jobs."""
+    """Return the name of an ad's job, which checkpoints of versions before 0.2 contain."""
     return name.rpartition(_AT)[0]
 
 
 def since(name: str, *, epochs: bool) -> str:
-    """Return the expression that is true only for the ad with this name.
+    """Return an expression that is true only for the ad with this name.
 
-    The identity comes first, so that the rest is not evaluated for other ads, whose content users wrote.
+    The job's id comes first, so that the rest is not evaluated for other ads, whose content users wrote.
     """
     rest, at, moment = name.rpartition(_AT) if _AT in name else (name, "", "")
     job, _, run = rest.rpartition(_RUN) if epochs else (rest, "", "")
@@ -268,7 +267,7 @@ def since(name: str, *, epochs: bool) -> str:
 
 
 def can_stop(name: str) -> bool:
-    """Return True if :func:`since` works for this ad."""
+    """Return True if :func:`since` works for this name of an ad."""
     moment = name.rpartition(_AT)[2] if _AT in name else ""
     return not name.startswith("unnamed ") and name.isprintable() and (not moment or moment.isdecimal())
 
@@ -277,17 +276,17 @@ _NOTHING: Final = frozenset({"undefined", "error", ""})
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """The output of condor_history: jobs, the newest first, and unreadable lines."""
+    """The output of condor_history: ads, newest first unless reversed, and unreadable lines."""
 
     ads: Sequence[JobAd]
     unreadable: Sequence[str] = ()
 
 
 def parse_separated(output: bytes, columns: Sequence[str], word: str) -> Printed:
-    """Cut the output of ``-af "word" column "word" … column "word"`` into rows.
+    """Split the output of ``-af "word" column "word" … column "word"`` into rows.
 
     Raises:
-        CommandFailed: the output is truncated, or has another form.
+        CommandFailed: the output is truncated, or has an unexpected form.
     """
     first, *chunks = output.decode(errors="replace").split(word)
     width = len(columns) + 1
@@ -314,10 +313,10 @@ def _row(columns: Sequence[str], values: Sequence[str]) -> Row:
 
 
 def cut_json(output: bytes) -> list[str]:
-    """Return the ads in the output of ``-json``, a list. Empty output is an error.
+    """Return the ads in the output of ``-json``, which is a list.
 
     Raises:
-        CommandFailed: the output is truncated, or has another form.
+        CommandFailed: the output is empty, truncated, or has an unexpected form.
     """
     text = output.decode(errors="replace").strip()
     if not text.startswith("["):
@@ -331,7 +330,7 @@ def cut_json_lines(output: bytes) -> list[str]:
     """Return the ads in the output of ``-jsonl``, one per line.
 
     Raises:
-        CommandFailed: the output is truncated, or has another form.
+        CommandFailed: the output is truncated, or has an unexpected form.
     """
     if output and not output.endswith(b"\n"):
         raise _cut_off(output)
@@ -339,7 +338,7 @@ def cut_json_lines(output: bytes) -> list[str]:
 
 
 def _cut(text: str, between: set[str], output: bytes) -> list[str]:
-    """Return the objects, if only the given texts stand between them."""
+    """Return the objects. Raise CommandFailed if anything except the ``between`` texts separates them."""
     ads, done = list[str](), 0
     for ad in split_json(text):
         start = text.index(ad, done)

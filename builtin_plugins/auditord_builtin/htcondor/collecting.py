@@ -1,4 +1,4 @@
-"""The kind ``htcondor``, and a run of it. Each schedd has its own position: one that fails stops no other."""
+"""The kind ``htcondor``. Each schedd has its own position, so a failing schedd does not affect the others."""
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -38,10 +38,10 @@ _JOB_ID: Final = re.compile(r"\d+(\.\d+)?")
 
 
 async def collect(config: HTCondorConfig, context: CollectorContext) -> AsyncIterator[Batch]:
-    """Collect the jobs that left the queue since the last run, or ended within the window to collect again.
+    """Collect the jobs that left the queue since the last run, or collect a job or window again.
 
     Raises:
-        CommandFailed: a schedd failed. The others were read, and the next run asks it again.
+        CommandFailed: a schedd failed. The others were read, and the next run retries this one.
         AuditordError: the checkpoint or a history file cannot be read.
     """
     with Evaluator() as evaluator:
@@ -94,11 +94,11 @@ async def _collect_schedd(
             raise CommandFailed(answer.doubt)
         return
     position = checkpoint.schedds.get(schedd)
-    if position is None:  # the first run fixes the beginning, even if it reads nothing
+    if position is None:  # save ``earliest`` even if the first run reads nothing
         position = Position(config.earliest_datetime or context.now())
         checkpoint = checkpoint.with_schedd(schedd, position)
         yield checkpoint.batch(), checkpoint
-    now = context.now()  # before the answer, so that later ads count as new
+    now = context.now()  # taken before the query, so that later ads count as new
     answer = await read_new(source, schedd, position)
     if answer.replaced and not answer.doubt:
         context.log.warning(
@@ -113,7 +113,7 @@ async def _collect_schedd(
 
 
 def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
-    """Return the schedds to ask. An empty text stands for the local history."""
+    """Return the schedds to query. An empty name stands for the local history."""
     schedds = config.schedd_names or ("",)
     if job is None:
         return schedds
@@ -125,7 +125,6 @@ def _chosen(config: HTCondorConfig, job: JobChoice | None) -> Sequence[str]:
 
 
 async def _classified(source: Source, answer: Answer, ads: Sequence[JobAd]) -> AsyncIterator[Batch]:
-    """Yield batches of the ads, the oldest first; none if there is nothing to report."""
     if answer.unreadable:
         yield await classify(source, (), answer.unreadable)
     oldest_first = most_complete_first(source.config, list(reversed(ads)))
@@ -134,10 +133,10 @@ async def _classified(source: Source, answer: Answer, ads: Sequence[JobAd]) -> A
 
 
 def list_jobs(config: HTCondorConfig, context: CollectorContext) -> AsyncIterator[Batch]:
-    """List the window's jobs, as they would be collected again.
+    """List the window's jobs, in the same way as they are collected again.
 
     Raises:
-        AuditordError: files of single jobs are removed after reading, so they are no history.
+        AuditordError: ``per_job_history_dir`` is set. Its files are removed after reading, so they are no history.
     """
     if config.per_job_history_dir is not None:
         raise AuditordError("per_job_history_dir holds only unread jobs, not a history: set history_paths")
@@ -145,12 +144,12 @@ def list_jobs(config: HTCondorConfig, context: CollectorContext) -> AsyncIterato
 
 
 async def reach(config: HTCondorConfig, context: CollectorContext) -> Reach:
-    """Return since when the collector was to read jobs. A history's own reach shows in its first job."""
+    """Return since when the collector reads jobs. The first job of a history shows how far back the history goes."""
     if context.checkpoint is None:
         return Reach(collects=config.earliest_datetime or context.now())
     checkpoint = restore(context.checkpoint, Checkpoint)
-    begun = [position.earliest for position in checkpoint.schedds.values()]
-    return Reach(collects=min([*begun, *filter(None, [checkpoint.earliest])], default=None))
+    starts = [position.earliest for position in checkpoint.schedds.values()]
+    return Reach(collects=min([*starts, *filter(None, [checkpoint.earliest])], default=None))
 
 
 async def check(config: HTCondorConfig, context: Context) -> AsyncGenerator[Finding, None]:
@@ -191,4 +190,3 @@ HTCONDOR = CollectorKind(
     check=check,
     detect=detect,
 )
-"""The history is asked every quarter of an hour; one job can be asked for by its id."""

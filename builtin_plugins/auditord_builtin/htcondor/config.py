@@ -1,6 +1,6 @@
-"""The options of an HTCondor collector, with AUDITOR's names where they mean the same.
+"""The options of an HTCondor collector. Options that mean the same as AUDITOR's have AUDITOR's names.
 
-They can be imported from a file of AUDITOR's collector, or proposed for the HTCondor on this host.
+They can be imported from a configuration file of AUDITOR's collector, or proposed for the HTCondor on this host.
 """
 
 import re
@@ -35,7 +35,7 @@ AUDITOR_COMPONENTS = tuple(
         {"name": "TotalCPU", "key": "RemoteUserCpu+RemoteSysCpu", "key_type": KeyType.TIME},
     )
 )
-"""The components of the template of AUDITOR's collector: Memory in MiB, TotalCPU in whole seconds."""
+"""The components in the template of AUDITOR's collector, with Memory in MiB and TotalCPU in whole seconds."""
 
 _DEFAULT_COMPONENTS = (
     *AUDITOR_COMPONENTS[:-1],
@@ -148,13 +148,13 @@ class HTCondorConfig(RunConfig):
 
     @cached_property
     def cpu_times(self) -> frozenset[str]:
-        """The CPU times, if all components made from them are optional, so that a record may lack them."""
+        """The keys of CPU times whose components are all optional, so that records may leave them out."""
         rules = [rule for rule in self.components if rule.key is not None and _CPU_TIME.search(rule.key)]
         return frozenset(rule.key or "" for rule in rules) - {rule.key for rule in rules if not rule.optional}
 
     @cached_property
     def never_zero(self) -> frozenset[str]:
-        """The components for which zero means that the job was never measured: every job needs memory."""
+        """The names of components for which zero means that the job was never measured, since every job uses memory."""
         return frozenset(rule.name for rule in self.components if _MEMORY.search(rule.key or ""))
 
     @property
@@ -171,7 +171,7 @@ class HTCondorConfig(RunConfig):
         return names
 
     @model_validator(mode="after")
-    def _columns_can_be_asked_for(self) -> "HTCondorConfig":
+    def _columns_are_valid(self) -> "HTCondorConfig":
         for column in (*self.columns, self.constraint or "true"):
             if column.startswith("-") or not column.isprintable():
                 raise ValueError(f"{column!r} cannot be an attribute or expression; put it into parentheses?")
@@ -185,8 +185,8 @@ class HTCondorConfig(RunConfig):
 
     @model_validator(mode="after")
     def _one_source(self) -> "HTCondorConfig":
-        asked = bool(self.schedd_names or self.pool or self.history_file or self.epochs)
-        if [asked, bool(self.history_paths), self.per_job_history_dir is not None].count(True) > 1:
+        uses_history_program = bool(self.schedd_names or self.pool or self.history_file or self.epochs)
+        if [uses_history_program, bool(self.history_paths), self.per_job_history_dir is not None].count(True) > 1:
             raise ValueError("schedd_names (with pool, history_file, epochs), history_paths, per_job_history_dir: one")
         return self
 
@@ -212,7 +212,7 @@ _OWN_LABELS: Final = frozenset({"site_id", "user_id", "group_id"})
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate a file of AUDITOR's HTCondor collector; None for any other file."""
+    """Translate a configuration file of AUDITOR's HTCondor collector. Return None for any other file."""
     if not set(document) & _SPECIFIC or "sacct_frequency" in document or "prometheus_addr" in document:
         return None
     result = ConfigImport(document, "collectors.htcondor")
@@ -299,7 +299,7 @@ def _component(result: ConfigImport, entry: Document) -> dict[str, Any]:  # Any:
     if "key" not in entry:
         return {**made, "value": int(entry["factor"])}
     matches = {"matches": entry["matches"]} if "matches" in entry else {}
-    # Cut times to whole seconds, as AUDITOR does with every amount. Other amounts are whole numbers.
+    # Truncate times to whole seconds, as AUDITOR does with every amount. Other amounts are whole numbers.
     kind = {"key_type": "Time"} if _DURATION.search(str(entry["key"])) else {}
     return {**made, "key": entry["key"], **matches, **kind}
 
@@ -315,7 +315,7 @@ def _cuts_out(entry: Document) -> bool:
 
 
 def _found(entry: Document) -> Document:
-    """Translate AUDITOR's rule: an expression without a group gives the entry's name where it matches."""
+    """Return a condition. As in AUDITOR, the entry's name is used if its expression, without a group, matches."""
     return {"key": entry["key"], "matches": entry["matches"]}
 
 
@@ -343,7 +343,7 @@ _GRID_META: Final = (
 
 
 def detect(host: Host) -> Proposal | None:
-    """Propose a schedd, that of a compute element, or both, if this host can read its history."""
+    """Propose a schedd, a compute element, or a choice of both, if this host can read its history."""
     programs = [name for name in _NAMES if host.run([name, "-limit", "1", "-af", "GlobalJobId"]) is not None]
     if not programs:
         return None

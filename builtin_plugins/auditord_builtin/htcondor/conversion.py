@@ -1,4 +1,4 @@
-"""Turn ads into records, or into the reason why there is none, and choose one of several ads of a job."""
+"""Convert ads to records, or to the reason why they make none, and choose among several ads of a job."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,12 +39,12 @@ from auditord_hookspecs.outcomes import Converted, Outcome, Outcomes, Skipped, r
 from auditord_hookspecs.wording import counted
 
 _ON_SUBMIT_HOST: Final = frozenset({"7", "12"})
-"""The universes scheduler (DAGMan) and local: their jobs run beside the schedd and hold no slot."""
+"""The universes scheduler (DAGMan) and local, whose jobs run on the schedd's host and use no slot."""
 
 _SCIENTIFIC: Final = re.compile(r"[+-]?\d{1,30}(\.\d{1,30})?[eE][+-]?\d{1,2}")
 
 _A_WHILE: Final = timedelta(minutes=1)
-"""A job that runs for this long is measured, and uses CPU time."""
+"""A job that ran for this long has been measured and has used CPU time."""
 
 _NOT_MEASURED: Final = "no CPU time was measured: it is zero, and ResidentSetSize knows no memory"
 
@@ -53,7 +53,7 @@ _EPOCH_STOP: Final = "EpochWriteDate"
 
 
 def ended_at(config: HTCondorConfig, row: Row) -> datetime | None:
-    """Return the end of the job, or None if it is unknown: HTCondor then says 0 or nothing.
+    """Return the end of the job, or None if it is unknown, for which HTCondor has 0 or no attribute.
 
     Raises:
         InvalidRecord: the end cannot be read.
@@ -62,7 +62,7 @@ def ended_at(config: HTCondorConfig, row: Row) -> datetime | None:
 
 
 def ended_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
-    """Return True if the job ended before a time; False if its end is unknown, or cannot be read."""
+    """Return True if the job ended before ``moment``, and False if its end is unknown or unreadable."""
     try:
         end = ended_at(config, ad.row)
     except InvalidRecord:
@@ -71,7 +71,7 @@ def ended_before(config: HTCondorConfig, ad: JobAd, moment: datetime) -> bool:
 
 
 def ended_within(config: HTCondorConfig, ad: JobAd, window: Window) -> bool:
-    """Return True if the job ended within the window, or its end is unknown or unreadable."""
+    """Return True if the job ended within the window, or if its end is unknown or unreadable."""
     try:
         end = ended_at(config, ad.row)
     except InvalidRecord:
@@ -99,7 +99,7 @@ def _instant(key: str, seconds: Decimal) -> datetime:
 
 
 def convert_ad(config: HTCondorConfig, ad: JobAd) -> Outcome:
-    """Convert one ad. It raises for no content of the ad."""
+    """Convert one ad. An ad with invalid content is quarantined and never raises."""
     if ad.reason is not None:
         return Quarantined(job_name(ad, epochs=config.epochs), {"ad": ad.text}, ad.reason)
     try:
@@ -123,7 +123,7 @@ def _reason_to_skip(config: HTCondorConfig, row: Row) -> str | None:
         return "filtered out"
     if row.get("JobUniverse") in _ON_SUBMIT_HOST:
         return "ran on the submit host (scheduler or local universe)"
-    # NumJobStarts also stays 0 if the shadow or the node was lost too early.
+    # NumJobStarts stays 0, too, if the shadow or the node was lost too early.
     not_executed = row.get("NumJobStarts") == "0" and EXECUTED not in row and _wall_clock(row) <= 0
     if _began_at(config, row) is None or not_executed:
         return "never started"
@@ -131,7 +131,7 @@ def _reason_to_skip(config: HTCondorConfig, row: Row) -> str | None:
 
 
 def _wall_clock(row: Row) -> Decimal:
-    """Return the seconds of all runs of the job together; 0 if HTCondor does not know."""
+    """Return the total seconds of all runs of the job; 0 if unknown."""
     return parse_number(_plain(row[WALL_CLOCK])) if WALL_CLOCK in row else Decimal(0)
 
 
@@ -154,15 +154,15 @@ def _converted(config: HTCondorConfig, row: Row) -> Converted:
         ),
         meta={**labels.meta, **dict.fromkeys(config.site_labels, site), **owners.meta},
     )
-    # A job is in the history once. Its id with another start time is a contradiction to report, not another run.
+    # A job is in the history once, so the same id with another start time is not another run but an error to report.
     return Converted(record, left_out)
 
 
 def _times(config: HTCondorConfig, row: Row) -> tuple[datetime | None, datetime | None]:
-    """Return start and stop of the record.
+    """Return the start and stop of the record.
 
-    With ``RemoteWallClockTime``, the sum of all runs, the record begins with the first run, so that it never ends in
-    the future. If HTCondor does not know that time, AUDITOR's formula applies.
+    With ``RemoteWallClockTime``, the sum over all runs, the record begins with the first run, so that it never ends in
+    the future. If HTCondor does not know that sum, the record lasts from start to stop, as in AUDITOR.
     """
     start, stop = _began_at(config, row), ended_at(config, row)
     seconds = _wall_clock(row) if config.runtime == "remote_wall_clock_time" else Decimal(0)
@@ -173,10 +173,10 @@ def _times(config: HTCondorConfig, row: Row) -> tuple[datetime | None, datetime 
 
 
 def _amounts(config: HTCondorConfig, row: Row, lasted: timedelta) -> Row:
-    """Return the row with numbers in the grammar's form, and without an unmeasured CPU time.
+    """Return the row with plain numbers, and with CPU times marked as missing if they were not measured.
 
-    The CPU time stays zero if the shadow or the node was lost before the job was first measured; its memory is unknown
-    then. A job that only sleeps has a memory.
+    If the shadow or the node was lost before the first measurement, the CPU time stays zero, and the memory is unknown
+    or zero. A job that only sleeps uses memory.
     """
     plain = _with_plain_numbers(config, row)
     if lasted < _A_WHILE or not (is_missing(plain.get(MEMORY, "")) or is_zero(plain[MEMORY])):
@@ -186,9 +186,9 @@ def _amounts(config: HTCondorConfig, row: Row, lasted: timedelta) -> Row:
 
 
 def _with_plain_numbers(config: HTCondorConfig, row: Row) -> Row:
-    """Return the row with numbers in the grammar's form: ``1.5E+03`` is 1500, and nan and inf are missing.
+    """Return the row with numbers in plain notation: ``1.5E+03`` becomes 1500, and nan and inf become empty.
 
-    Only columns that are read as numbers change: a user may be called 1e5.
+    Only columns that are parsed as numbers change, since a user may be called 1e5.
     """
     keys = {rule.key for rule in config.components} | {
         score.key for rule in config.components for score in rule.scores if score.matches is None
@@ -214,21 +214,21 @@ def convert(config: HTCondorConfig, raw: Any) -> Record | Produced | None:  # An
 
 def _ad_from_raw(config: HTCondorConfig, raw: Any) -> JobAd:  # Any: JSON from the quarantine
     if "row" in raw:
-        wanted = wanted_columns(config)  # versions before 0.2 did not note the columns
-        asked = {MEMORY, *raw.get("asked", wanted)}  # no rule needs the memory
-        if missing := [repr(column) for column in wanted if column not in asked]:
+        wanted = wanted_columns(config)  # versions before 0.2 did not record the columns
+        queried = {MEMORY, *raw.get("asked", wanted)}  # no rule needs the memory
+        if missing := [repr(column) for column in wanted if column not in queried]:
             raise InvalidRecord(f"{', '.join(missing)} was not asked for then; retry asks for this job again")
         return JobAd(dict(raw["row"]))
     with Evaluator() as evaluator:
         ad = read_ad(evaluator, str(raw.get("ad") or raw.get("line")), wanted_columns(config))
-    # Versions before 0.2 took some complete ads for unreadable lines.
+    # Versions before 0.2 mistook some complete ads for unreadable lines.
     if "ad" not in raw and "GlobalJobId" not in ad.row:
         raise InvalidRecord("this is no job but output that belongs to none; discard it")
     return ad
 
 
 def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
-    """Return the job of a quarantined ad, of any schedd; None for unreadable output."""
+    """Return the job of a quarantined ad, without its schedd, or None for unreadable output."""
     try:
         row = raw["row"] if "row" in raw else literals(parse_ad(str(raw.get("ad"))), ID_COLUMNS)
         return JobChoice(f"{row['ClusterId']}.{row['ProcId']}")
@@ -237,7 +237,7 @@ def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
 
 
 REMEMBERED: Final = timedelta(days=8)
-"""The time for which a handled ad is remembered. After that it may be sent again, which changes nothing."""
+"""The time for which a processed ad is remembered. After that it may be sent again, which is a no-op."""
 
 _COUNTED: Final = " counted"
 _SEVERAL: Final = (
@@ -248,7 +248,7 @@ _AGAIN: Final = "is in the history again, with fewer attributes"
 
 @dataclass
 class _Jobs(Outcomes):
-    """The outcomes of jobs, the jobs that the history has several times, and those that made a record."""
+    """The outcomes of jobs, the jobs with several ads in the history, and the jobs that made a record."""
 
     several: list[str] = field(default_factory=list[str])
     counted: set[str] = field(default_factory=set[str])
@@ -257,7 +257,7 @@ class _Jobs(Outcomes):
 async def classify(source: Source, ads: Sequence[JobAd], unreadable: Sequence[str] = ()) -> Batch:
     """Return a batch of all new ads, without a checkpoint.
 
-    When a period or a job is collected again, all ads count as new.
+    When a job or a window is collected again, all ads count as new.
     """
     config, context = source.config, source.context
     jobs = _by_job(config, ads)
@@ -277,7 +277,7 @@ async def classify(source: Source, ads: Sequence[JobAd], unreadable: Sequence[st
 
 
 def most_complete_first(config: HTCondorConfig, ads: Sequence[JobAd]) -> list[JobAd]:
-    """Return the ads in order, but those of one job together, the most complete first, and of equals the oldest."""
+    """Return the ads grouped by job, each job's most complete ad first. Jobs and equal ads keep their order."""
     return [ad for group in _by_job(config, ads).values() for ad in group]
 
 
@@ -295,7 +295,7 @@ def _convert_all(source: Source, jobs: Mapping[str, Sequence[JobAd]], known: Col
     for job, ads in jobs.items():
         if job in known:
             continue
-        # A history that is read under two names holds each ad twice. The first of each name counts.
+        # A history that is read under two names contains each ad twice. The first ad of each name counts.
         by_name = {name: ad for ad in reversed(ads) if (name := ad_name(ad, epochs=epochs)) not in known}
         new = list(by_name.values())[::-1]
         if len(new) > 1 or (new and f"{job}{_COUNTED}" in known):
@@ -307,9 +307,9 @@ def _convert_all(source: Source, jobs: Mapping[str, Sequence[JobAd]], known: Col
 def _convert_job(
     config: HTCondorConfig, outcomes: _Jobs, job: str, ads: Sequence[JobAd], known: Collection[str]
 ) -> None:
-    """Add the outcome of a job. One of several ads makes its record; the store lists how the others differ."""
+    """Add the outcomes of a job: all its records, of which the store keeps the first and lists how others differ."""
     found = [convert_ad(config, ad) for ad in ads]
-    added: list[Outcome] = [one for one in found if isinstance(one, Converted)]
+    added: list[Outcome] = [outcome for outcome in found if isinstance(outcome, Converted)]
     if added:
         outcomes.counted.add(job)
     elif f"{job}{_COUNTED}" not in known:
@@ -320,7 +320,7 @@ def _convert_job(
 
 
 def wanted_again(source: Source, ads: Iterable[JobAd]) -> Sequence[JobAd]:
-    """Return the ads of the job or period to collect again."""
+    """Return the ads of the job or window to collect again."""
     job, window = source.context.job, source.context.window
     if job is not None:
         numbered = ((ad, ad.row.get("ClusterId"), ad.row.get("ProcId")) for ad in ads)

@@ -1,8 +1,9 @@
-"""Evaluate the columns of ads, in a child process where they are expressions.
+"""Evaluate the columns of ads. Expressions are evaluated in a child process.
 
-Users write expressions: functions such as ``evalInEachContext`` recurse without end, and deep chains of attributes take
-exponential time. So HTCondor's library never runs in the daemon's own process. The child has limits of time and memory.
-It is started for the first ad that needs it, and again after an ad has crashed it; only that ad is refused.
+Users write these expressions. Functions such as ``evalInEachContext`` can recurse without end, and deep chains of
+attributes take exponential time. HTCondor's library therefore never runs in the daemon's process. The child has limits
+for time and memory. It is started for the first ad that needs it, and restarted after a crash. Only the ad that crashed
+it is refused.
 """
 
 import json
@@ -28,30 +29,29 @@ CPU_SECONDS: Final = 2.0
 """The CPU limit for one ad. A harmless ad takes less than a millisecond."""
 
 MEMORY: Final = 512 * 1024**2
-"""The limit of address space in bytes. The library itself takes about 100 MB."""
+"""The limit of the address space in bytes. The library alone takes about 100 MB."""
 
 _PATIENCE: Final = 120.0
-"""The limit of real time in seconds. The CPU limit ends a busy child earlier."""
+"""The wall-clock limit in seconds. A busy child reaches the CPU limit earlier."""
 
 _ENDS_WITHIN: Final = 5.0
-"""Seconds for a child to end after its pipes were closed."""
+"""Seconds that a child may take to exit before it is killed."""
 
 _ATTEMPTS: Final = 2
-"""An ad is refused after it ended this many children. One child may have ended for another reason, such as low memory.
-"""
+"""An ad is refused after it crashed this many children. A single crash may have another reason, such as low memory."""
 
 _PROGRAM: Final = Path(__file__).with_name("evaluation_child.py")
 _MISSING: Final = "this needs HTCondor's classad2: pip install 'auditord[htcondor]'"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One ad's expressions to evaluate, and the attributes that they refer to.
+    """The expressions of one ad to evaluate, and the attributes that they refer to.
 
     Args:
         columns: the expressions.
-        lines: attributes in the form of history files, ``Name = expression``.
-        values: literal attributes.
-        expressions: other attributes, in the form that ``-json`` prints.
+        lines: attributes in the format of history files, ``Name = expression``.
+        values: literal attributes, by name.
+        expressions: other attributes by name, in the format that ``-json`` prints.
     """
 
     columns: Sequence[str]
@@ -61,7 +61,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Evaluator:
-    """A child process that evaluates expressions. Use it as a context manager, from one thread at a time."""
+    """Evaluates expressions in a child process. A context manager that must be used from one thread at a time."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -77,10 +77,10 @@ class Evaluator:
         self._end()
 
     def evaluate(self, request: Request) -> Sequence[str]:
-        """Return the texts of the columns; an empty text for undefined or error.
+        """Return the texts of the columns, with empty texts for undefined and error.
 
         Raises:
-            InvalidRecord: the ad cannot be evaluated, or ended the child.
+            InvalidRecord: the ad cannot be evaluated, or crashed the child.
             AuditordError: no child can be started.
         """
         line, ended = json.dumps(asdict(request)).encode() + b"\n", ""
@@ -94,7 +94,7 @@ class Evaluator:
         raise InvalidRecord(f"evaluating this ad {ended}: it may be a mistake of its owner's, or meant to do harm")
 
     def _ask(self, line: bytes) -> Mapping[str, Any]:  # Any: JSON
-        child = self._child or self._started()
+        child = self._child or self._start()
         stdin, stdout = _pipes(child)
         try:
             stdin.write(line)
@@ -103,7 +103,7 @@ class Evaluator:
             return {}
         return _answer(stdout)
 
-    def _started(self) -> "subprocess.Popen[bytes]":
+    def _start(self) -> "subprocess.Popen[bytes]":
         if self._closed:
             raise AuditordError("the run is over")
         child = self._child = subprocess.Popen(  # noqa: S603 our own program
@@ -122,7 +122,7 @@ class Evaluator:
         return child
 
     def _end(self) -> str:
-        """End the child, and return how it ended."""
+        """Wait for the child, kill it if necessary, and return a description of how it ended."""
         child, self._child = self._child, None
         if child is None:
             return ""
@@ -144,7 +144,7 @@ def _pipes(child: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _answer(stdout: IO[bytes]) -> Mapping[str, Any]:  # Any: JSON
-    """Return the child's answer; empty if the child has ended, or does not answer."""
+    """Return the child's answer; empty if the child has exited or does not answer in time."""
     poll = select.poll()
     poll.register(stdout, select.POLLIN)
     line = stdout.readline() if poll.poll(_PATIENCE * 1_000) else b""
@@ -160,7 +160,7 @@ def _ending(code: int) -> str:
 
 
 def read_ad(evaluator: Evaluator, text: str, columns: Sequence[str]) -> JobAd:
-    """Return the ad with its row. An invalid ad is refused, with its whole text.
+    """Return the ad with its evaluated row. An invalid ad is refused and keeps its whole text.
 
     Raises:
         AuditordError: no child can be started.
@@ -175,9 +175,9 @@ def read_ad(evaluator: Evaluator, text: str, columns: Sequence[str]) -> JobAd:
 
 
 def read_ads(evaluator: Evaluator, text: str, columns: Sequence[str]) -> list[JobAd]:
-    """Return the ad of a text from a history file, or several refused ones that have run together.
+    """Return the ad in a text from a history file, or several refused ads that have run together.
 
-    Each refused ad keeps the whole text, since a part alone could make an incomplete record.
+    Each refused ad keeps the whole text, since a part of it could make an incomplete record.
 
     Raises:
         AuditordError: no child can be started.
@@ -191,7 +191,7 @@ def read_ads(evaluator: Evaluator, text: str, columns: Sequence[str]) -> list[Jo
 
 
 def literals(attributes: Attributes, columns: Sequence[str]) -> Row:
-    """Return the texts of the columns that are literal attributes."""
+    """Return the texts of the columns that are non-empty literal attributes."""
     found = {column: attributes[column.lower()].text for column in columns if column.lower() in attributes}
     return {column: text for column, text in found.items() if text}
 

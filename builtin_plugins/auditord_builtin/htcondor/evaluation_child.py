@@ -1,7 +1,7 @@
-"""Evaluates ClassAds in a process of its own, with limits, since users' expressions can crash or block the library.
+"""Evaluates ClassAds in a child process with limits, since users' expressions can crash or block the library.
 
-Run by its path with two numbers, seconds of CPU for each request and bytes of memory. It reads requests and writes
-answers, one line of JSON each. It imports nothing of auditord, so that it restarts fast after a crash.
+Run by its path with two arguments: seconds of CPU per request, and bytes of memory. It reads requests and writes
+answers, each as one line of JSON. It imports nothing from auditord, so that it restarts fast after a crash.
 """
 
 import json
@@ -15,19 +15,19 @@ from typing import Any
 def main() -> None:
     """Answer each request until standard input ends."""
     seconds, memory = float(sys.argv[1]), int(sys.argv[2])
-    for number in (signal.SIGTERM, signal.SIGINT):  # systemd signals all processes of a unit, but the parent decides
+    for number in (signal.SIGTERM, signal.SIGINT):  # systemd signals all processes, but the parent decides when to stop
         signal.signal(number, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    _answer(_begun())
+    _answer(_load_library())
     for line in sys.stdin.buffer:
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends the process even within the library
-        answer = _answer_to(line)
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal kills the process even within the library
+        answer = _handle(line)
         signal.setitimer(signal.ITIMER_PROF, 0)
         _answer(answer)
 
 
-def _begun() -> Mapping[str, Any]:  # Any: JSON
+def _load_library() -> Mapping[str, Any]:  # Any: JSON
     try:
         import classad2  # type: ignore[import-untyped, unused-ignore] # noqa: F401, PLC0415 after the limits
         import htcondor2  # type: ignore[import-untyped, unused-ignore] # noqa: F401, PLC0415 it has functions
@@ -41,21 +41,21 @@ def _answer(answer: Mapping[str, Any]) -> None:  # Any: JSON
     sys.stdout.buffer.flush()
 
 
-def _answer_to(line: bytes) -> Mapping[str, Any]:  # Any: JSON
+def _handle(line: bytes) -> Mapping[str, Any]:  # Any: JSON
     try:
         request = json.loads(line)
-        ad = _ad_of(request)
-        return {"texts": [_evaluated(column, ad) for column in request["columns"]]}
-    except Exception as error:  # noqa: BLE001 any error is about this ad; answer the next request
+        ad = _build_ad(request)
+        return {"texts": [_evaluate(column, ad) for column in request["columns"]]}
+    except Exception as error:  # noqa: BLE001 any error concerns only this ad
         return {"reason": f"{error}" or type(error).__name__}
 
 
-def _ad_of(request: Mapping[str, Any]) -> Any:  # Any: JSON; a ClassAd
+def _build_ad(request: Mapping[str, Any]) -> Any:  # Any: JSON; a ClassAd
     import classad2  # noqa: PLC0415 after the limits
 
     lines: Sequence[str] = request["lines"]
     ad = classad2.parseOne("\n".join(lines), parser=classad2.ParserType.Old) if lines else classad2.ClassAd()
-    if len(ad) != len(lines):  # the parser stops silently at a line that is nested too deeply
+    if len(ad) != len(lines):  # the parser silently stops at a line that is nested too deeply
         raise ValueError(f"of the {len(lines)} attributes that matter, HTCondor's library reads {len(ad)} and stops")
     for name, value in request["values"].items():
         ad[name] = value
@@ -69,11 +69,11 @@ def _expression(text: str) -> Any:  # Any: an ExprTree
 
     try:
         return classad2.ExprTree(text)
-    except Exception:  # noqa: BLE001 versions that escape every slash print a text /Expr(…)/ in the same way
+    except Exception:  # noqa: BLE001 versions that escape every slash print strings "/Expr(…)/" in the same way
         return f"/Expr({text})/"
 
 
-def _evaluated(column: str, ad: Any) -> str:  # Any: a ClassAd
+def _evaluate(column: str, ad: Any) -> str:  # Any: a ClassAd
     import classad2  # noqa: PLC0415 after the limits
 
     library: Any = classad2  # it has no types
@@ -87,11 +87,11 @@ def _evaluated(column: str, ad: Any) -> str:  # Any: a ClassAd
         return value
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value) if isinstance(value, int | float) else _printed(value)
+    return str(value) if isinstance(value, int | float) else _format(value)
 
 
-def _printed(value: Any) -> str:  # Any: a list or a ClassAd
-    """Return HTCondor's form, which the patterns of scores expect."""
+def _format(value: Any) -> str:  # Any: a list or a ClassAd
+    """Format a list or ad as HTCondor does, since patterns for scores expect that."""
     import classad2  # noqa: PLC0415 after the limits
 
     ad = classad2.ClassAd()

@@ -1,4 +1,4 @@
-"""Call ``condor_history`` for the jobs of a schedd, and read around ads that make it crash."""
+"""Call ``condor_history`` for the jobs of a schedd, and skip ads that make it crash."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -32,27 +32,27 @@ from auditord_hookspecs.wording import counted
 ENVIRONMENT: Final = {"TZ": "UTC"}
 
 CHOSEN: Final = "({}) =?= true"
-"""The constraint is a column, not a filter, so that every ad is seen and a gap can be noticed."""
+"""The constraint as a column. As a filter, it would hide ads, and a gap would go unnoticed."""
 
 _ROUNDS: Final = 4
-"""The number of calls after which whole ads are read: users decide what refers to what."""
+"""The maximum number of calls to follow references between attributes, which users control. Then read whole ads."""
 
 _MAX_NAMES: Final = 100_000
-"""The size limit of an argument in characters. The system takes 131,071."""
+"""The maximum length of an argument in characters. The system's limit is 131,071."""
 
 _EXPRESSION: Final = b'"\\/Expr('
 
 
 class Query(msgspec.Struct, frozen=True):
-    """One call. Ads come newest first, in the order in which jobs left the queue.
+    """One call. Ads are printed newest first, in the order in which jobs left the queue.
 
     Args:
-        schedd: the schedd to ask; empty: the local history.
+        schedd: the schedd to query; empty: the local history.
         stop_at: the name of the ad before which to stop.
-        limit: the largest number of ads.
-        oldest_first: reverse the order (older remote schedds ignore this).
+        limit: the maximum number of ads.
+        oldest_first: reverse the order. Older remote schedds ignore this.
         job: only this job, ``CLUSTER`` or ``CLUSTER.PROC``.
-        only: an expression that selects ads. It must not use anything that users write.
+        only: an expression that selects ads. It must not use attributes that users can set.
     """
 
     schedd: str
@@ -64,7 +64,7 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The source of a run. The evaluator is for expressions that condor_history does not evaluate itself."""
+    """The inputs of a run. The evaluator handles expressions that condor_history does not evaluate itself."""
 
     config: HTCondorConfig
     context: CollectorContext
@@ -72,19 +72,19 @@ class Source(msgspec.Struct, frozen=True):
 
     @property
     def again(self) -> bool:
-        """True if a period or a job is collected again."""
+        """True if a job or a window is being collected again."""
         return self.context.window is not None or self.context.job is not None
 
 
 def wanted_columns(config: HTCondorConfig) -> list[str]:
-    """Return the attributes and expressions to ask for, each once."""
+    """Return the attributes and expressions to query, each once."""
     chosen = [CHOSEN.format(config.constraint)] if config.constraint else []
     of_cpu_time = [MEMORY] if config.cpu_times else []
     return list(dict.fromkeys((*ID_COLUMNS, *config.columns, *chosen, *of_cpu_time)))
 
 
 def build_argv(config: HTCondorConfig, query: Query, output: Sequence[str]) -> list[str]:
-    """Return the command line. The output option comes last: ``-af`` takes everything up to the next dash."""
+    """Return the command line. The output option comes last, since ``-af`` takes all arguments up to the next dash."""
     stop = [] if query.stop_at is None else ["-since", since(query.stop_at, epochs=config.epochs)]
     return [
         *config.condor_history,
@@ -106,8 +106,8 @@ async def run_query(source: Source, query: Query) -> Printed:
     """Call condor_history.
 
     Raises:
-        CommandFailed: it failed, took too long, or its output has another form.
-        AuditordError: an expression must be evaluated, and HTCondor's library is not installed.
+        CommandFailed: the call failed, exceeded a limit, or its output has an unexpected form.
+        AuditordError: an expression must be evaluated, but HTCondor's library is not installed.
     """
     if source.config.output == "separated":
         return await separated(source, query)
@@ -121,10 +121,10 @@ async def run_query(source: Source, query: Query) -> Printed:
 
 
 async def separated(source: Source, query: Query) -> Printed:
-    """Ask for the columns, evaluated by condor_history.
+    """Return the columns as evaluated by condor_history.
 
     Raises:
-        CommandFailed: as :func:`run_query`; some ads end the program.
+        CommandFailed: as :func:`run_query`. Some ads crash the program.
     """
     word = f"_{secrets.token_hex(8)}_"  # random, so that users cannot write it into jobs
     columns = wanted_columns(source.config)
@@ -135,7 +135,7 @@ async def separated(source: Source, query: Query) -> Printed:
 
 
 async def whole_ads(source: Source, query: Query) -> list[str]:
-    """Return the unevaluated ads in the form of history files.
+    """Return the unevaluated ads in the format of history files.
 
     Raises:
         CommandFailed: as :func:`run_query`.
@@ -147,12 +147,12 @@ async def whole_ads(source: Source, query: Query) -> list[str]:
 
 
 async def _objects(source: Source, query: Query) -> list[str]:
-    """Return the ads as JSON, with unevaluated expressions, and everything that the columns refer to."""
+    """Return the ads as JSON texts, with unevaluated expressions and all attributes that the columns refer to."""
     columns = wanted_columns(source.config)
     names = references(columns)
     for _ in range(_ROUNDS):
         texts, output = await _json(source, query, ["-attributes", ",".join(names)])
-        more = [] if _EXPRESSION not in output else await to_thread.run_sync(_not_asked_for, texts, columns, names)
+        more = [] if _EXPRESSION not in output else await to_thread.run_sync(_missing_names, texts, columns, names)
         if not more:
             return texts
         names = [*names, *more]
@@ -167,14 +167,14 @@ async def _json(source: Source, query: Query, attributes: Sequence[str]) -> tupl
     return await to_thread.run_sync(cut, output), output
 
 
-def _not_asked_for(texts: Sequence[str], columns: Sequence[str], asked: Sequence[str]) -> list[str]:
-    """Return the names in the ads' expressions that were not asked for."""
-    known = {name.lower() for name in asked}
+def _missing_names(texts: Sequence[str], columns: Sequence[str], queried: Sequence[str]) -> list[str]:
+    """Return the attributes that the ads' expressions refer to but that were not queried."""
+    known = {name.lower() for name in queried}
     found: dict[str, None] = {}
     for text in texts:
         try:
             found.update(dict.fromkeys(reached(parse_ad(text), columns)))
-        except InvalidRecord:  # it is refused later
+        except InvalidRecord:  # the ad is refused later
             continue
     return [name for name in found if name not in known]
 
@@ -190,7 +190,7 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
             max_output=config.query_max_output,
         )
     except CommandFailed as error:
-        # HTCondor creates the file when the first job ends.
+        # HTCondor creates the file when the first job leaves the queue.
         absent = "opening history file" in str(error) and "No such file or directory" in str(error)
         if config.history_file is None or not absent:
             raise
@@ -200,21 +200,21 @@ async def _run(source: Source, query: Query, output: Sequence[str]) -> bytes:
         return b"[]" if config.output == "json" else b""
     complaint = result.stderr.decode(errors="replace").strip()
     if not result.stdout and any(word in complaint.lower() for word in ("error", "fail", "unable")):
-        raise CommandFailed(f"condor_history: {complaint[-400:]}")  # "no jobs" from a program that reports an error
+        raise CommandFailed(f"condor_history: {complaint[-400:]}")  # no output means "no jobs" only without an error
     return result.stdout
 
 
 _CRASHES: Final = frozenset({132, 134, 135, 136, 137, 139})
-"""Exit codes of a shell, also through ssh, for SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGKILL and SIGSEGV."""
+"""Exit codes of shells and ssh for SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGKILL and SIGSEGV."""
 
 _MOST: Final = 1_000
-"""The largest number of jobs in one call: an argument has at most 131,071 characters."""
+"""The maximum number of jobs in one call, since an argument has at most 131,071 characters."""
 
 _CHANGED: Final = "the history changed during the search for ads that crash condor_history; the next run continues"
 
 
 class WholeAd(msgspec.Struct, frozen=True):
-    """An unevaluated ad. It is harmless if everything that the columns refer to is a literal, or a list of literals."""
+    """An unevaluated ad. It is harmless if the columns refer only to literals and lists of literals."""
 
     text: str
     row: Row
@@ -222,17 +222,17 @@ class WholeAd(msgspec.Struct, frozen=True):
 
     @property
     def job(self) -> str:
-        """The expression that selects this job by two attributes that users cannot change; empty without them."""
+        """An expression that selects the job by two attributes that users cannot change; empty if either is missing."""
         cluster, process = self.row.get("ClusterId", ""), self.row.get("ProcId", "")
         named = cluster.isdecimal() and process.isdecimal()
         return f"(ClusterId =?= {cluster} && ProcId =?= {process})" if named else ""
 
 
 async def run_query_around(source: Source, query: Query) -> Printed:
-    """Call condor_history, refuse the ads that crash it, and read the others.
+    """Call condor_history. If some ads crash it, refuse those and read the others.
 
     Raises:
-        CommandFailed: as :func:`run_query`; another reason, or too many suspicious ads.
+        CommandFailed: as :func:`run_query`, unless single ads cause the failure. Also if too many ads are suspicious.
     """
     try:
         return await run_query(source, query)
@@ -244,13 +244,13 @@ async def run_query_around(source: Source, query: Query) -> Printed:
 
 
 def _may_be_an_ads_fault(error: CommandFailed) -> bool:
-    """Return True if it was ended by a signal, or by us because it took too long or printed too much."""
+    """Return True if condor_history was killed by a signal, or because it exceeded a limit."""
     code = error.exit_code or 0
     return error.timed_out or error.printed_too_much or code < 0 or code in _CRASHES
 
 
 async def _whole_ads(source: Source, query: Query, cause: CommandFailed) -> list[WholeAd]:
-    """Return the unevaluated ads. The expression at which the call stops is evaluated, and may cause the crash."""
+    """Return the unevaluated ads. Retry without ``stop_at``, whose expression is evaluated and may cause the crash."""
     columns = wanted_columns(source.config)
     for each in dict.fromkeys((query, replace(query, stop_at=None))):
         try:
@@ -269,7 +269,7 @@ def _read_literals(text: str, columns: Sequence[str]) -> WholeAd:
 
 
 def _is_harmless(attributes: Attributes, columns: Sequence[str]) -> bool:
-    """Return True if all attributes are literals, or lists (such as benchmarks) without calls or references."""
+    """Return True if the columns refer only to literals, and to lists or nested ads without calls or references."""
     for attribute in (attributes[name] for name in reached(attributes, columns) if name in attributes):
         expression = attribute.refers
         names = any(name.lower() in attributes for name in references([expression]))
@@ -279,7 +279,7 @@ def _is_harmless(attributes: Attributes, columns: Sequence[str]) -> bool:
 
 
 class _Isolation:
-    """The ads of a query that failed, by job."""
+    """Finds the ads that made a query fail, by querying harmless jobs together and halves of the suspicious ones."""
 
     def __init__(self, source: Source, query: Query, cause: CommandFailed, ads: Sequence[WholeAd]) -> None:
         self._source = source
@@ -294,7 +294,7 @@ class _Isolation:
         """Return the ads in the order of the answer.
 
         Raises:
-            CommandFailed: no ad is the reason, or too many ads may be.
+            CommandFailed: no ad caused the failure, or too many ads are suspicious.
         """
         nameless = self._refused([""], "it does not say which job it is") if "" in self._places else {}
         suspects = [job for job in self._places if job and not all(self._ads[n].harmless for n in self._places[job])]
@@ -333,7 +333,7 @@ class _Isolation:
         return {place: JobAd(self._ads[place].row, self._ads[place].text, reason) for place in places}
 
     async def _read(self, jobs: Sequence[str], only: str, limit: int | None) -> dict[int, JobAd]:
-        """Return the ads of the jobs by place. Ads that were added meanwhile are newer than all of them."""
+        """Return the ads of the jobs by place. Ads added since the query are newer and are left out."""
         places = sorted(chain.from_iterable(self._places[job] for job in jobs))
         found = (await separated(self._source, replace(self._query, only=only, limit=limit))).ads
         rows = found[: len(places)] if self._query.oldest_first else found[len(found) - len(places) :]

@@ -1,4 +1,4 @@
-"""Read a schedd's history from a position on: from ``condor_history``, history files, or a file per job."""
+"""Read a schedd's history since a position, from ``condor_history``, history files, or one file per job."""
 
 import glob
 import hashlib
@@ -23,7 +23,7 @@ from auditord_hookspecs.folders import SharedFolder, UnsafePath, open_regular
 from auditord_hookspecs.outcomes import restore
 
 ANCHORS: Final = 50
-"""The number of ads to remember. An answer that holds one of them has no gap. It may stop at the last one."""
+"""The number of ads to remember. An answer that contains one of them has no gap, and may stop at the last one."""
 
 _WITNESSES: Final = 100
 
@@ -41,9 +41,9 @@ class Position(msgspec.Struct, frozen=True):
     """The position in one schedd's history.
 
     Args:
-        earliest: jobs that ended before this, and were in the history at the first reading, are ignored.
-        anchors: names of the newest ads, the newest first. Versions before 0.2 stored names of jobs.
-        until: the time of the last reading without a gap; None before the first.
+        earliest: jobs that ended before this are ignored if the first reading finds them.
+        anchors: names of the newest ads, newest first. Versions before 0.2 stored names of jobs.
+        until: the time of the last reading without a gap; None if there was none.
     """
 
     earliest: datetime
@@ -52,27 +52,27 @@ class Position(msgspec.Struct, frozen=True):
 
     @property
     def first(self) -> bool:
-        """True as long as nothing has been read."""
+        """True until a reading without a gap."""
         return self.until is None
 
     def after(self, names: Sequence[str], now: datetime) -> "Position":
-        """Return the position after a complete reading. ``names`` are the answer's ads, the newest first.
+        """Return the position after a complete reading. ``names`` are the names of the answer's ads, newest first.
 
-        An empty history does not count as read: an answer that was cut off before its first byte looks the same.
+        An empty history does not count as read, since an answer that was truncated to nothing looks the same.
         """
         anchors = tuple(dict.fromkeys((*names, *self.anchors)))[:ANCHORS]
         return Position(self.earliest, anchors, now if anchors else None)
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """The state between runs.
+    """The state between runs. Only ``schedds`` is used without ``history_paths``.
 
     Args:
-        schedds: positions by the name of the schedd.
-        files: for history files, the bytes read of each, by its first ad's fingerprint.
-        earliest: for history files, as in a position.
-        caught_up: for history files, whether everything that existed at first has been read.
-        current: for history files, the fingerprint of the file that HTCondor was writing, by path.
+        schedds: the position in each schedd's history, by name.
+        files: the number of bytes read of each file, by the fingerprint of the file's first ad.
+        earliest: as in a position.
+        caught_up: True once a run has read all files to their ends.
+        current: the fingerprint of the file to which HTCondor was appending, by path.
     """
 
     schedds: dict[str, Position]
@@ -82,11 +82,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
     current: dict[str, str] = {}
 
     def batch(self, batch: Batch | None = None) -> Batch:
-        """Return the batch with this checkpoint."""
+        """Return the batch, or an empty one, with this checkpoint."""
         return replace(batch or Batch(), checkpoint=msgspec.to_builtins(self))
 
     def with_schedd(self, name: str, position: Position) -> "Checkpoint":
-        """Return the checkpoint with another position for a schedd."""
+        """Return a copy of the checkpoint with a schedd's new position."""
         return msgspec.structs.replace(self, schedds={**self.schedds, name: position})
 
 
@@ -94,11 +94,11 @@ class Answer(msgspec.Struct, frozen=True):
     """A schedd's answer.
 
     Args:
-        ads: the ads to handle, the newest first.
+        ads: the ads to process, newest first.
         unreadable: lines that belong to no ad.
-        names: the names of all ads of the answer, the newest first.
+        names: the names of all ads in the answer, newest first.
         doubt: why the answer may be incomplete; None if it is complete.
-        replaced: the answer holds no ad that was read before: the history was rotated too far, or restarted.
+        replaced: True if the answer contains no ad that was read before, because the history was rotated or restarted.
     """
 
     ads: Sequence[JobAd]
@@ -119,41 +119,41 @@ async def read_new(source: Source, schedd: str, position: Position) -> Answer:
     if place is not None:
         return Answer(ads[:place], printed.unreadable, names, doubt=None)
     if position.first:
-        # Do not select by the end: a job can stay in the queue for days after its end, and come late.
+        # Do not filter each ad by its end, since a job can stay in the queue for days after it ended.
         within = [number for number, ad in enumerate(ads, 1) if not ended_before(config, ad, position.earliest)]
         ads = ads[: max(within, default=0)]
-    if not names and position.anchors:  # an answer that was cut off before its first byte looks the same
+    if not names and position.anchors:  # an answer that was truncated to nothing looks the same
         return Answer(ads, printed.unreadable, names, _EMPTY)
     whole = only_newest or await _reaches(source, schedd, printed.ads, position.until or position.earliest)
     return Answer(ads, printed.unreadable, names, None if whole else _GAP, replaced=bool(position.anchors))
 
 
 def _place(names: Sequence[str], position: Position) -> int | None:
-    """Return the place of the newest ad that was read before."""
+    """Return the index of the newest ad that was read before; None if there is none."""
     known = set(position.anchors)
     return next((n for n, name in enumerate(names) if name in known or without_time(name) in known), None)
 
 
 def _stop(position: Position) -> str | None:
-    """Return the last remembered ad, so that the others are in the answer; None if there are no others."""
+    """Return the oldest usable anchor, so that the answer contains the newer ones; None if there are no newer ones."""
     usable = [name for name in position.anchors if can_stop(name)]
     return usable[-1] if len(usable) > 1 else None
 
 
 async def read_all(source: Source, schedd: str, since: datetime) -> Answer:
-    """Read the history as far back as needed for jobs that ended since a time."""
+    """Read the whole history. ``doubt`` is set if it may not reach back to ``since``."""
     printed = await run_query_around(source, Query(schedd))
     whole = await _reaches(source, schedd, printed.ads, since)
     return Answer(printed.ads, printed.unreadable, names_of(source.config, printed.ads), None if whole else _GAP)
 
 
 def names_of(config: HTCondorConfig, ads: Sequence[JobAd]) -> list[str]:
-    """Return the names of the ads."""
+    """Return the ads' names, in the same order."""
     return [ad_name(ad, epochs=config.epochs) for ad in ads]
 
 
 async def _reaches(source: Source, schedd: str, ads: Sequence[JobAd], moment: datetime) -> bool:
-    """Return True if the answer reaches back to the time, or to the beginning of the history."""
+    """Return True if the answer reaches back to ``moment``, or to the beginning of the history."""
     witnesses, before = ads[-_WITNESSES:], moment - source.config.overlap
     if len(witnesses) == _WITNESSES and all(ended_before(source.config, ad, before) for ad in witnesses):
         return True
@@ -161,9 +161,9 @@ async def _reaches(source: Source, schedd: str, ads: Sequence[JobAd], moment: da
 
 
 async def _is_everything(source: Source, schedd: str, ads: Sequence[JobAd]) -> bool:
-    """Return True if the history holds only these ads.
+    """Return True if the history contains only these ads.
 
-    A schedd that does not support "oldest first" answers with its newest ad. Then only the number decides.
+    A schedd that does not support ``oldest_first`` returns its newest ad. Then only the number of ads decides.
     """
     probe = (await run_query_around(source, Query(schedd, limit=1, oldest_first=True))).ads
     if not ads or not probe:
@@ -187,19 +187,18 @@ _END: Final = b"\n***"
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part of a file: its jobs, the oldest first, and its size in bytes."""
+    """A part of a file: its ads, oldest first, and its size in bytes."""
 
     ads: Sequence[JobAd]
     size: int
 
 
 class HistoryFile(msgspec.Struct, frozen=True):
-    """One file.
+    """A history file.
 
     Args:
-        path: its path.
-        name: the fingerprint of its first ad; empty if it has none.
-        current: the configured path, if HTCondor appends to this file; else None.
+        name: the fingerprint of the file's first ad; empty if it has none.
+        current: the configured path if HTCondor appends to this file, else None.
     """
 
     path: Path
@@ -208,7 +207,7 @@ class HistoryFile(msgspec.Struct, frozen=True):
 
 
 async def collect_files(source: Source) -> AsyncIterator[Batch]:
-    """Collect the jobs appended since the last run, or those of the window to collect again.
+    """Collect the jobs appended since the last run, or collect a job or window again.
 
     Raises:
         AuditordError: a file cannot be read.
@@ -219,11 +218,11 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
     if checkpoint.earliest is None and not again:
         checkpoint = msgspec.structs.replace(checkpoint, earliest=config.earliest_datetime or context.now())
         yield checkpoint.batch()
-    there = await to_thread.run_sync(_find, config.history_paths)
-    for file in there:
-        if not file.name and not file.path.exists():  # HTCondor creates it when the first job leaves the queue
+    files = await to_thread.run_sync(_find, config.history_paths)
+    for file in files:
+        if not file.name and not file.path.exists():  # HTCondor creates the file when the first job leaves the queue
             context.log.warning("%s does not exist yet: no job has left the queue, or the path is wrong", file.path)
-    found = [file for file in there if file.name]
+    found = [file for file in files if file.name]
     if not again:
         _warn_of_lost_files(context, checkpoint, found)
     for number, file in enumerate(found, start=1):
@@ -239,10 +238,10 @@ async def collect_files(source: Source) -> AsyncIterator[Batch]:
 
 
 def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> None:
-    """Log that the file that was written during the last run is gone, and with it the jobs after that run."""
-    there = {file.name for file in found}
+    """Warn if a file that was current in the last run has been deleted, which loses the jobs appended since."""
+    existing = {file.name for file in found}
     for path, name in checkpoint.current.items():
-        if name not in there:
+        if name not in existing:
             context.log.warning(
                 "%s: its history holds nothing that was read before: if it was rotated, jobs may be missing; run more "
                 "often, or raise MAX_HISTORY_ROTATIONS or MAX_HISTORY_LOG",
@@ -251,16 +250,16 @@ def _warn_of_lost_files(context: CollectorContext, checkpoint: Checkpoint, found
 
 
 def _caught_up(checkpoint: Checkpoint, found: Sequence[HistoryFile]) -> Checkpoint:
-    """Return the checkpoint after everything was read. Until a new file exists, the last known one stays current."""
-    there = {file.name for file in found}
-    current = {path: name for path, name in checkpoint.current.items() if name in there}
+    """Return the checkpoint after all files were read. A file stays current until a newer one exists at its path."""
+    existing = {file.name for file in found}
+    current = {path: name for path, name in checkpoint.current.items() if name in existing}
     current |= {file.current: file.name for file in found if file.current is not None}
-    files = {name: size for name, size in checkpoint.files.items() if name in there}
+    files = {name: size for name, size in checkpoint.files.items() if name in existing}
     return msgspec.structs.replace(checkpoint, files=files, current=current, caught_up=True)
 
 
 def _chosen(source: Source, checkpoint: Checkpoint, ads: Sequence[JobAd]) -> Sequence[JobAd]:
-    """Return the ads to handle: all that were appended after the first run, even for jobs that ended long before."""
+    """Return the ads to process. ``earliest`` only applies until the first run has caught up."""
     if source.again:
         return wanted_again(source, ads)
     if checkpoint.caught_up or checkpoint.earliest is None:
@@ -270,7 +269,7 @@ def _chosen(source: Source, checkpoint: Checkpoint, ads: Sequence[JobAd]) -> Seq
 
 
 def _find(paths: Sequence[Path]) -> list[HistoryFile]:
-    """Return the files, rotated ones first."""
+    """Return the files, for each path the rotated ones first."""
     found: list[HistoryFile] = []
     for path in paths:
         rotated = map(Path, sorted(glob.glob(f"{glob.escape(str(path))}.*")))  # noqa: PTH207 the path is no pattern
@@ -300,7 +299,7 @@ def _bytes(path: Path, start: int, count: int) -> bytes:
 
 
 def _read(source: Source, path: Path, start: int) -> Piece:
-    """Return the next piece of a file, up to the end of an ad; None if no ad has ended since."""
+    """Return the complete ads after ``start``; a piece of size 0 if there are none."""
     count = _PIECE
     while True:
         text = _bytes(path, start, count)
@@ -316,11 +315,11 @@ def _read(source: Source, path: Path, start: int) -> Piece:
 _CHUNK: Final = 1_000
 _LONGEST: Final = 16 << 20
 _REMEMBERED: Final = timedelta(days=3650)
-"""The time for which a file that could not be removed is remembered, so as not to count as new."""
+"""The time for which a file is remembered, so that one that could not be removed does not count as new."""
 
 
 class JobFile(msgspec.Struct, frozen=True):
-    """One file. Its key has a hash of its text, since two jobs can use one file name, one after the other."""
+    """A job's file. The key contains a hash of the text, since a later job can reuse a file name."""
 
     name: str
     key: str
@@ -328,7 +327,7 @@ class JobFile(msgspec.Struct, frozen=True):
 
 
 async def collect_folder(source: Source) -> AsyncIterator[Batch]:
-    """Collect the jobs of all files.
+    """Collect the jobs in ``per_job_history_dir``, and remove the files that earlier runs accounted for.
 
     Raises:
         AuditordError: the folder or a file cannot be read, or a file cannot be removed.
@@ -344,7 +343,7 @@ async def _collect(source: Source, folder: SharedFolder) -> AsyncIterator[Batch]
     context = source.context
     remaining = iter(await to_thread.run_sync(_list, folder))
     while chunk := list(islice(remaining, _CHUNK)):
-        texts, refused = await to_thread.run_sync(_read_file, folder, chunk)
+        texts, refused = await to_thread.run_sync(_read_files, folder, chunk)
         files = await to_thread.run_sync(_parsed, source, texts, abandon_on_cancel=True)
         for unsafe in refused:
             context.log.error("%s", unsafe)
@@ -373,12 +372,12 @@ def _opened(path: Path) -> Generator[SharedFolder, None, None]:
 
 
 def _list(folder: SharedFolder) -> list[str]:
-    """Return the files by name. HTCondor writes under another name (``.history.…``) and renames."""
+    """Return the sorted file names. While HTCondor writes a file, its name begins with ``.history.``."""
     return sorted(name for name in folder.names() if name.startswith("history."))
 
 
-def _read_file(folder: SharedFolder, names: Sequence[str]) -> tuple[dict[str, bytes], list[UnsafePath]]:
-    """Return the texts by name, and why files stay unread: HTCondor's user makes neither links nor FIFOs there."""
+def _read_files(folder: SharedFolder, names: Sequence[str]) -> tuple[dict[str, bytes], list[UnsafePath]]:
+    """Return the contents by name, and errors for unsafe files. HTCondor creates neither links nor FIFOs there."""
     texts: dict[str, bytes] = {}
     refused: list[UnsafePath] = []
     for name in names:

@@ -1,8 +1,7 @@
-"""Collects the pods of Kubernetes clusters, under the ids, labels and components that AUDITOR uses.
+"""Collects the pods of Kubernetes clusters, with the same ids, labels and components as AUDITOR.
 
-``collecting`` declares the kind and runs it. ``following`` lists and watches namespaces through ``reading``, and keeps
-the state between runs. ``conversion`` turns the ``pods`` that have ended into records. ``collecting`` asks Prometheus
-for their metrics.
+``collecting`` declares the kind and queries Prometheus for metrics. ``following`` lists and watches namespaces through
+``reading``, and keeps the state between runs. ``pods`` parses pods, and ``conversion`` converts ended ones to records.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,13 +28,13 @@ def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of 
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
-    """Declare the panel of each instance."""
+    """Declare the panel that each instance has."""
     yield Panel("kubernetes_state", "Kubernetes", show_state, "kubernetes", whole=True, permission=Permission.OPERATE)
 
 
 async def show_state(context: PanelContext) -> Sequence[PanelPart]:
-    """Show how far each namespace has been read, and the pods that run or wait for their metrics."""
-    from auditord_builtin.kubernetes.following import Checkpoint, TrackedPods  # noqa: PLC0415 of the page alone
+    """Return how far each namespace has been read, and how many pods are running or waiting for their metrics."""
+    from auditord_builtin.kubernetes.following import Checkpoint, TrackedPods  # noqa: PLC0415 only the page needs it
     from auditord_hookspecs.outcomes import restore  # noqa: PLC0415 the same
     from auditord_hookspecs.panels import table_of_runs  # noqa: PLC0415 the same
 

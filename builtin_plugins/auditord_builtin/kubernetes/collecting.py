@@ -1,6 +1,6 @@
-"""The kind ``kubernetes``, and a run of it: new events first, then records whose wait for metrics is over.
+"""The kind ``kubernetes``. A run reads new events, then emits the records that have waited long enough for metrics.
 
-CPU time and peak memory come from Prometheus. If it is down, slow or wrong, a record waits for a limited time.
+CPU time and peak memory come from Prometheus. If it is down, slow or misconfigured, records wait for a limited time.
 """
 
 import math
@@ -45,20 +45,20 @@ _MAX_BODY: Final = 1024 * 1024
 
 
 class Away(AuditordError):
-    """Prometheus does not answer now.
+    """Prometheus does not answer at the moment.
 
     Remedy:
-        see whether the server of the collector's option `prometheus` runs and can be reached from here; pods wait for
-            their values, for as long as its `patience` says.
+        check that the server in the collector's option `prometheus` is running and can be reached from this host; pods
+            wait for their values for up to its `patience`.
     """
 
 
 class _Refused(AuditordError):
-    """Prometheus refuses the query, and will refuse it later as well."""
+    """Prometheus refuses the query, and a retry would not help."""
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """The metrics of a pod, as texts by column, and why some are missing, if Prometheus gave a reason."""
+    """The metrics of a pod as texts by column, and Prometheus' reason if some are missing."""
 
     found: Mapping[str, str]
     complaint: str | None = None
@@ -83,9 +83,9 @@ class _Answer(msgspec.Struct, rename="camel"):
 async def ask_all(
     context: CollectorContext, options: Prometheus, wanted: Sequence[Finished]
 ) -> tuple[Mapping[str, Metrics], str | None]:
-    """Return the metrics of pods by uid, as far as time allows, and why the rest is missing, if there is a reason.
+    """Return the metrics of pods by uid, and the error that stopped the queries, if any.
 
-    Never raises for an answer of Prometheus.
+    Stops after ``time_per_run``. Errors of Prometheus never raise.
     """
     answers, trouble = dict[str, Metrics](), list[str]()
     waiting = list(reversed(wanted))
@@ -109,7 +109,7 @@ async def ask_all(
 
 
 def _http(options: Prometheus) -> HttpOptions:
-    """Open HTTP with one attempt per query: the next run asks again."""
+    """Return HTTP options with a single attempt per query, since the next run retries."""
     token = options.token.get_secret_value() if options.token else None
     return HttpOptions(
         tls=options.tls,
@@ -135,10 +135,10 @@ async def _ask(client: HttpClient, options: Prometheus, finished: Finished) -> M
 
 
 async def _value(client: HttpClient, options: Prometheus, query: str, finished: Finished) -> str | None:
-    """Return the value of a query; None if there is none, or it is not an amount."""
-    asked = [("query", fill_in(query, finished)), ("time", f"{_stop(finished).timestamp():.3f}")]
+    """Return the value of a query; None if there is no value, or if it is negative or not finite."""
+    params = [("query", fill_in(query, finished)), ("time", f"{_stop(finished).timestamp():.3f}")]
     try:
-        data = _answer(await client.request("GET", f"{options.url}/api/v1/query", params=asked))
+        data = _answer(await client.request("GET", f"{options.url}/api/v1/query", params=params))
     except InvalidHttpAnswer as error:
         raise _Refused(str(error)) from error
     except HttpError as error:
@@ -169,7 +169,7 @@ def _answer(answer: HttpAnswer) -> _Data:
 
 
 def fill_in(query: str, finished: Finished) -> str:
-    """Fill in a pod's query: ``{namespace}``, ``{podname}``, ``{uid}``, ``{node}``, and ``{seconds}`` for its time."""
+    """Replace ``{namespace}``, ``{podname}``, ``{uid}``, ``{node}`` and ``{seconds}`` (the pod's time) in a query."""
     pod = finished.pod
     start = known(pod.status.start_time) or _stop(finished)
     texts = {
@@ -195,24 +195,24 @@ _PER_BATCH = 500
 
 
 async def collect(config: KubernetesConfig, context: CollectorContext) -> AsyncIterator[Batch]:
-    """Continue from the checkpoint; or, for a period to collect again, list the existing pods.
+    """Continue from the checkpoint or, if a window is given, collect again the pods that still exist.
 
     Raises:
-        AuditordError: the cluster, or a namespace, could not be read; the others were.
+        AuditordError: the cluster or a namespace could not be read. The other namespaces were.
     """
-    batches = _onwards(config, context) if context.window is None else _again(config, context, context.window)
+    batches = _read_new(config, context) if context.window is None else _read_window(config, context, context.window)
     async for batch in batches:
         yield batch
 
 
-async def _onwards(config: KubernetesConfig, context: CollectorContext) -> AsyncIterator[Batch]:
+async def _read_new(config: KubernetesConfig, context: CollectorContext) -> AsyncIterator[Batch]:
     tracked = TrackedPods(await context.pending())
     fault: AuditordError | None = None
     try:
         async with opened(config) as cluster:
             async for batch in Run(config, context, cluster, tracked).batches():
                 yield batch
-    except AuditordError as error:  # pods that wait for metrics need no API server
+    except AuditordError as error:  # raise later, since pods that wait for metrics need no API server
         fault = error
     async for batch in _settle(config, context, tracked, at_once=context.dry_run):
         yield batch
@@ -220,8 +220,8 @@ async def _onwards(config: KubernetesConfig, context: CollectorContext) -> Async
         raise fault
 
 
-async def _again(config: KubernetesConfig, context: CollectorContext, window: Window) -> AsyncIterator[Batch]:
-    """Yield the pods of a period, without saved state. Pods that Kubernetes has removed cannot be collected again."""
+async def _read_window(config: KubernetesConfig, context: CollectorContext, window: Window) -> AsyncIterator[Batch]:
+    """Yield the pods that ended within a window, without saved state. Pods removed from Kubernetes are missing."""
     async with opened(config) as cluster:
         for number, scope in enumerate(config.scopes, start=1):
             async for page in pages(cluster, scope, config.page_size):
@@ -244,15 +244,15 @@ async def _page_again(
 async def _settle(
     config: KubernetesConfig, context: CollectorContext, tracked: TrackedPods, *, at_once: bool
 ) -> AsyncIterator[Batch]:
-    """Yield the records of pods that have waited for metrics. Errors of Prometheus neither raise nor block.
+    """Query metrics for waiting pods, and yield the records of those that are ready. Errors of Prometheus never raise.
 
-    ``at_once``: ask about each pod once, and wait no longer.
+    With ``at_once``, all records are emitted after a single query per pod.
     """
     now, options = context.now(), config.prometheus
     if options is not None:
-        due = [one for one in tracked.waiting.values() if one.due <= now and not _enough(options, one, now)]
+        due = [pod for pod in tracked.waiting.values() if pod.due <= now and not _enough(options, pod, now)]
         await _ask_due(options, context, tracked, due)
-    ready = [one for one in tracked.waiting.values() if at_once or _enough(options, one, now)]
+    ready = [pod for pod in tracked.waiting.values() if at_once or _enough(options, pod, now)]
     for start in range(0, len(ready), _PER_BATCH):
         yield _batch(config, context, tracked, ready[start : start + _PER_BATCH])
     if changes := tracked.changes():
@@ -264,24 +264,24 @@ async def _ask_due(
 ) -> None:
     if not due:
         return
-    answers, trouble = await ask_all(context, options, [one.finished for one in due])
+    answers, trouble = await ask_all(context, options, [pod.finished for pod in due])
     if trouble:
         context.log.warning("%s; %d pods wait for their metrics", trouble, len(tracked.waiting))
     complaints = [each.complaint for each in answers.values() if each.complaint]
     if complaints:
         context.log.warning("no metrics of %d pods: %s", len(complaints), complaints[0])
-    for one in due:
-        if (answer := answers.get(one.finished.pod.uid)) is not None:
-            tracked.wait(_asked(options, one, answer, context.now()))
+    for waiting in due:
+        if (answer := answers.get(waiting.finished.pod.uid)) is not None:
+            tracked.wait(_after_answer(options, waiting, answer, context.now()))
 
 
-def _asked(options: Prometheus, waiting: WaitingPod, answer: Metrics, now: datetime) -> WaitingPod:
+def _after_answer(options: Prometheus, waiting: WaitingPod, answer: Metrics, now: datetime) -> WaitingPod:
     finished = msgspec.structs.replace(waiting.finished, metrics=dict(answer.found))
     return WaitingPod(finished, waiting.since, now + options.pause, waiting.attempts + 1)
 
 
 def _enough(options: Prometheus | None, waiting: WaitingPod, now: datetime) -> bool:
-    """Return True if the record is final: it has its metrics, or Prometheus was asked for long enough."""
+    """Return True if the pod has all metrics, or has used up its attempts or its patience."""
     if options is None or {CPU, MEMORY} <= set(waiting.finished.metrics):
         return True
     return waiting.attempts >= options.attempts or now - waiting.since >= options.patience
@@ -291,21 +291,21 @@ def _batch(
     config: KubernetesConfig, context: CollectorContext, tracked: TrackedPods, ready: Sequence[WaitingPod]
 ) -> Batch:
     draft = Draft(config, tracked, (), context.now(), Window(context.now(), context.now()))
-    for one in ready:
-        draft.emit(one.finished)
-        tracked.settle(one.finished.pod.uid)
+    for waiting in ready:
+        draft.emit(waiting.finished)
+        tracked.settle(waiting.finished.pod.uid)
     return draft.batch()
 
 
 async def reach(config: KubernetesConfig, context: CollectorContext) -> Reach:
-    """Return since when the collector was to read pods. Kubernetes keeps none for long, so none is ever extra."""
+    """Return since when the collector reads pods. Kubernetes removes pods soon, so none ever counts as extra."""
     if context.checkpoint is None:
         return Reach(context.now(), config.earliest_datetime or context.now())
     return Reach(context.now(), restore(context.checkpoint, Checkpoint).since)
 
 
 async def check(config: KubernetesConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Check the library, the connection to the cluster, and the permission to list each namespace's pods."""
+    """Check the library, the connection to the cluster, and the permission to list pods in each namespace."""
     library = check_extra("kubernetes_asyncio", "kubernetes")
     yield library
     if config.kubeconfig is not None:
@@ -344,4 +344,3 @@ KUBERNETES: Final = CollectorKind(
     check=check,
     detect=detect,
 )
-"""The inventory of a period is what would be collected again: the existing pods."""

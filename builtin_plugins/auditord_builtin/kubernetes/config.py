@@ -1,6 +1,6 @@
-"""The options of a Kubernetes collector, with AUDITOR's names where they mean the same.
+"""The options of a Kubernetes collector. Options that mean the same as AUDITOR's have AUDITOR's names.
 
-They can be imported from a file of AUDITOR's collector, or proposed for a reachable cluster.
+They can be imported from a configuration file of AUDITOR's collector, or proposed for a reachable cluster.
 """
 
 import re
@@ -24,7 +24,7 @@ AUDITOR_COMPONENTS: Final = (
     ComponentRule(name="cpu", key="prometheus.cpu", optional=True),
     ComponentRule(name="memory", key="prometheus.memory", optional=True),
 )
-"""The components of AUDITOR's collector: core-seconds, bytes, CPU seconds, bytes."""
+"""The components of AUDITOR's collector, in core-seconds, bytes, CPU seconds and bytes."""
 
 _DEFAULT_COMPONENTS: Final = (
     *AUDITOR_COMPONENTS,
@@ -34,8 +34,8 @@ _DEFAULT_COMPONENTS: Final = (
 )
 
 _SERIES: Final = 'namespace="{namespace}",pod="{podname}"'
-# A pod's counter begins with the pod, so its highest value is the pod's usage. (AUDITOR asks for the increase over the
-# whole time at every instant of it.)
+# A pod's counter starts at zero, so its highest value is the pod's usage. (AUDITOR queries the increase over the whole
+# time at every instant.)
 _CPU_QUERY: Final = f"sum(max_over_time(pod_cpu_usage_seconds_total{{{_SERIES}}}[{{seconds}}s]))"
 _MEMORY_QUERY: Final = f"sum(max_over_time(pod_memory_working_set_bytes{{{_SERIES}}}[{{seconds}}s]))"
 
@@ -65,7 +65,7 @@ class JobFilter(Section):
 
 
 class Prometheus(Section):
-    """A Prometheus with the CPU time and the peak memory of pods. Records wait for them for a while."""
+    """A Prometheus server with the CPU time and peak memory of pods. Records wait for these for a while."""
 
     url: ServerUrl = Field(description="The URL, with its path prefix if it has one: https://host:9090/prefix.")
     tls: TlsFiles = Field(default_factory=TlsFiles, description="CA and client certificate for https.")
@@ -132,17 +132,17 @@ class KubernetesConfig(RunConfig):
 
     @cached_property
     def never_zero(self) -> frozenset[str]:
-        """The components for which zero means that Prometheus has not seen the pod running."""
+        """The names of components for which zero means that Prometheus never saw the pod running."""
         return frozenset(rule.name for rule in self.components if (rule.key or "").startswith("prometheus."))
 
     @property
     def selector(self) -> str:
-        """The label selectors in the API server's form."""
+        """The label selectors in the API server's syntax."""
         return ",".join(self.job_filter.labels)
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The namespaces to list and watch; ``*`` stands for all of them in one request."""
+        """The namespaces to list and watch; ``*`` stands for all namespaces in one request."""
         return self.job_filter.namespace or ("*",)
 
     @model_validator(mode="after")
@@ -183,7 +183,7 @@ _PROMETHEUS: Final = (
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate a file of AUDITOR's Kubernetes collector; None for any other file."""
+    """Translate a configuration file of AUDITOR's Kubernetes collector. Return None for any other file."""
     if not set(document) & _SPECIFIC or "sacct_frequency" in document:
         return None
     result = ConfigImport(document, "collectors.kubernetes")
@@ -193,7 +193,7 @@ def import_config(document: Document) -> ImportedConfig | None:
     result.put("interval", frequency, "a run asks only for events since the last one, so 30s costs little")
     result.put_earliest("pods that end", "only in the first run of this instance; later ones go on from there")
     _import_filter(result)
-    # AUDITOR's components and labels, which its file does not name.
+    # AUDITOR's components and labels, which are not in its file.
     result.put("components", "auditor", _COMPONENTS)
     result.put("sites", [{"name": "NOT_CONFIGURED"}], _SITES)
     result.put("meta", [{"name": "group_id", "key": "namespace", "key_type": "String"}], _META)
@@ -236,13 +236,12 @@ def detect(host: Host) -> Proposal | None:
     """Propose the cluster of this pod's service account, or of a kubeconfig."""
     if "KUBERNETES_SERVICE_HOST" in host.environ:
         return _proposal("the Kubernetes cluster of this pod", None)
-    for file in host.find(*_named(host.environ), *_FILES):
+    for file in host.find(*_kubeconfigs(host.environ), *_FILES):
         return _proposal(f"Kubernetes, by {file}", file)
     return None
 
 
-def _named(environ: Mapping[str, str]) -> Sequence[str]:
-    """Return the first existing file of those that kubectl would read."""
+def _kubeconfigs(environ: Mapping[str, str]) -> Sequence[str]:
     home = f"{environ['HOME']}/.kube/config" if "HOME" in environ else ""
     return [name for name in environ.get("KUBECONFIG", home).split(":") if name.startswith("/")]
 

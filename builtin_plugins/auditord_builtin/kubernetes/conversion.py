@@ -1,4 +1,4 @@
-"""Turn a pod that has ended into a record, or into the reason why there is none."""
+"""Convert a pod that has ended to a record, or to the reason why it makes none."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -26,7 +26,7 @@ from auditord_hookspecs.outcomes import Converted, Skipped, retried
 from auditord_hookspecs.records import MAX_NAME_GRAPHEMES
 
 DELETED: Final = "Deleted"
-"""The ``status`` of a pod that was removed before its end. Other statuses are Kubernetes' phases."""
+"""The ``status`` of a pod that was deleted before it ended. Other statuses are Kubernetes' phases."""
 
 _OWN_LABELS: Final = ("podname", "namespace", "status", "site_id")
 _GPU: Final = "gpu"
@@ -34,14 +34,14 @@ _FILTERED: Final = "filtered out"
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """A pod at its end.
+    """A pod to convert.
 
     Args:
         pod: the last known version.
         runs: the runs of its containers.
-        stop: its end; None if it is still running.
-        status: its phase, or ``Deleted``.
-        metrics: the values from Prometheus, by column; the JSON name is that of the first versions.
+        stop: the pod's end; None if it is still running.
+        status: the pod's phase, or ``Deleted``.
+        metrics: the values from Prometheus, by column. The first versions stored them as ``figures``.
     """
 
     pod: Pod
@@ -52,7 +52,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 def conclude(config: KubernetesConfig, pod: Pod, runs: Runs, seen: datetime) -> Finished | Skipped:
-    """Return a pod that has ended or was deleted, as a finished one. ``seen`` is when its end was noticed."""
+    """Determine the end of a pod that has ended or was deleted. ``seen`` is when the collector noticed the end."""
     start = known(pod.status.start_time)
     if start is None:
         return Skipped("never started")
@@ -63,7 +63,7 @@ def conclude(config: KubernetesConfig, pod: Pod, runs: Runs, seen: datetime) -> 
 
 
 def convert_finished(config: KubernetesConfig, finished: Finished) -> Converted | Quarantined:
-    """Make the record. It raises for no content of the pod."""
+    """Convert the pod. A pod with invalid content is quarantined and never raises."""
     try:
         return _converted(config, finished)
     except InvalidRecord as error:
@@ -90,12 +90,12 @@ def _converted(config: KubernetesConfig, finished: Finished) -> Converted:
         components=build_components(config.components, row, left_out, config.never_zero),
         meta={**labels.meta, **{name: (text,) for name, text in zip(_OWN_LABELS, own, strict=True)}},
     )
-    # The id holds the pod's uid. The same id with another start is a contradiction to report, not another run.
+    # The id contains the pod's uid, so the same id with another start is not another run but an error to report.
     return Converted(record, left_out)
 
 
 def record_id(prefix: str, pod: Pod) -> str:
-    """Return AUDITOR's id. A name can have 253 characters, an id 256; the rest is cut from the pod's name."""
+    """Return the same id as AUDITOR. The pod's name is truncated if the id would exceed 256 characters."""
     before, after = f"{prefix}-{pod.metadata.namespace}-", f"-{pod.uid}"
     return f"{before}{pod.metadata.name[: max(0, MAX_NAME_GRAPHEMES - len(before) - len(after))]}{after}"
 
@@ -106,7 +106,7 @@ def convert(config: KubernetesConfig, raw: Any) -> Record | Produced | None:  # 
     Raises:
         InvalidRecord: the pod still cannot be converted.
     """
-    finished = _finished(raw) if "finished" in raw else _as_it_was(config, raw)
+    finished = _finished(raw) if "finished" in raw else _decode_again(config, raw)
     if finished is None or (config.job_filter.status and finished.status not in config.job_filter.status):
         return None
     return retried(convert_finished(config, finished))
@@ -119,8 +119,8 @@ def _finished(raw: Mapping[str, Any]) -> Finished:  # Any: JSON from the quarant
         raise InvalidRecord(f"this is no pod: {error}") from error
 
 
-def _as_it_was(config: KubernetesConfig, raw: Mapping[str, Any]) -> Finished | None:  # Any: JSON from the quarantine
-    """Return a pod that could not be decoded. A pod that was still running is read again when it ends."""
+def _decode_again(config: KubernetesConfig, raw: Mapping[str, Any]) -> Finished | None:  # Any: JSON from the quarantine
+    """Decode a pod that could not be decoded before. Return None if it was running, as it is read again at its end."""
     pod = restore_pod(raw.get("pod"))
     if not pod.terminal and not raw.get("gone"):
         return None
@@ -129,17 +129,17 @@ def _as_it_was(config: KubernetesConfig, raw: Mapping[str, Any]) -> Finished | N
 
 
 def _row_of(config: KubernetesConfig, finished: Finished, start: datetime) -> Row:
-    """Return all columns of a pod, as texts: names, labels and amounts; times only if it has ended.
+    """Return all columns of a pod as texts. Core-seconds are only present if the pod has ended.
 
-    If a limit or request is not a quantity, no column of limits or requests can be read.
+    If any limit or request is not a quantity, all columns of limits and requests are marked as unreadable.
     """
     pod, amounts, faults = finished.pod, dict[str, str](), dict[str, str]()
     try:
         found = (*_amounts(config, pod), *_times(pod, finished.runs, start, finished.stop))
         amounts.update({name: f"{amount:f}" for name, amount in found})
     except InvalidRecord as error:
-        asked = columns(config.sites, config.meta, config.components)
-        of_resources = [name for name in asked if name == _GPU or name.startswith(tuple(f"{side}." for side in SIDES))]
+        used = columns(config.sites, config.meta, config.components)
+        of_resources = [name for name in used if name == _GPU or name.startswith(tuple(f"{side}." for side in SIDES))]
         faults.update(dict.fromkeys(of_resources, str(error)))
     row = {
         **_names(pod),
@@ -176,7 +176,7 @@ def _amounts(config: KubernetesConfig, pod: Pod) -> Iterable[tuple[str, Decimal]
     both = {side: granted(pod, side) for side in SIDES}
     for side, amounts in both.items():
         yield from ((f"{side}.{name}", amount) for name, amount in amounts.items())
-    # Limits and requests of such resources are equal; the cluster fills in the missing one.
+    # Limits and requests of GPUs are equal. If one is missing, the cluster fills it in.
     largest = {name: max(each.get(name, Decimal(0)) for each in both.values()) for side in SIDES for name in both[side]}
     gpus = sum((amount for name, amount in largest.items() if config.gpu_resources.search(name)), Decimal(0))
     if gpus:

@@ -1,4 +1,4 @@
-"""Follow the pods of each namespace from run to run, and turn their events into batches."""
+"""Follow the pods of each namespace across runs, and convert their events to batches."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
@@ -37,9 +37,9 @@ class Position(msgspec.Struct, frozen=True):
 
     Args:
         at: all events before this time are known.
-        version: the resource version from which a watch continues; None if it is too old, so that the scope must be
+        version: the resource version from which a watch continues; None if it has expired, so that the scope must be
             listed.
-        selector: the label selectors at the last reading. If they change, the scope must be listed.
+        selector: the label selectors of the last reading. If they change, the scope must be listed.
     """
 
     at: datetime
@@ -48,7 +48,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """The positions by namespace (``*`` for all). Pods that ended before ``since`` make no record."""
+    """The position by namespace (``*`` for all). Pods that ended before ``since`` make no record."""
 
     since: datetime
     scopes: dict[str, Position] = {}
@@ -59,11 +59,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return position.version if position is not None and position.selector == selector else None
 
     def known_until(self, *scopes: str) -> datetime:
-        """Return the latest time up to which one of these scopes is known."""
+        """Return the latest of the times until which these scopes are known."""
         return max((self.scopes[scope].at for scope in scopes if scope in self.scopes), default=self.since)
 
     def moved(self, scope: str, position: Position, kept: Collection[str]) -> "Checkpoint":
-        """Return the checkpoint with a new position of a scope, and without scopes that are not in ``kept``."""
+        """Return a copy with a scope's new position, and without scopes that are not in ``kept``."""
         others = {name: place for name, place in self.scopes.items() if name in kept}
         return Checkpoint(self.since, {**others, scope: position})
 
@@ -71,7 +71,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
 class RunningPod(msgspec.Struct, frozen=True):
     """A pod that has started and not ended, with all observed runs of its containers.
 
-    ``opened``: it has an open record. ``sighted``: when it last existed; None in the state of older versions.
+    ``opened`` is true if open records are on and one was attempted. ``sighted`` is the last time at which the pod is
+    known to have existed; None in the state of older versions.
     """
 
     pod: Pod
@@ -81,7 +82,7 @@ class RunningPod(msgspec.Struct, frozen=True):
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
-    """A pod that has ended and waits for its metrics. It is asked about again when it is due."""
+    """A pod that has ended and waits for its metrics, which are queried again at ``due``."""
 
     finished: Finished
     since: datetime
@@ -90,7 +91,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
 
 
 class TrackedPods:
-    """The pods in the state (``context.pending``), and the changes that are not saved yet."""
+    """The pods in ``context.pending``, and the changes that are not saved yet."""
 
     def __init__(self, pending: Mapping[str, Json]) -> None:
         self.running: Final = _restored(pending, _RUNNING, RunningPod)
@@ -98,12 +99,12 @@ class TrackedPods:
         self._changes: dict[str, Json | None] = {}
 
     def changes(self) -> Mapping[str, Json | None]:
-        """Return the changes since the last call, to be saved with a batch."""
+        """Return, and reset, the changes to save with the next batch."""
         changes, self._changes = self._changes, {}
         return changes
 
     def see(self, pod: Pod, at: datetime) -> RunningPod:
-        """Merge a pod, seen at a time, with its earlier runs, and with its start if its status was wiped."""
+        """Merge a pod with its earlier runs, and with its earlier start if the status was wiped."""
         before = self.running.get(pod.uid)
         if before is None:
             return RunningPod(pod, runs_of(pod, {}), sighted=at)
@@ -113,36 +114,36 @@ class TrackedPods:
         return RunningPod(pod, runs_of(pod, before.runs), before.opened, max(at, before.sighted or at))
 
     def remember(self, running: RunningPod) -> None:
-        """Keep a running pod. An unchanged one causes no write."""
+        """Update a running pod. It is only saved if it has changed."""
         before = self.running.get(running.pod.uid)
         self.running[running.pod.uid] = running
         if before is None or _lasting(before) != _lasting(running):
             self.keep_sightings([running.pod.uid])
 
     def keep_sightings(self, uids: Collection[str]) -> None:
-        """Save when pods were last seen, also of unchanged ones."""
+        """Save when pods were last seen, even if they have not changed."""
         for uid in self.running.keys() & uids:
             self._changes[_RUNNING + uid] = msgspec.to_builtins(self.running[uid])
 
     def forget(self, uid: str) -> None:
-        """Forget a pod that no longer runs."""
+        """Remove a pod that is no longer running."""
         if self.running.pop(uid, None) is not None:
             self._changes[_RUNNING + uid] = None
 
     def wait(self, waiting: WaitingPod) -> None:
-        """Keep a pod that waits for metrics."""
+        """Add or update a pod that waits for metrics."""
         uid = waiting.finished.pod.uid
         self.waiting[uid] = waiting
         self._changes[_WAITING + uid] = msgspec.to_builtins(waiting)
 
     def settle(self, uid: str) -> None:
-        """Forget a pod that no longer waits."""
+        """Remove a pod that no longer waits."""
         if self.waiting.pop(uid, None) is not None:
             self._changes[_WAITING + uid] = None
 
 
 def _lasting(running: RunningPod) -> RunningPod:
-    """Return a pod without the versions and times that change all the time."""
+    """Return a pod without versions and times that change all the time, for comparison."""
     metadata = msgspec.structs.replace(running.pod.metadata, resource_version="", managed_fields=None)
     status = msgspec.structs.replace(running.pod.status, conditions=None)
     pod = msgspec.structs.replace(running.pod, metadata=metadata, status=status)
@@ -158,17 +159,15 @@ def _restored(pending: Mapping[str, Json], prefix: str, shape: Any) -> dict[str,
 
 
 REMEMBERED: Final = timedelta(days=30)
-"""The time for which a handled pod is remembered. After that it may be sent again, which changes nothing."""
+"""The time for which a processed pod is remembered. After that it may be sent again, which is a no-op."""
 
 
 class Draft:
     """A batch that is being built.
 
     Args:
-        config: the rules for records.
-        tracked: the pods that are known from earlier runs.
-        done: the pods that have been handled.
-        now: the present time.
+        tracked: the pods from earlier runs, which are updated.
+        done: the uids of pods that have been processed.
         period: pods that ended outside it make no record, unless they were seen running.
     """
 
@@ -177,10 +176,9 @@ class Draft:
     ) -> None:
         self.outcomes: Final = Outcomes()
         self.sighted = period.start
-        """All events before this time are known, according to this batch."""
+        """All events before this time are known, according to the events of this batch."""
         self.complaints: Final = list[str]()
-        """Problems of running pods, which get no open record. At a pod's end the same problem sends it to quarantine.
-        """
+        """Reasons why running pods got no open record. At the pod's end, the same problem sends it to quarantine."""
         self._config = config
         self._tracked = tracked
         self._done = set(done)
@@ -189,7 +187,7 @@ class Draft:
         self._seen = dict[str, datetime]()
 
     def batch(self, checkpoint: Json = None) -> Batch:
-        """Return the batch, with the changes of the tracked pods."""
+        """Return the batch, including the unsaved changes of the tracked pods."""
         return self.outcomes.batch(self._seen, checkpoint, self._tracked.changes())
 
     def take(self, events: Iterable[tuple[PodEvent, Pod | InvalidRecord]], listed: datetime | None = None) -> None:
@@ -197,8 +195,8 @@ class Draft:
 
         Args:
             events: each with its pod, or the reason why it cannot be read.
-            listed: the time of the list, if they come from one, when all pods existed. Events can be old: then a pod
-                existed when it was last written to, and so did every pod whose end comes later.
+            listed: when the list was taken, if the events come from one; all its pods existed then. Without a list, an
+                event can be old, so a pod is only known to have existed when it was last written.
         """
         for event, pod in events:
             if isinstance(pod, InvalidRecord):  # a running pod is read again when it changes
@@ -211,12 +209,12 @@ class Draft:
                 self._classify(pod, at, gone=event.gone)
 
     def close(self, running: RunningPod, known_until: datetime) -> None:
-        """Close a pod that has vanished, at the last time when it, or all pods, were seen."""
+        """Close a pod that has vanished, at ``known_until`` or when it was last seen, whichever is later."""
         if running.pod.uid not in self._done:
             self._finish(running, max(known_until, running.sighted or known_until))
 
     def emit(self, finished: Finished) -> None:
-        """Make the record of a pod."""
+        """Convert a pod and add its record to the batch."""
         self.outcomes.add(convert_finished(self._config, finished))
 
     def _classify(self, pod: Pod, at: datetime, *, gone: bool) -> None:
@@ -224,7 +222,7 @@ class Draft:
         if gone or running.pod.terminal:
             self._finish(running, self._now)
         elif running.pod.status.start_time is not None:
-            self._tracked.remember(self._opened(running))
+            self._tracked.remember(self._open(running))
 
     def _finish(self, running: RunningPod, at: datetime) -> None:
         uid = running.pod.uid
@@ -245,7 +243,7 @@ class Draft:
     def _within(self, stop: datetime | None) -> bool:
         return stop is None or self._period.start <= stop < self._period.stop
 
-    def _opened(self, running: RunningPod) -> RunningPod:
+    def _open(self, running: RunningPod) -> RunningPod:
         if running.opened or not self._config.open_records:
             return running
         made = convert_finished(self._config, Finished(running.pod, running.runs, None, running.pod.status.phase))
@@ -257,7 +255,7 @@ class Draft:
 
 
 def read_pods(events: Sequence[PodEvent]) -> Sequence[tuple[PodEvent, Pod | InvalidRecord]]:
-    """Decode the pods; a pod that cannot be read comes with the reason."""
+    """Decode the pods. For a pod that cannot be decoded, return the error instead."""
     return [(event, _read(event)) for event in events]
 
 
@@ -279,7 +277,7 @@ def _name(pod: Json) -> str:
 _NO_END: Final = datetime.max.replace(tzinfo=UTC)
 
 _LISTS: Final = 3
-"""The largest number of lists of a namespace per run. If its watch expires again, the next run continues."""
+"""The maximum number of lists of a namespace per run. If its watch expires again, the next run continues."""
 
 
 class Run:
@@ -299,10 +297,10 @@ class Run:
         self._faults: dict[str, AuditordError] = {}
 
     async def batches(self) -> AsyncIterator[Batch]:
-        """Yield batches until no more events come, or the time is over.
+        """Yield batches until no more events arrive, or until ``watch_for`` is over.
 
         Raises:
-            AuditordError: a scope could not be read; the others were.
+            AuditordError: a scope could not be read. The others were.
         """
         if others := self._forget_others():
             yield Batch(skipped={"namespace is not collected any more": others}, pending=self._tracked.changes())
@@ -311,27 +309,26 @@ class Run:
         while active:
             for scope in active:
                 if self._checkpoint.version(scope, self._config.selector) is None:
-                    async for batch in self._listed(scope):
+                    async for batch in self._list(scope):
                         yield batch
-            results = await self._watched([scope for scope in active if scope not in self._faults])
+            results = await self._watch([scope for scope in active if scope not in self._faults])
             for scope, result in results.items():
-                yield await self._taken(scope, result)
+                yield await self._take(scope, result)
             more = {name for name, each in results.items() if each.ended in {WatchEnd.MORE, WatchEnd.EXPIRED}}
             active = more if anyio.current_time() < deadline else ()
         if self._faults:
             raise AuditordError("; ".join(str(error) for error in self._faults.values()))
 
     def _forget_others(self) -> int:
-        """Forget the pods of namespaces that are no longer collected."""
         running = self._tracked.running.items()
-        others = [uid for uid, one in running if not any(_within(one, scope) for scope in self._config.scopes)]
+        others = [uid for uid, pod in running if not any(_within(pod, scope) for scope in self._config.scopes)]
         for uid in others:
             self._tracked.forget(uid)
         return len(others)
 
     async def _draft(self, events: Sequence[PodEvent], listed: datetime | None = None) -> tuple[Draft, Collection[str]]:
-        """Return a batch of events, or of listed pods, and the uids of its pods."""
-        # In a thread, since hundreds of pods take long, and the daemon must answer requests meanwhile.
+        """Return a draft of the events, or of the listed pods, and the uids of its pods."""
+        # In a thread, since hundreds of pods take a while, and the daemon must answer requests meanwhile.
         read = await to_thread.run_sync(read_pods, events)
         uids = {pod.uid for _, pod in read if isinstance(pod, Pod)}
         done = await self._context.seen(uids)
@@ -339,7 +336,7 @@ class Run:
         await to_thread.run_sync(draft.take, read, listed)
         return draft, uids
 
-    def _kept(self, draft: Draft, scope: str, position: Position | None) -> Batch:
+    def _commit(self, draft: Draft, scope: str, position: Position | None) -> Batch:
         for complaint in draft.complaints:
             self._context.log.warning("%s", complaint)
         if position is None:
@@ -347,7 +344,7 @@ class Run:
         self._checkpoint = self._checkpoint.moved(scope, position, self._config.scopes)
         return draft.batch(msgspec.to_builtins(self._checkpoint))
 
-    async def _listed(self, scope: str) -> AsyncIterator[Batch]:
+    async def _list(self, scope: str) -> AsyncIterator[Batch]:
         self._lists[scope] += 1
         if self._lists[scope] > _LISTS:
             text = f"{scope}: what the list says is too old to go on from; the next run tries again"
@@ -361,28 +358,28 @@ class Run:
             self._faults[scope] = error
 
     async def _page(self, scope: str, page: Page, present: set[str], listed: datetime) -> Batch:
-        """Return a batch of a page. All pages of a list show the instant at which the list began."""
+        """Return the batch for a page. All pages of a list show the state at its first request, ``listed``."""
         draft, uids = await self._draft(page.pods, listed)
         if page.first:
             present.clear()
         present.update(uids)
-        if not page.last:  # the rest may never come, and then no checkpoint says that these existed
+        if not page.last:  # if the rest fails, no checkpoint records that these pods existed
             self._tracked.keep_sightings(uids)
-            return self._kept(draft, scope, None)
+            return self._commit(draft, scope, None)
         await self._close_vanished(scope, draft, present)
-        return self._kept(draft, scope, Position(listed, page.version, self._config.selector))
+        return self._commit(draft, scope, Position(listed, page.version, self._config.selector))
 
     async def _close_vanished(self, scope: str, draft: Draft, present: Collection[str]) -> None:
-        """Close the pods that were running and are missing in the list: their end was not observed."""
-        gone = [one for uid, one in self._tracked.running.items() if uid not in present and _within(one, scope)]
+        """Close the pods that were running but are missing in the list, since their end was not observed."""
+        vanished = [pod for uid, pod in self._tracked.running.items() if uid not in present and _within(pod, scope)]
         position, closed = self._before.scopes.get(scope), 0
         reselected = position is not None and position.selector != self._config.selector
-        for running in gone:
+        for running in vanished:
             metadata = running.pod.metadata
             if reselected and await self._cluster.uid_of(metadata.namespace, metadata.name) == metadata.uid:
-                self._tracked.forget(metadata.uid)  # it exists, but is no longer selected
+                self._tracked.forget(metadata.uid)  # it exists, but the new selectors do not match
                 continue
-            # Also for a new scope whose namespace belonged to another one before.
+            # ALL and the previous checkpoint also cover a scope that is new in the configuration.
             known = (each.known_until(metadata.namespace, ALL) for each in (self._before, self._checkpoint))
             draft.close(running, max(known))
             closed += 1
@@ -390,8 +387,8 @@ class Run:
             text = "%d pods vanished between two runs; their records end when they were last seen"
             self._context.log.warning(text, closed)
 
-    async def _watched(self, scopes: Sequence[str]) -> Mapping[str, WatchResult]:
-        """Read the events of each watch at the same time. A failing watch does not disturb the others."""
+    async def _watch(self, scopes: Sequence[str]) -> Mapping[str, WatchResult]:
+        """Read the watches of all scopes concurrently. A failing watch does not affect the others."""
         found = dict[str, WatchResult]()
         config, now = self._config, self._context.now
         limits = Limits(config.page_size, config.quiet, config.watch_for, pause=config.quiet / 10)
@@ -407,11 +404,11 @@ class Run:
                 group.start_soon(read, scope, self._checkpoint.version(scope, self._config.selector) or "")
         return found
 
-    async def _taken(self, scope: str, result: WatchResult) -> Batch:
+    async def _take(self, scope: str, result: WatchResult) -> Batch:
         draft, _ = await self._draft(result.events)
         at = max(self._checkpoint.known_until(scope), draft.sighted, result.known_until or draft.sighted)
         version = None if result.ended is WatchEnd.EXPIRED else result.version
-        return self._kept(draft, scope, Position(at, version, self._config.selector))
+        return self._commit(draft, scope, Position(at, version, self._config.selector))
 
 
 def _within(running: RunningPod, scope: str) -> bool:

@@ -1,4 +1,4 @@
-"""The parts of a pod that accounting needs: its JSON, its times and end, its resources."""
+"""The parts of pods that accounting needs: JSON, times, ends and resources."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ import msgspec
 from auditord_hookspecs import InvalidRecord
 
 LEFT_BEHIND: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
-"""Annotations that hold a copy of the pod."""
+"""Annotations that contain a copy of the pod."""
 
 KUBELET: Final = "kubelet"
 """The program that starts containers and writes their status."""
@@ -20,11 +20,11 @@ _Texts = dict[str, str] | None
 
 
 class _Member(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A part of a pod; unknown members are ignored."""
+    """A part of a pod. Unknown members are ignored."""
 
 
 class Owner(_Member, frozen=True):
-    """The maker of the pod."""
+    """The object that created the pod."""
 
     kind: str = ""
     name: str = ""
@@ -32,7 +32,7 @@ class Owner(_Member, frozen=True):
 
 
 class ManagedFields(_Member, frozen=True):
-    """The last time at which one program wrote to the pod."""
+    """The last time at which a program wrote to the pod."""
 
     manager: str | None = None
     time: datetime | None = None
@@ -54,7 +54,7 @@ class Metadata(_Member, frozen=True):
 
 
 class Resources(_Member, frozen=True):
-    """Quantities by resource; numbers are allowed where a manifest says ``cpu: 2``."""
+    """Quantities by resource. Numbers come from manifests that say ``cpu: 2``."""
 
     limits: dict[str, str | int | float] | None = None
     requests: dict[str, str | int | float] | None = None
@@ -90,7 +90,7 @@ class Span(_Member, frozen=True):
 
 
 class State(_Member, frozen=True):
-    """The present or a former state of a container."""
+    """The current or a former state of a container."""
 
     running: Span | None = None
     terminated: Span | None = None
@@ -107,7 +107,7 @@ class ContainerStatus(_Member, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """True if the container is to run, or to run again, which is Kubernetes' default."""
+        """True if the container waits to start or restart, which is Kubernetes' default state."""
         return self.state is None or (self.state.running is None and self.state.terminated is None)
 
 
@@ -140,12 +140,12 @@ class Pod(_Member, frozen=True):
 
     @property
     def uid(self) -> str:
-        """An id that differs for every pod, also for later ones with the same name."""
+        """A unique id, which also differs between pods of the same name."""
         return self.metadata.uid
 
     @property
     def noted_at(self) -> datetime | None:
-        """The last time at which a program wrote to the pod, according to the API server: it existed then."""
+        """The last time at which a program wrote to the pod, according to the API server."""
         metadata = self.metadata
         times = [metadata.creation_timestamp, *(each.time for each in metadata.managed_fields or ())]
         return max((moment for moment in times if moment is not None), default=None)
@@ -157,7 +157,7 @@ class Pod(_Member, frozen=True):
 
     @property
     def statuses(self) -> tuple[ContainerStatus, ...]:
-        """The statuses of all its containers."""
+        """The statuses of all containers, init containers first."""
         return (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
 
 
@@ -165,10 +165,10 @@ _decoder: Final = msgspec.json.Decoder(Pod)
 
 
 def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
-    """Return a pod from its JSON.
+    """Decode a pod's JSON.
 
     Raises:
-        InvalidRecord: the JSON is no pod; the text says where.
+        InvalidRecord: the JSON is not a pod. The message says where.
     """
     try:
         return _slim(_decoder.decode(raw))
@@ -177,10 +177,10 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
 
 
 def restore_pod(value: Any) -> Pod:  # Any: JSON of our own, or of the quarantine
-    """Return a pod from decoded JSON.
+    """Convert decoded JSON to a pod.
 
     Raises:
-        InvalidRecord: the JSON is no pod.
+        InvalidRecord: the JSON is not a pod.
     """
     try:
         return _slim(msgspec.convert(value, Pod))
@@ -189,7 +189,7 @@ def restore_pod(value: Any) -> Pod:  # Any: JSON of our own, or of the quarantin
 
 
 def _slim(pod: Pod) -> Pod:
-    """Return the pod without copies of itself; of its writers keep only the kubelet and the last one."""
+    """Return the pod without annotations that copy it, and with only the kubelet's and the latest managed fields."""
     metadata, writers = pod.metadata, pod.metadata.managed_fields or ()
     kept = {name: text for name, text in (metadata.annotations or {}).items() if name not in LEFT_BEHIND}
     latest = max((each.time for each in writers if each.time is not None), default=None)
@@ -202,22 +202,21 @@ _NEVER: Final = 1971
 """Kubernetes writes the years 1 and 1970 for unknown times."""
 
 _STOPPING: Final = {"Ready": "False", "ContainersReady": "False", "DisruptionTarget": "True"}
-"""Conditions that change when containers stop."""
+"""Conditions, and their values after containers have stopped."""
 
 Runs: TypeAlias = dict[str, dict[str, str | None]]
-"""The start and end of each run, by container; the end is None for a current run. ISO 8601, since it is kept as JSON.
-"""
+"""The ends of runs by start, by container, as ISO 8601 texts for JSON. The end of a current run is None."""
 
 
 def known(moment: datetime | None) -> datetime | None:
-    """Return the instant, or None if Kubernetes wrote it for an unknown time."""
+    """Return the instant, or None if it stands for an unknown time."""
     return moment if moment is not None and moment.year >= _NEVER else None
 
 
 def runs_of(pod: Pod, earlier: Runs) -> Runs:
-    """Return all known runs of the containers: of this status, and of earlier ones.
+    """Merge the runs in the pod's status with earlier ones.
 
-    A status names the current run of a container and the one before it. Earlier runs are known only from watching.
+    A status contains only the current and the previous run of a container. Earlier runs are known only from watching.
     """
     found: Runs = {name: dict(spans) for name, spans in earlier.items()}
     for status in pod.statuses:
@@ -231,14 +230,14 @@ def runs_of(pod: Pod, earlier: Runs) -> Runs:
 
 
 def seconds_by_container(runs: Runs, stop: datetime) -> Mapping[str, int]:
-    """Return the time of each container in whole seconds, summed over its runs."""
+    """Return the runtime of each container in whole seconds, summed over its runs."""
     return {name: sum(_seconds(start, end) for start, end in _bounded(spans, stop)) for name, spans in runs.items()}
 
 
 def _bounded(spans: Mapping[str, str | None], stop: datetime) -> Iterable[tuple[datetime, datetime]]:
-    """Yield the runs of one container. Each ends at the latest when the next one starts, or with the pod.
+    """Yield the runs of one container. Each run ends no later than the next one starts, or than the pod stops.
 
-    Ends can be missing: a status names only two runs, and earlier ones may not have been observed.
+    Ends can be missing, since a status contains only two runs, and the end of an earlier run may be unobserved.
     """
     known_ends = {datetime.fromisoformat(start): _instant(end) for start, end in spans.items()}
     starts = sorted(known_ends)
@@ -255,26 +254,26 @@ def _instant(text: str | None) -> datetime | None:
 
 
 def ended_at(pod: Pod, runs: Runs, seen: datetime) -> datetime:
-    """Return the end of a pod that is over, or was deleted.
+    """Return the end of a pod that has ended or was deleted.
 
-    The last end of its containers, as with AUDITOR, if all of them have ended. Otherwise a deletion ended it, whose
-    time Kubernetes notes as a latest one. In a terminal phase the statuses of containers may be lost (an eviction), or
-    say that they still run or wait for their image: then its conditions changed, or the kubelet last wrote its status.
-    Without any of these, it ended when its end was noticed.
+    If all containers have ended, this is the last of their ends, as in AUDITOR. Otherwise, if the phase is terminal,
+    statuses may be lost (an eviction), or claim that containers are still running or waiting for their image. The pod
+    then ended when its conditions last changed, or when the kubelet last wrote its status, if later. Otherwise it
+    was deleted, at ``deletion_timestamp`` at the latest. Without any of these times, ``seen`` is returned: the time at
+    which the end was noticed. The result is never before a known end of a container.
     """
     ends = [end for end in _last_ends(runs) if end is not None]
     if _all_ended(pod, runs):
         return max(ends)
     conditions = [each for each in pod.status.conditions or () if _STOPPING.get(each.type) == each.status]
     writers = [each for each in pod.metadata.managed_fields or () if each.manager == KUBELET]
-    said = [known(each.last_transition_time) for each in conditions] + [known(each.time) for each in writers]
-    changed = [moment for moment in said if moment is not None and moment <= seen] if pod.terminal else []
-    gone = min(known(pod.metadata.deletion_timestamp) or seen, seen)
-    return max([*ends, *(changed or [gone])])
+    times = [known(each.last_transition_time) for each in conditions] + [known(each.time) for each in writers]
+    changed = [moment for moment in times if moment is not None and moment <= seen] if pod.terminal else []
+    deleted = min(known(pod.metadata.deletion_timestamp) or seen, seen)
+    return max([*ends, *(changed or [deleted])])
 
 
 def _last_ends(runs: Runs) -> Sequence[datetime | None]:
-    """Return the end of each container's last run. Earlier ends say nothing about the pod's end."""
     return [_instant(spans[max(spans, key=datetime.fromisoformat)]) for spans in runs.values()]
 
 
@@ -282,18 +281,18 @@ def _all_ended(pod: Pod, runs: Runs) -> bool:
     if not runs or None in _last_ends(runs):
         return False
     initial = {each.name for each in pod.spec.init_containers or ()}
-    over = all(_says_its_end(status) for status in pod.status.container_statuses or ())
+    over = all(_has_known_end(status) for status in pod.status.container_statuses or ())
     return _failed_at_start(pod) or (over and not initial.issuperset(runs))
 
 
-def _says_its_end(status: ContainerStatus) -> bool:
-    """Return True if the container has ended and will not restart. One that was lost with its node has no times."""
+def _has_known_end(status: ContainerStatus) -> bool:
+    """Return True if the container has ended at a known time. Containers lost with their node have no times."""
     ended = status.state.terminated if status.state is not None else None
     return ended is not None and known(ended.finished_at) is not None
 
 
 def _failed_at_start(pod: Pod) -> bool:
-    """Return True if an init container ended the pod, so that the others never ran."""
+    """Return True if an init container failed, so that the others never ran."""
     states = [status.state for status in pod.status.init_container_statuses or () if status.state is not None]
     return pod.terminal and any(state.terminated and state.terminated.exit_code for state in states)
 
@@ -317,7 +316,7 @@ _SUFFIXES: Final = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return the value of a quantity.
+    """Parse a quantity.
 
     Raises:
         InvalidRecord: the text is not a quantity.
@@ -330,24 +329,22 @@ def parse_quantity(text: str) -> Decimal:
 
 
 def granted(pod: Pod, side: Side) -> Amounts:
-    """Return the amounts that the pod held, by resource, in cores, bytes and pieces.
+    """Return the amounts that the pod was granted, by resource, in cores, bytes or pieces.
 
-    Containers run side by side and add up; init containers run one after the other before them, so the largest counts
-    where it is larger; init containers that restart always (sidecars) run with all that follow them. A runtime's
-    overhead belongs to the requests. Limits hold for a pod if every container has one: without it there is none.
-    Resources of the pod as a whole (``spec.resources``) take precedence.
+    Containers run concurrently, so they add up. Init containers run before them, one after the other, so the largest
+    amount counts if it is larger. Init containers that always restart (sidecars) run along with everything that follows
+    them. The overhead of a runtime is added to requests. A pod has a limit only if all its containers do. Resources of
+    the pod as a whole (``spec.resources``) take precedence.
 
     Raises:
-        InvalidRecord: a quantity cannot be read; the text names container and resource.
+        InvalidRecord: a quantity cannot be read. The message names the container and the resource.
     """
-    orders = _Orders(pod, side)
+    orders = _PodResources(pod, side)
     amounts = {name: orders.together(name) for name in orders.names}
     return {name: amount for name, amount in {**amounts, **orders.whole}.items() if amount is not None}
 
 
-class _Orders:
-    """The limits or the requests of one pod."""
-
+class _PodResources:
     def __init__(self, pod: Pod, side: Side) -> None:
         actual = {status.name: status.resources for status in pod.statuses if status.resources is not None}
         started = pod.spec.init_containers or ()
@@ -385,27 +382,27 @@ class _Orders:
 
 
 def core_seconds(pod: Pod, side: Side, runs: Runs, start: datetime, stop: datetime) -> Decimal | None:
-    """CPU limits or requests times the time for which they were held, over all runs of all containers.
+    """Return the CPU limits or requests times their duration in seconds, summed over all runs of all containers.
 
-    None if it has no limit (a container is without one) or no request.
+    Returns None if the pod has no CPU limit (because a container has none) or no CPU request.
 
     Raises:
         InvalidRecord: a quantity cannot be read.
     """
     if granted(pod, side).get(_CPU) is None:
         return None
-    orders, whole = _Orders(pod, side), max(0, int((stop - start).total_seconds()))
-    seconds = seconds_by_container(runs, stop) or dict.fromkeys(_unseen(pod), whole)
+    orders, whole = _PodResources(pod, side), max(0, int((stop - start).total_seconds()))
+    seconds = seconds_by_container(runs, stop) or dict.fromkeys(_unobserved(pod), whole)
     if _CPU in orders.whole:
         return orders.whole[_CPU] * (whole if seconds else 0)
     cpus = {name: granted.get(_CPU, _NONE) for name, granted in orders.by_name.items()}
     return sum((cpus.get(name, _NONE) * ran for name, ran in seconds.items()), _NONE)
 
 
-def _unseen(pod: Pod) -> Iterable[str]:
-    """Containers that may have run although nothing is known of it: they count for the pod's whole time.
+def _unobserved(pod: Pod) -> Iterable[str]:
+    """Return the containers that may have run unobserved. They count for the pod's whole time.
 
-    Statuses get lost when a pod is evicted. One that says that a container waits (for its image) is none of these.
+    Statuses are lost when a pod is evicted. Containers whose status says that they wait (for an image) are left out.
     """
     if pod.status.phase == "Pending":
         return ()

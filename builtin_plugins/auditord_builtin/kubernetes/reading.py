@@ -1,6 +1,6 @@
 """Read pods from the Kubernetes API: connect, list in pages, watch for changes.
 
-``following`` calls :func:`pages` for the first run and after an expired watch, and :func:`follow` for every other one.
+``following`` calls :func:`pages` in the first run and after a watch has expired, and :func:`follow` in every run.
 """
 
 import importlib
@@ -27,7 +27,7 @@ _FAULTS: Final = (aiohttp.ClientError, OSError, TimeoutError)
 
 
 class Unreachable(AuditordError):
-    """The API server did not answer, or its answer was cut off.
+    """The API server did not answer, or its answer was truncated.
 
     Remedy:
         `auditord doctor` checks the connection and the permissions of the service account; the next run continues from
@@ -39,12 +39,12 @@ class Expired(AuditordError):
     """The resource version or continue token is too old for the API server (410 Gone).
 
     Remedy:
-        none is needed: the collector lists all pods again.
+        none is needed; the collector lists all pods again.
     """
 
 
 class Cluster:
-    """Requests for pods of a cluster; ``api`` is kubernetes-asyncio's core API."""
+    """A client for the pods of a cluster. ``api`` is kubernetes-asyncio's ``CoreV1Api``."""
 
     def __init__(self, api: Any, config: KubernetesConfig) -> None:  # Any: the library has no types that help here
         self._api = api
@@ -52,13 +52,13 @@ class Cluster:
         self._timeout: Final = config.request_timeout
 
     async def page(self, scope: str, limit: int, token: str) -> bytes:
-        """Return a page of the list of pods of a namespace, or of all (``*``), as JSON.
+        """Return a page of the list of pods in a namespace, or in all (``*``), as JSON.
 
-        ``limit`` pods at most (0: all), from the end of the previous page (``token``; empty: the first page).
+        A ``limit`` of 0 means no limit. ``token`` is the continue token of the previous page, empty for the first page.
 
         Raises:
             Expired: the token is too old.
-            Unreachable: no complete answer came.
+            Unreachable: the answer is missing or incomplete.
             AuditordError: the server refused the request.
         """
         options = {**({"limit": limit} if limit else {}), **({"_continue": token} if token else {})}
@@ -71,11 +71,11 @@ class Cluster:
 
     @asynccontextmanager
     async def watched(self, scope: str, version: str, patience: timedelta) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """Open a watch from a resource version; the JSON lines end when the server ends the watch.
+        """Open a watch from a resource version, and yield its JSON lines until the server ends the watch.
 
         Raises:
             Expired: the version is too old.
-            Unreachable: the connection was cut, while opening or later.
+            Unreachable: the connection failed or was lost.
             AuditordError: the server refused the request.
         """
         seconds = max(1, int(patience.total_seconds()))
@@ -87,10 +87,10 @@ class Cluster:
             raise Unreachable(f"{_named(scope)}: watching was cut: {_describe(error)}") from error
 
     async def uid_of(self, namespace: str, name: str) -> str | None:
-        """Return the uid of the current pod with a name, or None.
+        """Return the uid of the current pod with this name, or None.
 
         Raises:
-            Unreachable: no complete answer came.
+            Unreachable: the answer is missing or incomplete.
         """
         try:
             with anyio.fail_after(self._timeout.total_seconds()):
@@ -106,12 +106,12 @@ class Cluster:
     @asynccontextmanager
     async def _answer(self, scope: str, **options: Any) -> AsyncGenerator[aiohttp.ClientResponse]:
         if scope == ALL:
-            asked = self._api.list_pod_for_all_namespaces
+            request = self._api.list_pod_for_all_namespaces
         else:
-            asked, options = self._api.list_namespaced_pod, {"namespace": scope, **options}
-        # For connecting; no limit for reading, since a watch may be silent.
+            request, options = self._api.list_namespaced_pod, {"namespace": scope, **options}
+        # The limit for connecting, and none for reading, since a watch may be silent.
         timeout = (self._timeout.total_seconds(), None)
-        answer: aiohttp.ClientResponse = await asked(
+        answer: aiohttp.ClientResponse = await request(
             **self._selector, **options, _preload_content=False, _request_timeout=timeout
         )
         async with answer:
@@ -132,7 +132,7 @@ async def _check(scope: str, answer: aiohttp.ClientResponse) -> None:
 
 
 async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield complete lines; a partial line at the end of a connection is dropped."""
+    """Yield complete lines. A partial line at the end of a connection is dropped."""
     rest = b""
     async for chunk in answer.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
@@ -148,7 +148,7 @@ def _named(scope: str) -> str:
 
 
 def _describe(error: BaseException) -> str:
-    """Describe a connection's error in a few words; some errors have no text."""
+    """Format a connection error. Some errors have no text."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
@@ -167,7 +167,7 @@ async def opened(config: KubernetesConfig) -> AsyncGenerator[Cluster]:
     settings = library.client.Configuration()
     try:
         await _load(library, settings, config)
-        settings.connection_pool_maxsize = 0  # no limit, since all namespaces are watched at the same time
+        settings.connection_pool_maxsize = 0  # no limit, since all namespaces are watched concurrently
         client = library.client.ApiClient(configuration=settings)
     except (library.config.ConfigException, OSError) as error:
         raise AuditordError(f"cannot reach a cluster: {error}; set kubeconfig") from error
@@ -186,7 +186,7 @@ async def _load(library: Any, settings: Any, config: KubernetesConfig) -> None: 
 
 
 class PodEvent(msgspec.Struct, frozen=True):
-    """A pod's JSON from a list or an event. ``gone``: it was deleted, or no longer matches the selector."""
+    """A pod's JSON from a list or an event. ``gone`` is true if it was deleted, or no longer matches the selector."""
 
     raw: msgspec.Raw
     gone: bool = False
@@ -195,7 +195,7 @@ class PodEvent(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, frozen=True):
     """A page of the list of current pods. A watch can continue from ``version``.
 
-    ``first``: the first page, also of a list that started over because its token had expired. ``last``: the last page.
+    A list that starts over because its token expired has another ``first`` page.
     """
 
     pods: Sequence[PodEvent]
@@ -205,7 +205,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class WatchEnd(Enum):
-    """Why a watch was left; see :class:`WatchResult`."""
+    """The reason why reading a watch stopped; see :class:`WatchResult`."""
 
     MORE = "more"
     QUIET = "quiet"
@@ -217,9 +217,9 @@ class WatchEnd(Enum):
 class WatchResult:
     """The events that one call of :func:`follow` has read. The next call continues from ``version``.
 
-    ``ended``: the limit of events was reached (MORE), no event came for a while (QUIET), the server ended the watch
-    (CLOSED), or the version is too old (EXPIRED). ``known_until``: no event before this time is missing; None if
-    unknown.
+    ``ended`` is MORE at the limit of events or after a lost connection, QUIET if no event arrived for a while, CLOSED
+    if the server ended the watch, and EXPIRED if the version is too old. No event before ``known_until`` is missing;
+    None means unknown.
     """
 
     version: str
@@ -232,10 +232,10 @@ class Limits(msgspec.Struct, frozen=True):
     """The limits of one call of :func:`follow`.
 
     Args:
-        events: the maximum of events.
-        quiet: stop if no event comes for this long.
+        events: the maximum number of events.
+        quiet: stop if no event arrives for this long.
         patience: the time limit of the watch, and of reconnecting.
-        pause: an event that arrives after a silence of this length is current; earlier ones may be a backlog.
+        pause: an event that arrives after a silence of this length is current. Earlier ones may be a backlog.
     """
 
     events: int
@@ -279,10 +279,10 @@ _object: Final = msgspec.json.Decoder(_Object)
 async def pages(cluster: Cluster, scope: str, size: int) -> AsyncIterator[Page]:
     """Yield a consistent list of all pods, in pages.
 
-    If the continue token expires, the list starts over, in one page.
+    If the continue token expires, the list starts over, as a single page.
 
     Raises:
-        Unreachable: no complete answer came.
+        Unreachable: an answer is missing or incomplete.
         AuditordError: the server refused the request.
     """
     token, limit = "", size
@@ -313,10 +313,10 @@ async def follow(
 ) -> WatchResult:
     """Read events since a version, until one of the limits is reached.
 
-    If the connection is cut before the first event, it is opened again with growing pauses. It is closed on return.
+    If the connection is lost before the first event, it is retried with growing pauses. It is closed on return.
 
     Raises:
-        Unreachable: every connection was cut, and no event was read.
+        Unreachable: every connection was lost before an event was read.
         AuditordError: the server refused the request.
     """
     result = WatchResult(version)
@@ -335,7 +335,7 @@ async def _read(cluster: Cluster, scope: str, result: WatchResult, limits: Limit
         result.ended = WatchEnd.EXPIRED
     except Unreachable:
         if result.version == version:
-            raise  # after the first event: return the events so far; the next call reads more
+            raise  # otherwise keep the events so far; the next call reads more
 
 
 async def _read_lines(
@@ -343,12 +343,12 @@ async def _read_lines(
 ) -> None:
     while len(result.events) < limits.events:
         with anyio.move_on_after(limits.quiet.total_seconds()) as silence:
-            asked = anyio.current_time()
+            waiting_since = anyio.current_time()
             line = await anext(lines, None)
             if line is None:
                 result.ended = WatchEnd.CLOSED
                 return
-            if result.events and anyio.current_time() - asked >= limits.pause.total_seconds():
+            if result.events and anyio.current_time() - waiting_since >= limits.pause.total_seconds():
                 result.known_until = now()
             _take(line, result, scope)
         if silence.cancelled_caught:
@@ -359,14 +359,14 @@ async def _read_lines(
 def _take(line: bytes, result: WatchResult, scope: str) -> None:
     try:
         event = _event.decode(line)
-        what = _object.decode(event.object)
+        decoded = _object.decode(event.object)
     except msgspec.DecodeError as error:
         raise Unreachable(f"{scope}: this is no event: {error}") from error
     if event.type == "ERROR":
-        if what.code == HTTPStatus.GONE:
-            raise Expired(f"{scope}: {what.message}")
-        raise AuditordError(f"{scope}: the API server ends the watch: {what.code} {what.message}")
+        if decoded.code == HTTPStatus.GONE:
+            raise Expired(f"{scope}: {decoded.message}")
+        raise AuditordError(f"{scope}: the API server ends the watch: {decoded.code} {decoded.message}")
     if event.type != "BOOKMARK":
         result.events.append(PodEvent(event.object, gone=event.type == "DELETED"))
-    if what.metadata is not None and what.metadata.resource_version:
-        result.version = what.metadata.resource_version
+    if decoded.metadata is not None and decoded.metadata.resource_version:
+        result.version = decoded.metadata.resource_version

@@ -1,8 +1,8 @@
-"""Pseudonyms for users. They are computed from names with a key, and cannot be reversed.
+"""Pseudonyms for users, computed from their names with a secret key. They cannot be reversed.
 
-A pseudonym is ``u-`` and the first 80 bits of HMAC-SHA-256 over the name, in hexadecimal. It does not depend on the
-meta key, so that a user is one user under ``user_id`` and ``user``. A name that looks like a pseudonym does not change
-unless configured, since a site may have made it before it shipped its records here.
+A pseudonym is ``u-`` and the first 80 bits of HMAC-SHA-256 over the name, in hexadecimal. The same name gets the same
+pseudonym under every meta key, such as ``user_id`` and ``user``. By default, a name that looks like a pseudonym is
+kept, since a site may have pseudonymised its records before it shipped them here.
 """
 
 import hmac
@@ -24,7 +24,7 @@ _DIGITS: Final = 20
 
 
 class PseudonymsConfig(InstanceConfig):
-    """Keeps a pseudonym instead of each user's name."""
+    """Replaces users' names by pseudonyms."""
 
     key: Secret = Field(
         description="A random secret of at least 16 characters, best as a reference such as file:/path. A new key "
@@ -51,11 +51,11 @@ class PseudonymsConfig(InstanceConfig):
 
 
 def transform(config: PseudonymsConfig) -> Transform:
-    """Return a function that replaces the names in a record."""
+    """Return a function that replaces users' names in a record by pseudonyms."""
     key, personal = config.key.get_secret_value().encode(), frozenset(config.meta)
 
     @lru_cache(maxsize=_REMEMBERED)
-    def known(name: str) -> str:
+    def pseudonym(name: str) -> str:
         kept = config.keep_pseudonyms and _PSEUDONYM.fullmatch(name)
         return name if kept else "u-" + hmac.digest(key, name.encode(), "sha256").hex()[:_DIGITS]
 
@@ -63,14 +63,14 @@ def transform(config: PseudonymsConfig) -> Transform:
         meta = record.meta
         if meta is None or personal.isdisjoint(meta):
             return record
-        changed = {name: tuple(map(known, values)) if name in personal else values for name, values in meta.items()}
+        changed = {name: tuple(map(pseudonym, values)) if name in personal else values for name, values in meta.items()}
         return msgspec.structs.replace(record, meta=changed)
 
     return change
 
 
 def detect(host: Host) -> Proposal:
-    """Propose this for every site."""
+    """Propose pseudonyms. Every site is asked."""
     del host
     text = "Users in records: 'names', or 'pseudonyms' (sums per user stay, mails to users end)"
     comments = {

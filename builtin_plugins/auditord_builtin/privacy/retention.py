@@ -1,4 +1,4 @@
-"""Plugin ``retention``: takes users' names out of old records; times, amounts, sites and groups stay."""
+"""Plugin ``retention``: removes users' names from old records. Times, amounts, sites and groups stay."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
@@ -20,11 +20,11 @@ from auditord_hookspecs.query import AllOf, AnyOf, Comparison, Condition, MetaLa
 from auditord_hookspecs.wording import counted
 
 AT_ONCE: Final = 500
-"""Records per transaction: writers wait for its end."""
+"""Records per transaction. Other writers wait until it ends."""
 
 
 class RetentionConfig(PluginConfig):
-    """Forgets the users of jobs some months after they ended."""
+    """Removes users' names from records some months after the jobs ended."""
 
     months: int = Field(
         ge=1, le=1200, description="Names are removed this many months after the month in which a job ended."
@@ -35,9 +35,9 @@ class RetentionConfig(PluginConfig):
 
 
 async def forget(config: RetentionConfig, context: PluginContext) -> None:
-    """Remove the names from old records, the oldest first.
+    """Remove the names from old records, oldest first.
 
-    The progress is not saved: done records are not found again, so the next run continues after a killed one.
+    No progress is saved, but redacted records no longer match, so the next run continues where a killed one stopped.
     """
     redactor, before = context.redactor, cutoff(context.now(), config.months)
     if context.dry_run:
@@ -53,12 +53,12 @@ async def forget(config: RetentionConfig, context: PluginContext) -> None:
 
 
 def cutoff(now: datetime, months: int) -> datetime:
-    """Return the first instant of the month that is this many months before the current one."""
+    """Return the start of the month that lies ``months`` before the current one."""
     return Month.of(now).plus(-months).start
 
 
 async def _old(config: RetentionConfig, context: PluginContext, before: datetime) -> AsyncIterator[list[str]]:
-    """Yield ids in portions. Each portion is a query of its own, so that no query stays open for long."""
+    """Yield batches of record ids. Each batch is a separate query, so that no query stays open for long."""
     since: datetime | None = None
     while True:
         where = _matching(config, before, since)
@@ -72,9 +72,9 @@ async def _old(config: RetentionConfig, context: PluginContext, before: datetime
 
 def _matching(config: RetentionConfig, before: datetime, since: datetime | None = None) -> Condition:
     ended: tuple[Condition, ...] = (TimeCompares(TimeField.STOP, Comparison.LT, before),)
-    if since is not None:  # earlier records are done; skip them
+    if since is not None:  # skip the records of earlier batches
         ended = (*ended, TimeCompares(TimeField.STOP, Comparison.GTE, since))
-    # No value is empty, so every list lacks the empty text.
+    # Matches every record that has the key: values are never empty, so each list of values lacks "".
     return AllOf((*ended, AnyOf(tuple(MetaLacks(key, "") for key in config.meta))))
 
 

@@ -1,6 +1,6 @@
-"""Sender ``remote``: ships the send-queue to an auditord or an AUDITOR elsewhere, over AUDITOR's wire contract.
+"""Sender ``remote``: ships the send-queue to another auditord or AUDITOR, over AUDITOR's wire contract.
 
-Plugin ``site_report``: compares the records here with those of an auditord there.
+Plugin ``site_report``: compares the records here with those at another auditord, the hub.
 """
 
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditord_hookspecs import Deferred, PluginKind, SenderKind, hookimpl
 
-if TYPE_CHECKING:  # the daemon alone has metrics
+if TYPE_CHECKING:  # only the daemon has prometheus_client loaded
     from prometheus_client.registry import Collector
 
 
@@ -27,6 +27,6 @@ def auditord_plugins() -> Iterable[Deferred[PluginKind[Any]]]:  # Any: of each k
 @hookimpl
 def auditord_metrics() -> Iterable["Collector"]:
     """Declare the gauges of ``site_report``."""
-    from auditord_builtin.remote.site_report import INSTRUMENTS  # noqa: PLC0415 of the daemon alone
+    from auditord_builtin.remote.site_report import INSTRUMENTS  # noqa: PLC0415 only the daemon needs it
 
     return INSTRUMENTS

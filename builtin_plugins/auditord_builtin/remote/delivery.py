@@ -1,4 +1,4 @@
-"""The sender ``remote``: deliver entries of the send-queue over the wire contract, to AUDITOR or auditord."""
+"""The sender ``remote``: deliver entries of the send-queue to AUDITOR or auditord, over the wire contract."""
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ from auditord_hookspecs.sources import RemoteSource
 
 
 class Remedy(Enum):
-    """The step for a record whose id is taken."""
+    """The next step for a record whose id is already taken at the destination."""
 
     NOTHING = "it is there"
     STOP = "set its stop time"
@@ -55,7 +55,7 @@ def remedy(stored: Record, offered: Record, *, overwrite: bool) -> Remedy:
     Args:
         stored: the record at the destination.
         offered: the record to insert.
-        overwrite: replace the stored record, as far as the contract allows: its stop time.
+        overwrite: replace the stored record as far as the contract allows, which is its stop time.
     """
     if stored.start_time != offered.start_time:
         return Remedy.NOTHING if _came_back(stored, offered) else Remedy.OTHER_ID
@@ -68,12 +68,12 @@ def remedy(stored: Record, offered: Record, *, overwrite: bool) -> Remedy:
 
 
 def same_content(stored: Record, offered: Record) -> bool:
-    """Compare meta and components, without the meta keys that say who made the record."""
+    """Return True if meta, without provenance keys, and components are equal."""
     return _meta(stored) == _meta(offered) and stored.components == offered.components
 
 
 def _came_back(stored: Record, offered: Record) -> bool:
-    """Return True if an open record is posted again because its drone came back, with a new start."""
+    """Return True if an open record is posted again with a new start, because its drone came back."""
     return stored.stop_time is None and offered.stop_time is None and same_content(stored, offered)
 
 
@@ -84,17 +84,17 @@ def _meta(record: Record) -> dict[str, tuple[str, ...]]:
 ABOUT_THE_RECORD: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
-"""Statuses that are about a record.
+"""Statuses that concern a record.
 
-Others (an expired certificate or token, a proxy without its server) are about the destination: all records wait until
-it works again, and none goes to quarantine.
+Other statuses (an expired certificate or token, a proxy without its server) concern the destination. All records then
+wait until it works again, and none goes to quarantine.
 """
 
 Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 
 class PendingRecord(msgspec.Struct, frozen=True):
-    """A record of a batch, by the position of its entry. ``overwrite``: it corrects the stored record."""
+    """A record, with the position of its entry in the batch. With ``overwrite``, it corrects the stored record."""
 
     position: int
     record: Record
@@ -108,7 +108,7 @@ class PendingRecord(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """A stop time of a batch, by the position of its entry."""
+    """A stop time, with the position of its entry in the batch."""
 
     position: int
     close: Close
@@ -119,9 +119,9 @@ Step: TypeAlias = Sequence[PendingRecord] | Update
 
 
 def steps(entries: Sequence[Entry], *, open_records: bool, batch_size: int) -> Iterator[Step]:
-    """Yield requests in order. No id is in one twice, which AUDITOR refuses; no open records unless they are wanted.
+    """Yield requests in order. No request repeats an id, which AUDITOR would refuse.
 
-    A correction that may have either of two ids goes alone, since the stored record must be looked up first.
+    A correction that may have either of two ids gets its own request, since the stored record must be looked up first.
     """
     group: dict[str, PendingRecord] = {}
     for position, entry in enumerate(entries):
@@ -153,11 +153,11 @@ class RemoteSender:
         self._batch_size = batch_size
 
     async def send(self, entries: Sequence[Entry]) -> None:
-        """Deliver the entries in order. Entries that are already there count as delivered.
+        """Deliver the entries in order. Entries that the destination already has count as delivered.
 
         Raises:
-            RecordsRejected: some were refused for good; the others were delivered.
-            ClientError: a temporary error; some entries may have been delivered.
+            RecordsRejected: some entries were refused for good. The others were delivered.
+            ClientError: a temporary error. Some entries may have been delivered.
         """
         refused: dict[int, str] = {}
         for step in steps(entries, open_records=self._open_records, batch_size=self._batch_size):
@@ -166,7 +166,7 @@ class RemoteSender:
             raise RecordsRejected(refused)
 
     async def _add(self, group: Sequence[PendingRecord]) -> dict[int, str]:
-        """Insert records with different ids, and return why some were refused for good."""
+        """Insert records with different ids, and return the reasons for those that were refused for good."""
         if len(group) <= 1:
             reasons = {pending.position: await self._add_one(pending) for pending in group}
             return {position: reason for position, reason in reasons.items() if reason is not None}
@@ -191,15 +191,15 @@ class RemoteSender:
         return None
 
     async def _renamed(self, pending: PendingRecord) -> PendingRecord:
-        """Return the record under its alternate id if the run is stored under that one."""
+        """Return the record under its alternate id if the run is stored under that id."""
         stored = await self._client.get(pending.alternate_id or "")
         if stored is None or stored.start_time != pending.record.start_time:
             return pending
-        other = msgspec.structs.replace(pending.record, record_id=stored.record_id)
-        return PendingRecord(pending.position, other, None, pending.overwrite)
+        renamed = msgspec.structs.replace(pending.record, record_id=stored.record_id)
+        return PendingRecord(pending.position, renamed, None, pending.overwrite)
 
     async def _settle(self, pending: PendingRecord) -> str | None:
-        """Find out which record has the id, and resolve the conflict."""
+        """Get the stored record and resolve the conflict. Return a reason if the record is refused for good."""
         record = pending.record
         try:
             stored = await self._client.get(record.record_id)
@@ -211,9 +211,9 @@ class RemoteSender:
             return f"The id {record.record_id!r} is taken there, by a record that cannot be read: there is none"
         return await self._apply(remedy(stored, record, overwrite=pending.overwrite), stored, pending)
 
-    async def _apply(self, what: Remedy, stored: Record, pending: PendingRecord) -> str | None:
+    async def _apply(self, step: Remedy, stored: Record, pending: PendingRecord) -> str | None:
         record = pending.record
-        match what:
+        match step:
             case Remedy.NOTHING:
                 differs = stored.stop_time != record.stop_time or not same_content(stored, record)
                 if record.stop_time is not None and differs:
@@ -222,8 +222,8 @@ class RemoteSender:
             case Remedy.STOP:
                 return await self._stop(Close(record.record_id, record.stop_time or record.start_time))
             case Remedy.OTHER_ID if pending.alternate_id is not None:
-                other = msgspec.structs.replace(record, record_id=pending.alternate_id)
-                return await self._add_one(PendingRecord(pending.position, other, None, pending.overwrite))
+                renamed = msgspec.structs.replace(record, record_id=pending.alternate_id)
+                return await self._add_one(PendingRecord(pending.position, renamed, None, pending.overwrite))
             case Remedy.OTHER_ID:
                 started = f"{stored.start_time:%Y-%m-%dT%H:%M:%SZ}"
                 return f"The id {record.record_id!r} belongs to another run there, which started at {started}."
@@ -247,9 +247,9 @@ class RemoteSender:
 
 
 async def _twice(post: Callable[[], Awaitable[object]]) -> None:
-    """Post again after an error. If the first request succeeded, the id is taken by the same run.
+    """Retry a request once after a temporary error. If the first one succeeded, the id is taken by the same run.
 
-    Without this, records of the batch that were resolved before would be asked about again, one by one.
+    Without the retry, records of the batch that were settled before would be settled again, one by one.
     """
     try:
         await post()
@@ -268,7 +268,7 @@ _PATIENCE: Final = timedelta(seconds=10)
 
 
 class RemoteConfig(RemoteSource, InstanceConfig):
-    """Ships records to an auditord or an AUDITOR elsewhere."""
+    """Ships records to another auditord or AUDITOR."""
 
     open_records: bool = Field(
         default=False,
@@ -279,20 +279,20 @@ class RemoteConfig(RemoteSource, InstanceConfig):
 
 @asynccontextmanager
 async def open_remote(config: RemoteConfig, context: SenderContext) -> AsyncGenerator[Sender, None]:
-    """Open a client for the destination. It does not connect before the first record."""
+    """Open a client for the destination. It connects when the first record is sent."""
     client = AsyncClient(
         config.url,
         tls=config.tls,
         token=None if config.token is None else config.token.get_secret_value(),
         timeout=config.timeout.total_seconds(),
-        retry_waits=(RETRY_SECONDS,),  # the host itself retries with growing pauses, and reports it
+        retry_waits=(RETRY_SECONDS,),  # the daemon itself retries with growing pauses, and reports errors
     )
     async with client:
         yield RemoteSender(client, context.log, open_records=config.open_records, batch_size=config.batch_size)
 
 
 async def check(config: RemoteConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Ask the destination for its health. Whether it would accept our records is not checked."""
+    """Check that the destination is healthy. Whether it would accept the records is not checked."""
     options = HttpOptions(tls=config.tls, timeout=_PATIENCE, attempts=1)
     try:
         async with context.http(options) as http:

@@ -1,7 +1,7 @@
 """Compare the records here and at a hub, by site and day.
 
-A sender ``remote`` forwards the records; this plugin reports how many there should be. The hub shows it for all of its
-sites.
+A sender ``remote`` forwards the records. This plugin reports to the hub how many there should be, which the hub shows
+for all its sites.
 """
 
 import socket
@@ -56,10 +56,10 @@ class SiteReportConfig(PluginConfig):
 
 
 async def report(config: SiteReportConfig, context: PluginContext) -> None:
-    """Report once. Log a warning if the hub lacks records of past days; today's may be in flight.
+    """Report once. Warn if the hub differs for past days. Today's records may still be in flight.
 
     Raises:
-        AuditordError: there are more days and sites than one report holds.
+        AuditordError: there are more days and sites than one report can contain.
         ClientError: the hub does not answer, or refuses the report.
     """
     today = context.now().date()
@@ -80,17 +80,17 @@ async def report(config: SiteReportConfig, context: PluginContext) -> None:
     _MISSING.labels(context.instance).set(answer.missing)
     _EXTRA.labels(context.instance).set(answer.extra)
     differing = [_described(each) for each in answer.differing if each.stored.day < today]
-    if differing != (context.state or []):  # log this once, not every minute
+    if differing != (context.state or []):  # only log changes, not the same differences every minute
         _log(differing, answer, context)
         await context.save_state(differing)
 
 
 def _described(day: DayComparison) -> str:
-    here, there = (
+    here, at_hub = (
         f"{counted(each.records, 'record')} and {counted(each.core_seconds, 'core second')}"
         for each in (day.reported, day.stored)
     )
-    return f"{day.stored.site or '(no site)'} on {day.stored.day}: {here} here, {there} at the hub"
+    return f"{day.stored.site or '(no site)'} on {day.stored.day}: {here} here, {at_hub} at the hub"
 
 
 def _log(differing: Sequence[str], answer: ReportAnswer, context: PluginContext) -> None:

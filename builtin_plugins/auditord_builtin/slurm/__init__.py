@@ -1,14 +1,14 @@
-"""Collects the finished jobs of Slurm clusters, under the ids, labels and components that AUDITOR uses.
+"""Collects the finished jobs of Slurm clusters, with the same ids, labels and components as AUDITOR.
 
-From a row of sacct to a record:
+The path from a row of sacct to a record:
 
-1. ``collecting`` goes through the periods that are due since the checkpoint, or that are collected again.
-2. ``query`` calls sacct, for shorter periods where a limit is met, and cuts its output into rows.
-3. ``runs`` puts together the rows of one run of a job, and finds its state and its end.
-4. ``conversion`` merges a run and its steps into one row, and turns it into a record, or a quarantined job.
+1. ``collecting`` iterates over the periods that are due since the checkpoint, or that are being collected again.
+2. ``query`` calls sacct, for a shorter period if a limit was exceeded, and splits its output into rows.
+3. ``runs`` groups the rows of each run of a job, and determines its state and end.
+4. ``conversion`` merges a run and its steps into one row, and converts it to a record or a quarantined job.
 
-``epilog`` is the second kind, ``slurm_epilog``. It reads notes of ended jobs, asks slurmctld first, and uses steps 2 to
-4 for the rest. ``kinds`` declares both kinds.
+``epilog`` implements the second kind, ``slurm_epilog``. It reads notes about ended jobs, asks slurmctld first, and uses
+steps 2 to 4 for the rest. ``kinds`` declares both kinds.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ def auditord_collectors() -> Iterable[Deferred[CollectorKind[Any]]]:  # Any: of 
 
 @hookimpl
 def auditord_panels() -> Iterable[Panel]:
-    """Declare the panel of each instance."""
-    from auditord_builtin.slurm.collecting import show_state  # noqa: PLC0415 of the page alone
+    """Declare the panel that each instance of ``slurm`` has."""
+    from auditord_builtin.slurm.collecting import show_state  # noqa: PLC0415 only the page needs it
 
     yield Panel("slurm_state", "Slurm", show_state, "slurm", whole=True, permission=Permission.OPERATE)

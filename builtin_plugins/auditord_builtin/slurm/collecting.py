@@ -1,4 +1,4 @@
-"""Collect finished jobs from sacct, and list a period's jobs for audits."""
+"""Collect finished jobs with sacct, and list the jobs of a period for audits."""
 
 import re
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -39,20 +39,20 @@ JOBS_AT_ONCE: Final = 200
 """The number of job ids per call of sacct."""
 
 _JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+|\+[0-9]+)?")
-_EPOCH: Final = datetime(1970, 1, 2, tzinfo=UTC)  # sacct takes a start of 0 for no start
+_EPOCH: Final = datetime(1970, 1, 2, tzinfo=UTC)  # not 0, which sacct treats as no start time
 _MARGIN: Final = timedelta(days=1)
 _OPEN_REMEMBERED: Final = timedelta(days=30)
-"""The time for which a running job's open record is remembered. After that it is sent again, which changes nothing."""
+"""The time for which a running job's open record is remembered. After that it is sent again, which is a no-op."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
     """The position in a cluster's accounting, saved with each batch.
 
     Args:
-        earliest: jobs that ended before this are never read; fixed by the first run.
+        earliest: jobs that ended before this are never read; set by the first run.
         until: all jobs that ended before this and were known to the database are accounted for.
-        rescanned: when the last look far back was complete.
-        rescan_from: the position of the current look far back; None if there is none.
+        rescanned: when the last rescan was completed.
+        rescan_from: the position of the current rescan; None if none is in progress.
     """
 
     earliest: datetime
@@ -61,17 +61,17 @@ class Checkpoint(msgspec.Struct, frozen=True):
     rescan_from: datetime | None = None
 
     def begin(self, config: SlurmConfig, now: datetime, until: datetime) -> "Checkpoint":
-        """Start a look far back if one is due and none is in progress. The saved state decides, not the clock."""
+        """Start a rescan if one is due and none is in progress."""
         if not config.rescan_window or self.rescan_from or now - self.rescanned < config.rescan_every:
             return self
         return structs.replace(self, rescan_from=max(until - config.rescan_window, self.earliest))
 
 
 def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
-    """Collect the jobs that ended since the last run, or within the window that is to be collected again.
+    """Collect the jobs that ended since the last run, or collect given jobs or a window again.
 
     Raises:
-        CommandFailed: sacct failed. The next run reads the rest.
+        CommandFailed: sacct failed. The next run continues from the checkpoint.
     """
     if context.job is not None or context.window is not None:
         return collect_again(config, context)
@@ -79,7 +79,7 @@ def collect(config: SlurmConfig, context: CollectorContext) -> AsyncGenerator[Ba
 
 
 def collect_again(config: JobsConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
-    """Collect given jobs, or those that ended within a window, again, without a checkpoint.
+    """Collect the context's jobs, or those that ended within its window, again and without a checkpoint.
 
     Raises:
         AuditordError: the job ids are not valid.
@@ -101,7 +101,6 @@ async def _collect_window(config: JobsConfig, context: CollectorContext, period:
 async def _collect_jobs(
     config: JobsConfig, context: CollectorContext, choice: JobChoice
 ) -> AsyncGenerator[Batch, None]:
-    """Yield the finished runs of the given jobs, whose ids are separated by commas."""
     jobs, now = choice.job_id.split(","), context.now()
     if not all(map(_JOB_ID.fullmatch, jobs)):
         raise AuditordError(f"{choice.job_id!r} is no job: write its id, such as 42, 42_7 or 42+1; several with commas")
@@ -112,7 +111,7 @@ async def _collect_jobs(
 
 
 class _NewJobs:
-    """One run since the checkpoint. Collected jobs are remembered for as long as they can be read again."""
+    """Collects everything since the checkpoint. Jobs are remembered for as long as sacct may list them again."""
 
     def __init__(self, config: SlurmConfig, context: CollectorContext) -> None:
         self._config = config
@@ -127,18 +126,18 @@ class _NewJobs:
         )
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
-        """Yield batches of new jobs, of the look far back if one is due, and of running jobs."""
-        if self._is_first:  # the first run fixes the beginning, even if it reads nothing
+        """Yield batches of new jobs, of the rescan if one is in progress, and of running jobs."""
+        if self._is_first:  # save ``earliest`` even if the first run reads nothing
             yield self._at_checkpoint(Batch())
         self._checkpoint = self._checkpoint.begin(self._config, self._now, self._until)
-        for read in (self._read_new, self._read_far_back, self._read_running):
+        for read in (self._read_new, self._rescan, self._read_running):
             async with aclosing(read()) as batches:
                 async for batch in batches:
                     yield batch
         self._context.report_progress(1.0)
 
     async def _read_new(self) -> AsyncGenerator[Batch, None]:
-        """Read from the last end minus the overlap until now minus the lag."""
+        """Read from the previous ``until`` minus the overlap up to now minus the lag."""
         config, context, known = self._config, self._context, self._checkpoint
         period = Window(max(known.until - config.overlap, known.earliest), self._until)
         async with aclosing(read_period(config, context, period, config.sacct_states)) as pieces:
@@ -148,8 +147,8 @@ class _NewJobs:
                 yield self._at_checkpoint(await self._account_for(piece.found))
                 _report(context, period, piece)
 
-    async def _read_far_back(self) -> AsyncGenerator[Batch, None]:
-        """Continue a look far back, for jobs in any state that reached the database very late."""
+    async def _rescan(self) -> AsyncGenerator[Batch, None]:
+        """Continue the rescan for jobs, in any state, that reached the database very late."""
         config, context, known = self._config, self._context, self._checkpoint
         if known.rescan_from is None:
             return
@@ -165,17 +164,16 @@ class _NewJobs:
                 yield self._at_checkpoint(replace(batch, pending=waiting.pending(piece.found)))
 
     async def _read_running(self) -> AsyncGenerator[Batch, None]:
-        # A running job's steps are not read: their measurements are not final.
+        # Steps are not read, since the measurements of a running job are not final.
         if not self._config.open_records:
             return
-        asked = Query(Window(self._now - timedelta(seconds=1), self._now), tuple(RUNNING), steps=False)
+        query = Query(Window(self._now - timedelta(seconds=1), self._now), tuple(RUNNING), steps=False)
         self._remember = self._now + _OPEN_REMEMBERED
-        async with aclosing(stream_query(self._config, self._context, asked)) as tables:
+        async with aclosing(stream_query(self._config, self._context, query)) as tables:
             async for table in tables:
                 yield await self._account_for(find_runs(table, None))
 
     async def _account_for(self, found: Found) -> Batch:
-        """Return a batch of everything that no earlier batch has."""
         known = await self._context.seen([*found.runs, *found.quarantined])
         return await account_for(self._config, found, self._remember, known)
 
@@ -189,14 +187,14 @@ def _report(context: CollectorContext, period: Window, piece: Piece) -> None:
 
 
 async def account_for(config: JobsConfig, found: Found, remember: datetime, known: Collection[str] = ()) -> Batch:
-    """Return a batch without a checkpoint, of all that is not in ``known``; remember its keys until ``remember``."""
-    # In a thread, since a large page takes seconds, and the daemon must answer requests meanwhile.
+    """Return a batch, without a checkpoint, of the runs not in ``known``, which are remembered until ``remember``."""
+    # In a thread, since a large table takes seconds, and the daemon must answer requests meanwhile.
     outcomes = await to_thread.run_sync(convert_all, config, found, known)
     return outcomes.batch(seen=dict.fromkeys({*found.runs, *found.quarantined}.difference(known), remember))
 
 
 def convert_all(config: JobsConfig, found: Found, known: Collection[str]) -> Outcomes:
-    """Convert everything whose key is not in ``known``. This can take seconds."""
+    """Convert the runs whose keys are not in ``known``. This can take seconds."""
     outcomes, converter = Outcomes(), Converter(config)
     for key, run in found.runs.items():
         if key not in known:
@@ -208,11 +206,11 @@ def convert_all(config: JobsConfig, found: Found, known: Collection[str]) -> Out
 
 
 class Waiting:
-    """Ended runs whose end the database does not know yet.
+    """Ended runs whose end time the database does not know yet.
 
-    After an outage of slurmdbd, slurmctld delivers all starts before the ends. Meanwhile sacct prints COMPLETED without
-    an end (seen with Slurm 22.05). A run whose end never comes is a runaway job, for the administrator. ``known`` has
-    the time of the first sighting of each run, as ISO text (``context.pending``).
+    After an outage of slurmdbd, slurmctld delivers all starts before the ends. Until then, sacct prints COMPLETED
+    without an end (seen with Slurm 22.05). A run whose end never arrives is a runaway job, which an administrator has
+    to fix. ``known`` maps each run to the time at which it was first seen, as ISO text (``context.pending``).
     """
 
     def __init__(self, config: SlurmConfig, now: datetime, known: Mapping[str, Any]) -> None:  # Any: JSON
@@ -221,7 +219,7 @@ class Waiting:
         self._since = {key: datetime.fromisoformat(since) for key, since in known.items()}
 
     def settle(self, found: Found) -> Found:
-        """Move runs that have waited long enough to the runs to account for."""
+        """Move runs that have waited longer than ``patience`` to the runs to account for."""
         due = {
             key: run
             for key, run in found.endless.items()
@@ -231,15 +229,15 @@ class Waiting:
         return replace(found, runs={**found.runs, **due}, endless=endless)
 
     def pending(self, found: Found) -> Mapping[str, str | None]:
-        """Return the changes of ``context.pending``: new sightings, and None for those too old to be read again."""
-        gone = self._now - self._config.memory - self._config.patience
-        old = {key: None for key, since in self._since.items() if since < gone}
+        """Return the changes of ``context.pending``: new runs, and None for runs too old to be read again."""
+        cutoff = self._now - self._config.memory - self._config.patience
+        old = {key: None for key, since in self._since.items() if since < cutoff}
         new = {run.source_id for run in found.endless.values()} - self._since.keys()
         return {**old, **dict.fromkeys(new, self._now.isoformat())}
 
 
 async def show_state(context: PanelContext) -> Sequence[PanelPart]:
-    """Return the checkpoint and the last runs."""
+    """Return the checkpoint and the collector's last runs."""
     state = await context.state()
     if state is None:
         return ["It has not read anything yet."]
@@ -256,16 +254,16 @@ _PURGE: Final = re.compile(
     r"^\s*PurgeJobAfter\s*=\s*(?:NONE|(\d+)\s*(hours?|days?|months?))\*?\s*$", re.MULTILINE | re.IGNORECASE
 )
 _UNITS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "month": timedelta(days=28)}
-"""The shortest length of each unit in slurmdbd.conf, so that a purged job never counts as extra."""
+"""The shortest length of each unit in slurmdbd.conf, so that purged jobs never count as extra records."""
 
 _ALWAYS: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 async def list_jobs(config: JobsConfig, context: CollectorContext) -> AsyncGenerator[Batch, None]:
-    """List the jobs that ended within the window, and count those still running.
+    """List the jobs that ended within the window, and count those that are still running.
 
     Raises:
-        AuditordError: sacct cannot be called.
+        AuditordError: the configuration has no sacct, or there is no window.
         CommandFailed: sacct failed.
     """
     if not config.sacct or context.window is None:
@@ -278,8 +276,8 @@ async def list_jobs(config: JobsConfig, context: CollectorContext) -> AsyncGener
 
 async def _still_running(config: JobsConfig, context: CollectorContext, window: Window) -> int:
     now, count = context.now(), 0
-    asked = Query(Window(now - timedelta(seconds=1), now), tuple(RUNNING), steps=False)
-    async with aclosing(stream_query(config, context, asked)) as tables:
+    query = Query(Window(now - timedelta(seconds=1), now), tuple(RUNNING), steps=False)
+    async with aclosing(stream_query(config, context, query)) as tables:
         async for table in tables:
             count += sum(_began_before(run, window.stop) for run in find_runs(table, None).runs.values())
     return count
@@ -294,7 +292,7 @@ def _began_before(run: Run, moment: datetime) -> bool:
 
 
 async def reach(config: SlurmConfig, context: CollectorContext) -> Reach:
-    """Return since when slurmdbd keeps jobs, and since when the collector was to read them."""
+    """Return since when slurmdbd keeps jobs, and since when the collector reads them."""
     known = await source_reach(config, context)
     if context.checkpoint is None:
         return replace(known, collects=config.earliest_datetime or context.now())
@@ -302,7 +300,7 @@ async def reach(config: SlurmConfig, context: CollectorContext) -> Reach:
 
 
 async def source_reach(config: JobsConfig, context: CollectorContext) -> Reach:
-    """Return since when slurmdbd keeps jobs. Where sacctmgr does not say, the first listed job decides."""
+    """Return since when slurmdbd keeps jobs. If sacctmgr does not say, the first listed job decides."""
     found = _PURGE.search(await shown_configuration(config, context))
     if found is None:
         return Reach()
@@ -312,14 +310,14 @@ async def source_reach(config: JobsConfig, context: CollectorContext) -> Reach:
 
 
 async def shown_configuration(config: JobsConfig, context: Context) -> str:
-    """Return the configuration of slurmctld and slurmdbd; empty if sacctmgr is unknown or fails."""
+    """Return sacctmgr's output about the configuration; empty if its path is unknown or it fails."""
     arguments = ("--noheader", "--parsable2", "show", "configuration")
     unknown = "how long slurmdbd keeps jobs, and whom it shows them to, is not known"
     return await _output_beside(config, context, "sacctmgr", arguments, unknown)
 
 
 async def cluster_configuration(config: JobsConfig, context: Context) -> str:
-    """Return the cluster's configuration; empty if scontrol is unknown or fails."""
+    """Return scontrol's output about the cluster's configuration; empty if its path is unknown or it fails."""
     return await _output_beside(config, context, "scontrol", ("show", "config"), "what Slurm measures is not known")
 
 
@@ -340,7 +338,7 @@ async def _output_beside(
 
 
 def _beside(sacct: Sequence[str], program: str) -> list[str] | None:
-    """Return the call of a program beside sacct, without sacct's own options, if sacct is called by its name."""
+    """Return the command of a program in sacct's folder, without sacct's options; None if no word names sacct."""
     for number, word in enumerate(sacct):
         if PurePosixPath(word).name == "sacct":
             return [*sacct[:number], str(PurePosixPath(word).with_name(program))]

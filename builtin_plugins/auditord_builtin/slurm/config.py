@@ -1,6 +1,6 @@
-"""The options of a Slurm collector, with AUDITOR's names where they mean the same.
+"""The options of a Slurm collector. Options that mean the same as AUDITOR's have AUDITOR's names.
 
-They can be imported from a file of AUDITOR's collector, or proposed for the Slurm on this host.
+They can be imported from a configuration file of AUDITOR's collector, or proposed for the Slurm on this host.
 """
 
 import re
@@ -22,7 +22,7 @@ MergePolicy = Literal["alloc", "batch", "max", "sum"]
 
 CPU_TIME: Final = "TotalCPU"
 MEASURED: Final = "TRESUsageInTot"
-"""The values measured while a step ran; since Slurm 18.08."""
+"""The column with values measured while a step ran, since Slurm 18.08."""
 
 CORES = ComponentRule(name="Cores", key="NCPUS")
 
@@ -40,29 +40,29 @@ DEFAULT_COMPONENTS = (
 ID_COLUMNS: Final = (
     *("Cluster", "State", "Submit", "Start", "End", "User", "UID", "Group", "GID", "Partition", "Account", "NodeList"),
 )
-"""The columns that every conversion needs besides the configured ones and the job's ids."""
+"""The columns that every conversion needs, besides the job's ids and the configured columns."""
 
 _DEFAULTS: Final[Mapping[str, MergePolicy]] = {
     **dict.fromkeys(("MaxRSS", "MaxVMSize", "MaxPages", "MaxDiskRead", "MaxDiskWrite"), "max"),
     **dict.fromkeys(("AveRSS", "AveVMSize", "TRESUsageInMax", "TRESUsageOutMax", "TRESUsageInAve"), "max"),
     **dict.fromkeys((MEASURED, "TRESUsageOutTot", CPU_TIME), "sum"),
-    # Steps that run at the same time measure the same node, so a sum would count its energy twice. The extern step,
-    # where there is one, spans the whole job. AllocTRES[energy] is better where Slurm fills it.
+    # Concurrent steps measure the same node, so a sum would count its energy twice. The extern step, if there is one,
+    # spans the whole job. AllocTRES[energy] is better if Slurm fills it.
     **dict.fromkeys(("ConsumedEnergy", "ConsumedEnergyRaw"), "max"),
     **dict.fromkeys(("AveCPU", "MinCPU", "AveDiskRead", "AveDiskWrite", "AvePages", "NTasks", "AveCPUFreq"), "batch"),
 }
 _FOR_REQMEM: Final = ("NNodes", "NCPUS")
 
 _NEVER_ZERO: Final = frozenset({"MaxRSS", "AveRSS", "MaxVMSize", "AveVMSize", "ConsumedEnergy", "ConsumedEnergyRaw"})
-"""Columns in which zero means that nothing was measured: every job uses memory and energy."""
+"""Columns in which zero means that nothing was measured, since every job uses memory and energy."""
 
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 CLUSTER = "{cluster}"
-"""The placeholder for the cluster's name in a prefix."""
+"""The placeholder for the cluster's name in ``record_prefix``."""
 
 
 def policy_of(column: str, chosen: Mapping[str, MergePolicy]) -> MergePolicy:
-    """Return how the values of a column in several rows become one value."""
+    """Return the policy that merges a column's values of several rows."""
     return chosen.get(column) or _DEFAULTS.get(column, "alloc")
 
 
@@ -75,7 +75,7 @@ Components = Annotated[tuple[ComponentRule, ...], auditor_preset((CORES,))]
 
 
 class JobFilter(Section):
-    """Selects the jobs that become records. An empty list selects all. Applied here, so that the rest is counted."""
+    """Selects the jobs that become records. An empty list selects all. Not passed to sacct, so the rest is counted."""
 
     status: Annotated[tuple[str, ...], AfterValidator(lambda states: tuple(map(full_name, states)))] = Field(
         default=(), description="States, long (completed) or short (CD). Empty: every final state."
@@ -87,9 +87,9 @@ class JobFilter(Section):
 
 
 class JobsConfig(RunConfig):
-    """The options of every kind that makes records from jobs in sacct's form.
+    """The options that ``slurm`` and ``slurm_epilog`` share.
 
-    Values that follow from them are cached, since options never change.
+    Derived values are cached, since options never change.
     """
 
     record_prefix: str = Field(
@@ -150,22 +150,22 @@ class JobsConfig(RunConfig):
 
     @cached_property
     def cluster_options(self) -> Sequence[str]:
-        """The options of sacct for clusters other than the local one."""
+        """The options of sacct that select clusters other than the local one."""
         return ()
 
     @cached_property
     def id_column(self) -> str:
-        """The column of the record's id."""
+        """The column that a record's id is made from."""
         return FIRST_COLUMN
 
     @cached_property
     def all_steps(self) -> bool:
-        """Ask for steps even if no rule needs them: the first one has the start that a job may lack."""
+        """True to query steps even if no rule needs them. A step has the start that its job may lack."""
         return False
 
     @cached_property
     def requeued_keep_their_id(self) -> bool:
-        """Keep the plain id for a requeued run, although the job's next run may want it."""
+        """True if a requeued run keeps the plain id, although the job's next run may need it."""
         return False
 
     @cached_property
@@ -175,24 +175,24 @@ class JobsConfig(RunConfig):
 
     @cached_property
     def columns(self) -> Sequence[str]:
-        """The columns that the rules use."""
+        """The columns that the rules and ``runtime`` use."""
         counted = ["Elapsed"] if self.runtime == "elapsed" else []
         return [*columns(self.sites, self.meta, self.components), *counted]
 
     @cached_property
     def sums_cpu_time(self) -> bool:
-        """True if CPU time is added up from the steps."""
+        """True if CPU time is used and summed over the steps."""
         return CPU_TIME in self.columns and policy_of(CPU_TIME, self.merge) == "sum"
 
     @cached_property
     def needed_columns(self) -> Sequence[str]:
-        """The columns that the rules use, and those needed to interpret them."""
+        """``columns`` and those needed to interpret them."""
         of_memory = _FOR_REQMEM if "ReqMem" in self.columns else ()
         return list(dict.fromkeys((*self.columns, *of_memory)))
 
     @cached_property
     def wanted_columns(self) -> Sequence[str]:
-        """The columns to ask for, each once, between the two ids that delimit a row."""
+        """The columns to query, each once, between the two ids that delimit a row."""
         of_cpu_time = ("NCPUS", MEASURED) if self.sums_cpu_time else ()
         wanted = dict.fromkeys((*ID_COLUMNS, *self.needed_columns, *of_cpu_time))
         return [FIRST_COLUMN, *(column for column in wanted if column not in {FIRST_COLUMN, LAST_COLUMN}), LAST_COLUMN]
@@ -200,23 +200,23 @@ class JobsConfig(RunConfig):
     @cached_property
     def merged_columns(self) -> Sequence[tuple[str, MergePolicy]]:
         """The columns that are computed from the steps, with their policies."""
-        asked = dict.fromkeys((*ID_COLUMNS, *self.needed_columns))
-        policies: Mapping[str, MergePolicy] = {column: policy_of(column, self.merge) for column in asked}
+        used = dict.fromkeys((*ID_COLUMNS, *self.needed_columns))
+        policies: Mapping[str, MergePolicy] = {column: policy_of(column, self.merge) for column in used}
         return [each for each in policies.items() if each[1] != "alloc"]
 
     @cached_property
     def never_zero(self) -> frozenset[str]:
-        """The components for which zero means that nothing was measured."""
+        """The names of components for which zero means that nothing was measured."""
         return frozenset(rule.name for rule in self.components if _is_never_zero(rule))
 
     @cached_property
     def cpu_time_may_be_missing(self) -> bool:
-        """True if a record may lack its CPU time if nothing was measured."""
+        """True if records may leave out the CPU time when it was not measured."""
         return self.sums_cpu_time and all(rule.optional for rule in self.components if rule.key == CPU_TIME)
 
     @cached_property
     def reads_steps(self) -> bool:
-        """True if sacct prints steps for every run, which multiplies its output."""
+        """True if sacct is asked for steps, which multiplies its output."""
         return self.all_steps or any(policy_of(column, self.merge) != "alloc" for column in self.columns)
 
     @field_validator("record_prefix")
@@ -234,7 +234,7 @@ class JobsConfig(RunConfig):
         return period
 
     @model_validator(mode="after")
-    def _columns_can_be_asked_for(self) -> "JobsConfig":
+    def _columns_are_valid(self) -> "JobsConfig":
         for column in (*self.columns, *self.merge):
             if _COLUMN.fullmatch(column) is None:
                 raise ValueError(f"{column!r} cannot be a field of sacct; see sacct --helpformat")
@@ -269,24 +269,24 @@ class SlurmConfig(JobsConfig):
 
     @cached_property
     def cluster_options(self) -> Sequence[str]:
-        """The options of sacct for other clusters than the local one."""
+        """The options of sacct that select clusters other than the local one."""
         if self.clusters == "all":
             return ("--allclusters",)
         return (f"--clusters={','.join(self.clusters)}",) if self.clusters else ()
 
     @cached_property
     def requeued_keep_their_id(self) -> bool:
-        """An open record has the plain id, so its run must keep that id even if the job is requeued."""
+        """True with open records: they have the plain id, so the run must keep it even if the job is requeued."""
         return self.open_records
 
     @cached_property
     def memory(self) -> timedelta:
-        """The time after its end within which a run may be found again."""
+        """The time after its end within which a run can be read again, by an overlap or a rescan."""
         return self.rescan_window + self.overlap
 
     @cached_property
     def several_clusters(self) -> bool:
-        """True if job ids alone can be ambiguous."""
+        """True if several clusters are read, so that job ids alone are ambiguous."""
         return self.clusters == "all" or len(self.clusters) > 1
 
     @model_validator(mode="after")
@@ -326,7 +326,7 @@ _EARLIEST: Final = "jobs that ended from here on, as with AUDITOR, but only in t
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate a file of AUDITOR's Slurm collector; None for any other file."""
+    """Translate a configuration file of AUDITOR's Slurm collector. Return None for any other file."""
     if not set(document) <= {*_TAKEN, *_DROPPED} or not set(document) & _SPECIFIC:
         return None
     result = ConfigImport(document, "collectors.slurm")
@@ -375,7 +375,7 @@ def _remarks(rules: Sequence[Document]) -> list[str]:
 
 
 def _known(result: ConfigImport, section: str, rule: Document) -> dict[str, Any]:  # Any: YAML
-    """Return the rule without the keys that AUDITOR ignored."""
+    """Return the rule without the keys that AUDITOR ignored, which are reported as dropped."""
     result.drop(rule, _KEYS[section], place=f"{section}.")
     return {key: value for key, value in rule.items() if key in _KEYS[section]}
 
@@ -394,7 +394,7 @@ _COMMENTS: Final = {
 def detect(host: Host) -> Proposal | None:
     """Propose the kind ``slurm`` if the cluster has an accounting database, which sacct reads.
 
-    Without an answer of scontrol (slurmctld is down, or this host may ask slurmdbd alone), sacct is asked for a job.
+    If scontrol fails, because slurmctld is down or this host can only reach slurmdbd, sacct is asked for a job instead.
     """
     settings = _settings(host)
     if settings and "slurmdbd" not in settings.get("AccountingStorageType", ""):
@@ -455,7 +455,7 @@ def _is_yes(answer: str) -> bool:
 
 
 def _scores(answer: str) -> Mapping[str, Any]:
-    """Read ``12.4`` or ``genoa=12.4,rome=9.8``. A number alone applies to all other partitions."""
+    """Parse ``12.4`` or ``genoa=12.4,rome=9.8``. A number without a partition applies to all other partitions."""
     rules: list[Mapping[str, Any]] = []
     parts = sorted((part.strip() for part in answer.split(",") if part.strip()), key=lambda part: "=" not in part)
     for part in parts:

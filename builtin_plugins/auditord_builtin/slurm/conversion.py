@@ -1,4 +1,4 @@
-"""Turn the rows of a run of a job into a record, or into the reason why there is none."""
+"""Convert the rows of a job's run to a record, or to the reason why it makes none."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -34,10 +34,10 @@ _NO_NUMBER: Final = "4294967294"
 _CORES: Final = ("NCPUS", "AllocCPUS")
 
 _A_WHILE: Final = timedelta(minutes=1)
-"""A job that runs for this long uses CPU time."""
+"""A job that ran for this long has used CPU time, so zero means that none was measured."""
 
 _GATHERED: Final = ("mem", "vmem", "fs/disk", "pages")
-"""Entries of TRESUsageInTot. At least one is not zero if the step was measured while it ran."""
+"""Entries of TRESUsageInTot. If a step was measured while it ran, at least one of them is not zero."""
 
 _NOT_MEASURED: Final = (
     "no CPU time was measured: TotalCPU is zero, and TRESUsageInTot knows no CPU time, memory or disk; "
@@ -46,7 +46,7 @@ _NOT_MEASURED: Final = (
 
 
 class RowMerger:
-    """Merges the rows of a run into one, by the options of an instance. One merger serves many runs."""
+    """Merges the rows of a run into one, according to the options of an instance. Reusable for many runs."""
 
     def __init__(self, config: JobsConfig) -> None:
         self._merged = config.merged_columns
@@ -56,22 +56,22 @@ class RowMerger:
         self._cores = [column for column in _CORES if column in config.columns and column not in config.merge]
 
     def merge(self, run: Run, lasted: timedelta | None) -> Row:
-        """Return one row for a run that lasted ``elapsed`` (None: it is still running).
+        """Return one row for a run that took ``lasted`` (None: it is still running).
 
         Slurm measures some columns per step and leaves them empty in the allocation's row. Each column has a policy:
 
-        * ``alloc``: the allocation's own value; steps are not looked at.
-        * ``max``: the largest of all steps, such as the peak memory of any task.
-        * ``sum``: all steps together; lists such as ``TRESUsageInTot`` are added up entry by entry.
-        * ``batch``: the value of the batch script, or of the interactive step where there is none.
+        * ``alloc``: the allocation's value; steps are ignored.
+        * ``max``: the largest value of all steps, such as the peak memory of any task.
+        * ``sum``: the sum over all steps; lists such as ``TRESUsageInTot`` are summed entry by entry.
+        * ``batch``: the value of the batch script or, if there is none, of the interactive step.
 
-        With every policy but ``alloc``, a value in the allocation's own row counts if no step has any. If a column
+        With every policy except ``alloc``, the allocation's value is the fallback if no step has one. If a column
         cannot be read, the rules that use it have no value.
         """
         merged, faults = dict(run.allocation), dict[str, str]()
-        self._take_steps(run, merged, faults)
+        self._merge_steps(run, merged, faults)
         for name, number in (("User", "UID"), ("Group", "GID")):
-            merged[name] = _known(merged[name]) or _known(merged[number])
+            merged[name] = _known_owner(merged[name]) or _known_owner(merged[number])
         if self._sum_memory:
             try:
                 merged["ReqMem"] = _whole_memory(merged)
@@ -83,11 +83,11 @@ class RowMerger:
         if self._cpu_time_may_be_missing and is_zero(merged[CPU_TIME]):
             if lasted is None:
                 merged[CPU_TIME] = ""  # the usage of a running job is not known yet
-            elif lasted >= _A_WHILE and not is_zero(merged.get("NCPUS", "")) and not _was_looked_at(run):
+            elif lasted >= _A_WHILE and not is_zero(merged.get("NCPUS", "")) and not _was_measured(run):
                 faults.setdefault(CPU_TIME, _NOT_MEASURED)
         return PartialRow(merged, faults) if faults else merged
 
-    def _take_steps(self, run: Run, merged: dict[str, str], faults: dict[str, str]) -> None:
+    def _merge_steps(self, run: Run, merged: dict[str, str], faults: dict[str, str]) -> None:
         for column, policy in self._merged:
             if column in merged:
                 try:
@@ -98,16 +98,16 @@ class RowMerger:
     def _value(self, column: str, run: Run, policy: MergePolicy) -> str:
         if column == CPU_TIME and self._sums_cpu_time:
             return _cpu_time(run)
-        steps = run.steps if policy != "batch" else _script(run.steps)
+        steps = run.steps if policy != "batch" else _script_step(run.steps)
         texts = [step[column] for step in steps if not is_missing(step.get(column, ""))]
         return _MERGES[policy](texts) if texts else run.allocation[column]
 
 
 def _cpu_time(run: Run) -> str:
-    """Return the CPU time of all steps, or the allocation's own value if that is not less.
+    """Return the CPU time of all steps, or the allocation's value if that is not less.
 
-    Slurm sums up the allocation's value from its steps. For each step, the larger of ``TotalCPU`` and the value
-    measured while it ran counts, since Slurm 25.05 prints a TotalCPU of zero for many steps, and so for their jobs.
+    Slurm sums up the allocation's value from its steps. Since Slurm 25.05 prints a TotalCPU of zero for many steps, and
+    so for their jobs, each step counts with the larger of ``TotalCPU`` and the value measured while it ran.
     """
     own = run.allocation[CPU_TIME]
     if not is_missing(own) and not is_zero(own) and all(map(_has_no_more_gathered, run.steps)):
@@ -120,9 +120,9 @@ def _cpu_time(run: Run) -> str:
 
 
 def _has_no_more_gathered(step: Row) -> bool:
-    """Tell from the texts alone that TotalCPU is the larger value. It nearly always is, and parsing takes longer."""
+    """Compare the texts to see that TotalCPU is not less. This is the usual case, and parsing would take longer."""
     gathered, own = sub_value(step.get(MEASURED, ""), "cpu"), step.get(CPU_TIME, "")
-    clock = f"00:{own[:5]}" if own[5:6] == "." else own  # of MM:SS.fff and HH:MM:SS
+    clock = f"00:{own[:5]}" if own[5:6] == "." else own  # MM:SS.fff or HH:MM:SS
     if not own and not gathered:
         return True
     return len(clock) == _CLOCK and (not gathered or (len(gathered) == _CLOCK and clock >= gathered))
@@ -133,13 +133,13 @@ def _cpu_time_of_step(step: Row) -> Decimal | None:
     return max((parse_duration(text) for text in texts if not is_missing(text)), default=None)
 
 
-def _was_looked_at(run: Run) -> bool:
+def _was_measured(run: Run) -> bool:
     texts = (sub_value(step.get(MEASURED, ""), name) for step in run.steps for name in _GATHERED)
     return any(not is_missing(text) and not is_zero(text) for text in texts)
 
 
 def _cores_of_steps(column: str, run: Run) -> str | None:
-    """Return the problem of a job without cores whose steps had some: its number of cores is unknown."""
+    """Return an error text if a step had cores although the job has none; None if no step had any."""
     for step in run.steps:
         text = step.get(column, "")
         if not is_missing(text) and not is_zero(text):
@@ -147,7 +147,7 @@ def _cores_of_steps(column: str, run: Run) -> str | None:
     return None
 
 
-def _script(steps: Sequence[Row]) -> Sequence[Row]:
+def _script_step(steps: Sequence[Row]) -> Sequence[Row]:
     for kind in (".batch", ".interactive"):
         found = [step for step in steps if step[FIRST_COLUMN].endswith(kind)]
         if found:
@@ -189,20 +189,20 @@ def _entry_by_entry(texts: Sequence[str], combine: Callable[[list[Decimal]], Dec
 
 
 def _magnitude(text: str) -> Decimal:
-    """Return a text as a number in its base unit: seconds, bytes, or a count."""
+    """Parse a duration, size or count as a number of seconds, bytes or units."""
     return parse_duration(text) if ":" in text else parse_size(text)
 
 
-def _known(owner: str) -> str:
-    """Return False for an owner without a name. A deleted user or group has only a number, or sacct's "no number"."""
+def _known_owner(owner: str) -> str:
+    """Return the text, or an empty one for sacct's "no number". Deleted users and groups have only a number."""
     return "" if owner == _NO_NUMBER else owner
 
 
 def _whole_memory(row: Row) -> str:
-    """Return ``ReqMem`` of the whole job. Before Slurm 21.08 it was per node (``4000Mn``) or per core (``16Gc``).
+    """Return the whole job's ``ReqMem``. Before Slurm 21.08 it was per node (``4000Mn``) or per core (``16Gc``).
 
     Raises:
-        InvalidRecord: the number of nodes or cores is unknown.
+        InvalidRecord: the value, or the number of nodes or cores, cannot be read.
     """
     text = row["ReqMem"]
     column = {"n": "NNodes", "c": "NCPUS"}.get(text[-1:])
@@ -220,7 +220,7 @@ _NO_NODES: Final = frozenset({"", "None assigned"})
 
 
 class Converter:
-    """Converts runs to records, by the options of an instance. One converter serves many runs."""
+    """Converts runs to records, according to the options of an instance. Reusable for many runs."""
 
     def __init__(self, config: JobsConfig) -> None:
         self._config = config
@@ -232,7 +232,7 @@ class Converter:
         self._filters = _filters(config.job_filter)
 
     def convert(self, run: Run) -> Outcome:
-        """Convert one run. It raises for no content of the run."""
+        """Convert one run. A run with invalid content is quarantined and never raises."""
         try:
             state, start = run.state, _start_of(run)
             reason = self._reason_to_skip(run.allocation, state, start)
@@ -253,8 +253,8 @@ class Converter:
     def _never_started(self, row: Row, start: str) -> bool:
         """Return True if the run had no nodes, or never began on them.
 
-        For a job that was cancelled while it waited, sacct prints no start, or, if slurmctld had considered the job,
-        the time of the cancellation as start and end (seen with Slurm 22.05). It has no nodes then.
+        For a job that was cancelled while it was pending, sacct prints no nodes and no start. If slurmctld had
+        considered the job, sacct prints the time of the cancellation as start and end (seen with Slurm 22.05).
         """
         had_nodes = row["NodeList"] not in _NO_NODES
         if has_no_time(start):
@@ -279,8 +279,8 @@ class Converter:
         prefix = self._one_prefix or config.prefix_of(row["Cluster"])
         plain = f"{prefix}-{row[self._id_column]}"
         alternate = f"{plain}-{int(start.timestamp())}"
-        # If its owner requeues a run after its end, its row gets another state and a later end. The run may be
-        # stored already, under the plain id.
+        # If the owner requeues a run after its end, its row gets another state and a later end. The run may already
+        # be stored under the plain id, which is therefore the alternative.
         own = state in CONTINUED and not self._requeued_keep_their_id
         record_id, other = (alternate, plain) if own else (plain, alternate)
         record = Record(record_id, start, components, stop, meta)
@@ -288,7 +288,7 @@ class Converter:
 
 
 def _filters(job_filter: JobFilter) -> Sequence[tuple[frozenset[str], Callable[[Row], Iterable[str]]]]:
-    """Return, for each filter in use, the allowed values and a function that reads a row's value."""
+    """Return, for each filter in use, the allowed values and a function that reads a row's values."""
     filters: Sequence[tuple[Sequence[str], Callable[[Row], Iterable[str]]]] = (
         (job_filter.status, lambda row: (parse_state(row["State"]),)),
         (job_filter.partition, lambda row: row["Partition"].split(",")),
@@ -300,10 +300,10 @@ def _filters(job_filter: JobFilter) -> Sequence[tuple[frozenset[str], Callable[[
 
 
 def _start_of(run: Run) -> str:
-    """Return the start of the run.
+    """Return the start of the run or, if it is unknown, the earliest start of its steps.
 
-    If a run was requeued before the database had its start, its row keeps none (seen with Slurm 22.05). Its steps still
-    have theirs.
+    If a run was requeued before the database had its start, its row never gets one (seen with Slurm 22.05), but its
+    steps still have theirs.
     """
     own = run.allocation["Start"]
     if not has_no_time(own):
@@ -313,10 +313,10 @@ def _start_of(run: Run) -> str:
 
 
 def _began_at(run: Run, text: str) -> datetime:
-    """Return the time from which on the run held the resources of this row.
+    """Return the time since which the run held the resources of this row: its start or submission, whichever is later.
 
-    A resized job continues in another row, which keeps the start but has the time of the resizing as submission (seen
-    with Slurm 22.05). In every other row, the submission lies before the start.
+    A resized job continues in another row, which keeps the start but has the time of the resizing as its submission
+    (seen with Slurm 22.05). In all other rows, the submission precedes the start.
     """
     submitted = run.allocation.get("Submit", "")  # rows of earlier versions have no Submit
     if has_no_time(text):
@@ -329,9 +329,9 @@ def _began_at(run: Run, text: str) -> datetime:
 
 
 def _end_by_elapsed(row: Row, start: datetime) -> datetime:
-    """Return the end according to ``Elapsed``, for a run that was never suspended.
+    """Return the end as the job's start plus ``Elapsed``, which excludes suspensions.
 
-    ``Elapsed`` begins with the job, also if it was resized.
+    ``Elapsed`` counts from the start of the job, even if the job was resized.
     """
     text, began = row["Elapsed"], start if has_no_time(row["Start"]) else mapping.parse_instant(row["Start"])
     try:
@@ -341,16 +341,16 @@ def _end_by_elapsed(row: Row, start: datetime) -> datetime:
 
 
 def raw_of(run: Run, *, steps_asked: bool) -> Any:  # Any: JSON for the quarantine
-    """Return the rows of a run as JSON, and whether it has all its steps; :func:`run_from_raw` reads it back."""
+    """Return the run as JSON, with a flag that says whether steps were queried. :func:`run_from_raw` reads it back."""
     steps = [dict(step) for step in run.steps]
     return {"allocation": dict(run.allocation), "steps": steps, "steps_asked": steps_asked or bool(steps)}
 
 
 def run_from_raw(raw: Any) -> Run:  # Any: JSON from the quarantine
-    """Return the run that was quarantined.
+    """Return the quarantined run.
 
     Raises:
-        InvalidRecord: the raw value is an unreadable line, not a run.
+        InvalidRecord: the quarantined value is an unreadable line, not a run.
     """
     try:
         return Run(dict(raw["allocation"]), tuple(dict(step) for step in raw["steps"]))
@@ -365,18 +365,18 @@ def convert(config: JobsConfig, raw: Any) -> Record | Produced | None:  # Any: J
         InvalidRecord: the run still cannot be converted.
     """
     run = run_from_raw(raw)
-    # A column that was not asked for is not the same as an empty one.
+    # A column that was not queried is not the same as an empty one.
     if missing := [repr(column) for column in config.needed_columns if column not in run.allocation]:
         raise InvalidRecord(f"column {', '.join(missing)} was not asked of sacct then; retry asks for this job again")
     outcome = Converter(config).convert(run)
-    # Earlier versions did not note whether steps were asked for.
+    # Earlier versions did not record whether steps were queried.
     if isinstance(outcome, Converted) and config.reads_steps and not raw.get("steps_asked", bool(run.steps)):
         raise InvalidRecord("its steps were not asked of sacct then; retry asks for this job again")
     return retried(outcome)
 
 
 def job_of(raw: Any) -> JobChoice | None:  # Any: JSON from the quarantine
-    """Return the job of a quarantined run; None for an unreadable line."""
+    """Return the job of a quarantined run, or None for an unreadable line."""
     try:
         return JobChoice(run_from_raw(raw).allocation[FIRST_COLUMN])
     except (InvalidRecord, KeyError):

@@ -1,4 +1,4 @@
-"""The kinds ``slurm`` and ``slurm_epilog``, and their checks for ``auditord doctor``."""
+"""The kinds ``slurm`` and ``slurm_epilog`` and their checks for ``auditord doctor``."""
 
 import os
 import re
@@ -37,7 +37,7 @@ _LATE: Final = timedelta(days=1)
 
 
 async def check_epilog(config: SlurmEpilogConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Check the folder of notes, scontrol and, where there is one, sacct."""
+    """Check the folder of notes, scontrol and, if configured, sacct."""
     yield check_folder(config.spool, "see auditord-slurm.tmpfiles, or name the folder as spool")
     if (late := _late_notes(config.spool, context.now().timestamp())) > 0:
         text = f"{late} notes of jobs are older than a day. A note should be read within minutes"
@@ -49,7 +49,7 @@ async def check_epilog(config: SlurmEpilogConfig, context: Context) -> AsyncGene
 
 
 async def check(config: JobsConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Check sacct: the program, its columns, the database, and what it shows and measures."""
+    """Check the program sacct, its columns, the accounting database, ``PrivateData`` and ``JobAcctGatherType``."""
     program = await check_program(
         context, config.sacct, through=config.through, environment=ENVIRONMENT, remedy=_REMEDY
     )
@@ -79,7 +79,7 @@ async def _check_columns(config: JobsConfig, context: Context) -> Finding:
 
 
 async def _check_accounting(config: JobsConfig, context: Context) -> Finding:
-    """Ask for the running jobs, as the collector would, and ignore the answer."""
+    """Check that sacct answers a query for running jobs like the collector's."""
     now = context.now()
     argv: Sequence[str] = build_argv(config, Query(Window(now - _SECOND, now), tuple(RUNNING), steps=False), "|")
     try:
@@ -95,7 +95,7 @@ async def _check_accounting(config: JobsConfig, context: Context) -> Finding:
 
 
 async def _check_privacy(config: JobsConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Check ``PrivateData``: hidden jobs look the same as no jobs."""
+    """Check ``PrivateData``, since hidden jobs look the same as no jobs."""
     lines = _PRIVATE_DATA.findall(await shown_configuration(config, context))
     if any("jobs" in line.lower().split(",") for line in lines):
         text = "PrivateData=jobs: an ordinary user sees no jobs of others, and sacct does not say so"
@@ -106,7 +106,7 @@ async def _check_privacy(config: JobsConfig, context: Context) -> AsyncGenerator
 
 
 async def _check_gathering(config: JobsConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Check ``JobAcctGatherType``: without measurements, sacct prints zeros."""
+    """Check ``JobAcctGatherType``, since sacct prints zeros if nothing was measured."""
     if not config.reads_steps:
         return
     found = _GATHERS.search(await cluster_configuration(config, context))

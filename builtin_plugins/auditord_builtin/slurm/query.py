@@ -1,9 +1,9 @@
-"""The call of sacct, and the rows in its output.
+"""Call sacct and split its output into rows.
 
-``sacct --parsable2`` escapes nothing: names and comments can hold newlines, ``
-`` and control characters. But sacct separates columns by any given text, and no user can have written a random one into
-a job. Cut at that text alone, the output is unambiguous: every row has the same number of separators, and a row ends at
-the newline between its last column and the next row's first. Neither of these (``JobIDRaw``, ``JobID``) is free text.
+``sacct --parsable2`` escapes nothing: names and comments can contain newlines, separators and control characters. But
+sacct accepts any text as separator, and no user can have written a random one into a job. Split at a random separator,
+the output is unambiguous: every row has the same number of separators, and ends at the newline between its last column
+and the first one of the next row. Neither of these columns (``JobIDRaw``, ``JobID``) is free text.
 """
 
 import re
@@ -23,47 +23,47 @@ from auditord_hookspecs import CollectorContext, CommandFailed, CommandOutput, W
 from auditord_hookspecs.mapping import Row
 
 _LONGEST_CELL = 64 * 1024**2
-"""The size limit of a cell in characters. Slurm's own limit for users' texts is far smaller."""
+"""The maximum length of a cell in characters. Slurm's own limit for users' texts is far smaller."""
 
 _JOB_ID = re.compile(r"\d+\S*")
 
 ENVIRONMENT: Final[Mapping[str, str]] = {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
-"""sacct reads and prints local times without a zone. So its zone is UTC, and it prints seconds since 1970.
+"""sacct reads and prints local times without a zone, so it runs in UTC and prints seconds since 1970.
 
-A bitmap length of 0 keeps sacct from cutting off the list of an array's tasks.
+A bitmap length of 0 keeps sacct from truncating the list of an array's tasks.
 """
 
 _ROWS: Final = 5_000
-"""Rows that are converted at once, about five megabytes."""
+"""Rows are passed on once this many, about five megabytes, have accumulated."""
 
 _LONGEST_PART: Final = timedelta(days=32)
-"""The longest part of a period. Seven years without a job take some ninety calls."""
+"""The longest part of a period. Reading seven years without jobs takes about ninety calls."""
 
 _SHORTEST_PART: Final = timedelta(seconds=1)
 _FEW: Final = 1_000
 _MANY: Final = 20_000
 _AFTER_TIMEOUT: Final = 8
-"""The divisor of the part after a timeout. Each timeout takes minutes, so there must be few."""
+"""The divisor of the part's length after a timeout. Each timeout costs minutes, so there should be few."""
 
 _CAREFUL: Final = 30
-"""After an exceeded limit, this many parts are no longer than the last one that succeeded."""
+"""The number of parts after an exceeded limit that are not lengthened."""
 
 
 class TableReader:
-    """Cuts the output into rows while it arrives. Its columns go from ``JobID`` to ``JobIDRaw``."""
+    """Splits the output into rows while it arrives. The first column is ``JobID``, the last one ``JobIDRaw``."""
 
     def __init__(self, columns: Sequence[str], delimiter: str) -> None:
         self._columns = columns
         self._delimiter = delimiter
         self._decoder = getincrementaldecoder("utf-8")("replace")
-        self._begun: list[str] = []  # the complete cells of the current row
+        self._cells: list[str] = []  # the complete cells of the current row
         self._rest = ""  # the text after the last delimiter
 
     def feed(self, printed: bytes) -> Table:
-        """Return the rows that are complete. The last one may wait for the next piece.
+        """Return the rows that are complete. An incomplete last row is kept for the next call.
 
         Raises:
-            CommandFailed: the output has another form.
+            CommandFailed: the output is not a table of jobs.
         """
         text = self._rest + self._decoder.decode(printed)
         *whole, self._rest = text.split(self._delimiter)
@@ -72,25 +72,25 @@ class TableReader:
         return self._cut(whole)
 
     def finish(self) -> Table:
-        """Return the last row, after all pieces.
+        """Return the last row, after all output has been fed.
 
         Raises:
-            CommandFailed: the output is truncated, or has another form.
+            CommandFailed: the output is truncated, or is not a table of jobs.
         """
         rest = self._rest + self._decoder.decode(b"", final=True)
-        if not self._begun and not rest:
+        if not self._cells and not rest:
             return Table((), ())
-        if len(self._begun) != len(self._columns) - 1 or not rest.endswith("\n"):
-            end = "|".join((*self._begun, rest))[-80:]  # do not show the separator to people
+        if len(self._cells) != len(self._columns) - 1 or not rest.endswith("\n"):
+            end = "|".join((*self._cells, rest))[-80:]  # "|" instead of the random separator, for readability
             raise CommandFailed(f"sacct: the output is cut off or is no table: it ends in {end!r}")
         return self._cut([rest])
 
     def _cut(self, cells: list[str]) -> Table:
-        """Cut complete cells into rows. A row's last cell also has the next row's first cell, after a newline."""
+        """Split cells into rows. A row's last cell also contains, after a newline, the next row's first cell."""
         unreadable: list[str] = []
-        if not self._begun and cells:  # the very first one
+        if not self._cells and cells:  # the very first cell of the output
             *unreadable, cells[0] = cells[0].split("\n")
-        cells = self._begun + cells
+        cells = self._cells + cells
         rows: list[Row] = []
         width, begin = len(self._columns) - 1, 0
         for end in range(width, len(cells), width):
@@ -103,7 +103,7 @@ class TableReader:
             cells[end] = following
             unreadable += stray
             begin = end
-        self._begun = cells[begin:]
+        self._cells = cells[begin:]
         return Table(rows, unreadable)
 
 
@@ -117,8 +117,8 @@ class Query(msgspec.Struct, frozen=True):
 
     Args:
         window: the period; sacct takes whole seconds and includes both ends.
-        states: short names of states. Prints jobs that entered one of them within the period, or were running within
-            it. Empty: all jobs that were eligible before its end and not over before its start.
+        states: short names of states. sacct prints the jobs that entered one of these states within the period, or
+            were running within it. Empty: all jobs that were eligible before its end and not over before its start.
         steps: also print steps.
         jobs: print only the jobs with these ids, such as ``7``, ``7_4`` or ``13+0``; empty: all.
     """
@@ -130,7 +130,7 @@ class Query(msgspec.Struct, frozen=True):
 
 
 def build_argv(config: JobsConfig, query: Query, delimiter: str) -> list[str]:
-    """Return the argument vector: all users, all runs of a job id, plain numbers, UTC."""
+    """Return sacct's argument vector, for all users, all runs of a job id, plain numbers and times in UTC."""
     return [
         *(*config.sacct, "--allusers", "--duplicates", "--noheader", "--noconvert", "--parsable2"),
         f"--delimiter={delimiter}",
@@ -145,18 +145,18 @@ def build_argv(config: JobsConfig, query: Query, delimiter: str) -> list[str]:
 
 
 def _text(moment: datetime) -> str:
-    """Return a time in UTC and whole seconds. Slurm's times have no fractions, so the cut loses no job."""
+    """Format a time in UTC and whole seconds. Slurm's times have no fractions, so truncating loses no job."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 async def stream_query(config: JobsConfig, context: CollectorContext, query: Query) -> AsyncGenerator[Table, None]:
-    """Call sacct, and yield tables of some thousand rows, cut between runs.
+    """Call sacct and yield tables of a few thousand rows, which never split a run.
 
     Raises:
-        CommandFailed: sacct failed, took too long, or its output has another form. The message names the option of an
-            exceeded limit.
+        CommandFailed: sacct failed, exceeded a limit, or its output is not a table of jobs. If a limit was exceeded,
+            the message names its option.
     """
-    # Random, so that users cannot write it into jobs; short, since it is printed per column.
+    # Random, so that no user can have written it into a job. Short, since sacct prints it after every column.
     delimiter = secrets.token_urlsafe(9)
     reader = TableReader(config.wanted_columns, delimiter)
     call = context.stream_command(
@@ -179,7 +179,7 @@ async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[
     printed = False
     async for piece in output:
         printed = True
-        # In a thread, since a large piece takes long, and the daemon must answer requests meanwhile.
+        # In a thread, since a large piece takes a while, and the daemon must answer requests meanwhile.
         table = await to_thread.run_sync(reader.feed, piece)
         rows += table.rows
         cut = whole_runs(rows) if len(rows) >= _ROWS else 0
@@ -194,7 +194,7 @@ async def _tables(reader: TableReader, output: CommandOutput) -> AsyncGenerator[
 
 
 def naming_option(error: CommandFailed, program: str) -> CommandFailed:
-    """Return the error, with the option that sets the exceeded limit."""
+    """Return the error; if a limit was exceeded, its message also names the option that sets the limit."""
     option = "timeout" if error.timed_out else "max_output" if error.printed_too_much else None
     if option is None:
         return error
@@ -203,7 +203,7 @@ def naming_option(error: CommandFailed, program: str) -> CommandFailed:
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A piece of a period's accounting. After it, the period has been read up to ``until``; None within a part."""
+    """Some of the jobs of a period. The period has then been read up to ``until``; None in the middle of a part."""
 
     found: Found
     until: datetime | None
@@ -212,13 +212,13 @@ class Piece(msgspec.Struct, frozen=True):
 async def read_period(
     config: JobsConfig, context: CollectorContext, period: Window, states: Sequence[str]
 ) -> AsyncGenerator[Piece, None]:
-    """Read the jobs that ended within a period, the oldest part first. After an exceeded limit, read shorter parts.
+    """Read the jobs that ended within a period, oldest part first. If a limit is exceeded, retry with shorter parts.
 
-    Memory holds one piece at a time. An empty or reversed period yields nothing. Without states, jobs of all states are
-    read, also of unknown ones.
+    Only one piece is in memory at a time. An empty or reversed period yields nothing. Without ``states``, jobs in all
+    states are read, including unknown ones.
 
     Raises:
-        CommandFailed: sacct failed, and would fail for a shorter part.
+        CommandFailed: sacct failed, and would also fail for a shorter part.
     """
     pace, start = _Pace(config.slice), period.start
     while start < period.stop:
@@ -235,12 +235,12 @@ async def read_period(
             context.log.warning("%s; from %s on sacct is asked for %s at a time", error, start, pace.length)
         else:
             pace.went_well(rows)
-            yield Piece(last or Found({}), part.stop)  # only after the whole answer
+            yield Piece(last or Found({}), part.stop)  # only now is the part complete
             start = part.stop
 
 
 class _Pace:
-    """Chooses the next part's length, ``usual`` at first."""
+    """Chooses the length of the next part, starting with ``usual``."""
 
     def __init__(self, usual: timedelta) -> None:
         self._usual = usual
@@ -249,7 +249,7 @@ class _Pace:
         self.length = usual
 
     def went_well(self, rows: int) -> None:
-        """Note how many rows the last answer had."""
+        """Lengthen the parts after few rows, and shorten long ones after many."""
         self._careful = max(self._careful - 1, 0)
         if rows <= _FEW and not self._careful:
             self.length = min(self.length * 2, self._longest)
@@ -257,7 +257,7 @@ class _Pace:
             self.length = max(self.length / 2, self._usual)
 
     def failed(self, part: Window, error: CommandFailed) -> None:
-        """Retry with a shorter part, from the same beginning.
+        """Shorten the part for a retry from the same start.
 
         Raises:
             CommandFailed: a shorter part would not help.

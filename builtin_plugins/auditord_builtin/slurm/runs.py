@@ -1,6 +1,6 @@
-"""Group the rows of jobs into runs, and find each run's state, end and period.
+"""Group the rows of jobs into runs, and determine each run's state, end and period.
 
-The states are those of ``man sacct``, *Job State Codes*, as far as they matter to accounting.
+The states are those in ``man sacct``, *Job State Codes*, as far as they matter for accounting.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,13 +30,13 @@ ENDED: Final = {
     "RV": "REVOKED",
     "TO": "TIMEOUT",
 }
-"""States in which a run is over, by their short names."""
+"""Long names of the states in which a run is over, by short name."""
 
 OVER: Final = frozenset(ENDED.values())
-"""Their long names."""
+"""Long names of the states in which a run is over."""
 
 RUNNING: Final = {"R": "RUNNING", "S": "SUSPENDED"}
-"""States in which a run holds its resources (a suspended job may get them back at any time)."""
+"""States in which a run holds its resources. A suspended job may get them back at any time."""
 
 REQUEUED: Final = "REQUEUED"
 RESIZING: Final = "RESIZING"
@@ -44,7 +44,7 @@ CONTINUED: Final = frozenset({REQUEUED, RESIZING})
 """States after which the same job continues in another row, with another start and the same id."""
 
 ELSEWHERE: Final = "REVOKED"
-"""The job ran on another cluster of the federation, which accounts for it."""
+"""The state of a job that ran on another cluster of the federation, which accounts for it."""
 
 
 def parse_state(text: str) -> str:
@@ -53,10 +53,10 @@ def parse_state(text: str) -> str:
 
 
 def full_name(text: str) -> str:
-    """Return the long name of a configured state, which may be long or short, in any case.
+    """Return the long name of a state that was configured by its long or short name, in any case.
 
     Raises:
-        ValueError: there is no such state, or jobs in it are not over.
+        ValueError: the state does not exist, or jobs in it are not over.
     """
     name = ENDED.get(text.upper(), text.upper())
     if name not in OVER:
@@ -65,12 +65,12 @@ def full_name(text: str) -> str:
 
 
 def has_no_time(text: str) -> bool:
-    """Return True for the text of an unknown time. A time of 0 is unknown too, never 1970."""
+    """Return True if the text of a time means unknown. A time of 0 is unknown, too, and never 1970."""
     return text == "0" or is_missing(text)
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Rows as texts by column, and unreadable lines."""
+    """Rows, each a mapping of columns to texts, and unreadable lines."""
 
     rows: Sequence[Row]
     unreadable: Sequence[str]
@@ -89,13 +89,13 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """A text that differs for every run, also of the same job, and that changes when the run ends."""
+        """A unique key of the run, which differs from those of the job's other runs and changes when the run ends."""
         row = self.allocation
         return f"{row['Cluster']}/{row[FIRST_COLUMN]}/{row[LAST_COLUMN]}@{row['Start']}-{row['End']}/{row['State']}"
 
     @property
     def source_id(self) -> str:
-        """Slurm's name of the run: cluster, job and start."""
+        """The cluster, job id and start of the run."""
         return source_id(self.allocation)
 
     @property
@@ -110,7 +110,7 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> datetime | None:
-        """The end; None for a run that has not ended, or without an end in sacct.
+        """The end; None if the run has not ended, or if sacct prints no end.
 
         Raises:
             InvalidRecord: the end cannot be read.
@@ -122,22 +122,22 @@ class Run(msgspec.Struct, frozen=True):
 def job_of_step(job_id: str) -> str | None:
     """Return the id of a step's job, or None for a job: ``7_4.batch`` is a step of ``7_4``.
 
-    An array's waiting tasks are a job, even if sacct cuts off their list, as in ``7_[1,3,5...]``.
+    The pending tasks of an array are a job, even if sacct truncates their list, as in ``7_[1,3,5...]``.
     """
     job, dot, _ = job_id.partition(".")
     return job if dot and "[" not in job else None
 
 
 def source_id(row: Row) -> str:
-    """Return the name of a run or step in messages and in the quarantine."""
+    """Return the name of a run or step that messages and the quarantine use."""
     return f"{row['Cluster']}/{row[FIRST_COLUMN]}@{row['Start']}"
 
 
 def group_runs(rows: Sequence[Row]) -> Iterator[Run | Row]:
-    """Assign steps to their runs. A step without a run is yielded alone.
+    """Yield runs with their steps. A step without a run is yielded as a row.
 
-    A requeued job has several runs with one id. sacct prints each run's steps right after its row, so a step belongs to
-    the last allocation before it if the id agrees (``7_4.batch``, ``13+0.0``, ``9.0+1``, ``5.interactive``).
+    A requeued job has several runs with one id. sacct prints the steps of a run right after its allocation, so a step
+    belongs to the last allocation before it if the ids match (``7_4.batch``, ``13+0.0``, ``9.0+1``, ``5.interactive``).
     """
     allocation: Row | None = None
     steps: list[Row] = []
@@ -156,18 +156,18 @@ def group_runs(rows: Sequence[Row]) -> Iterator[Run | Row]:
 
 
 def whole_runs(rows: Sequence[Row]) -> int:
-    """Return the number of rows of complete runs: those before the last allocation, which can have more steps."""
+    """Return the number of rows before the last allocation, whose remaining steps may still follow."""
     return next((index for index in range(len(rows) - 1, -1, -1) if job_of_step(rows[index][FIRST_COLUMN]) is None), 0)
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The contents of a piece of accounting.
+    """The runs in a table of sacct.
 
     Args:
         runs: the runs to account for, by key.
-        unfinished: how many runs are not over.
+        unfinished: the number of runs that are not over.
         quarantined: rows and lines that belong to no run, by key.
-        endless: runs that are over by their state, but have no end (yet), by key.
+        endless: runs that are over according to their state, but have no end (yet), by key.
     """
 
     runs: Mapping[str, Run]
@@ -177,10 +177,10 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def find_runs(table: Table, window: Window | None) -> Found:
-    """Sort rows into runs that ended within the window (without a window: that are running), and the rest.
+    """Select the runs that ended within the window or, without a window, those that are running.
 
-    sacct includes both ends of a window, and without states also prints jobs that ended later. These belong to other
-    periods.
+    sacct includes both ends of a window and, if no states are given, also prints jobs that ended later. Those jobs
+    belong to other periods and are left out.
     """
     runs: dict[str, Run] = {}
     endless: dict[str, Run] = {}
@@ -205,7 +205,7 @@ def find_runs(table: Table, window: Window | None) -> Found:
 
 
 def _ended_within(run: Run, window: Window) -> bool:
-    """Return True also for an unreadable end, which the conversion then reports."""
+    """Return True if the run ended within the window, or if its end is unreadable, which the conversion reports."""
     try:
         end = run.end
     except InvalidRecord:

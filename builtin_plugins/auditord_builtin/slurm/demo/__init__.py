@@ -1,4 +1,4 @@
-"""Recorded accounting of a real Slurm cluster, and a program that plays sacct over it."""
+"""Recorded accounting of a real Slurm cluster, and a fake sacct that prints it."""
 
 import sys
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from typing import Any, Final
 from auditord_hookspecs import Window
 
 SACCT: Final = Path(__file__).with_name("sacct.py")
-"""To be run as ``python -IS``; it needs nothing but the standard library."""
+"""The fake sacct. It needs only the standard library and is run as ``python -IS``."""
 
 RECORDED: Final = Window(datetime(2026, 11, 20, 10, 17, 29, tzinfo=UTC), datetime(2026, 11, 20, 10, 20, 2, tzinfo=UTC))
-"""The ends of the recorded jobs."""
+"""The period in which the recorded jobs ended."""
 
 
 def replay() -> Mapping[str, Any]:  # Any: options as a file would give them
-    """Options of an instance that collects the recorded jobs, all in one query, however long ago they ran."""
+    """Return options for an instance that collects all recorded jobs in one query, however long ago they ran."""
     return {
         "sacct": [sys.executable, "-IS", str(SACCT)],
         "earliest_datetime": RECORDED.start.isoformat(),

@@ -1,8 +1,8 @@
-"""Plays sacct: prints what a real one (Slurm 22.05) printed, cut to the columns and the period that are asked for.
+"""Fake sacct: prints the recorded output of a real one (Slurm 22.05), for the requested columns and period.
 
-A program of its own, run as ``python -IS sacct.py``; understands the options that the collector and ``auditord doctor``
-use. The recorded texts are printed unchanged; only which rows and columns, and the text between them, follow the query.
-Times are seconds since 1970, as with ``SLURM_TIME_FORMAT=%s``.
+Run as ``python -IS sacct.py``. It understands the options that the collector and ``auditord doctor`` use. The query
+selects rows, columns and the delimiter, but recorded texts are printed unchanged. Times are seconds since 1970, as with
+``SLURM_TIME_FORMAT=%s``.
 """
 
 import argparse
@@ -17,7 +17,7 @@ _STATES = {"CA": "CANCELLED", "CD": "COMPLETED", "F": "FAILED", "RQ": "REQUEUED"
 
 
 def read_recorded() -> Iterator[dict[str, str]]:
-    """Yield all rows by column; a newline in a comment ends no row, only the one in the last column does."""
+    """Yield all rows as mappings of columns to texts. Only a newline in the last column ends a row."""
     recorded = Path(__file__).with_name("recorded.txt").read_bytes().decode()
     header, text = recorded.split("\n", 1)
     columns = header.split(_SEPARATOR)
@@ -31,7 +31,7 @@ def read_recorded() -> Iterator[dict[str, str]]:
 
 
 def choose_rows(options: argparse.Namespace) -> Iterator[dict[str, str]]:
-    """Yield the allocations that ended in one of the states within the period, each with its steps."""
+    """Yield the allocations that ended within the period in one of the states, each followed by its steps."""
     states = {_STATES.get(state, state) for state in options.state.split(",")} if options.state else None
     start, stop = _parse_time(options.starttime), _parse_time(options.endtime)
     chosen = False
@@ -48,7 +48,7 @@ def _parse_time(text: str) -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Return the options of sacct that matter here."""
+    """Parse the options of sacct that the collector and ``auditord doctor`` use."""
     parser = argparse.ArgumentParser(prog="sacct", description=__doc__, allow_abbrev=False)
     for flag in ("allusers", "duplicates", "noheader", "noconvert", "parsable2", "allocations", "allclusters"):
         parser.add_argument(f"--{flag}", action="store_true")
@@ -60,10 +60,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Print the rows, or complain as sacct does."""
+    """Print the rows, or exit with sacct's error message."""
     options = parse_arguments()
     if options.helpformat:
-        print(*next(read_recorded()))  # noqa: T201 its job
+        print(*next(read_recorded()))  # noqa: T201 the output
         return
     columns = options.format.split(",")
     for row in choose_rows(options):

@@ -1,7 +1,7 @@
-"""Collects Slurm's jobs from the notes that ``auditord-epilog`` leaves at their ends.
+"""Collects Slurm jobs from the notes that ``auditord-epilog`` writes when they end.
 
-``script`` is that program. ``collecting`` reads its folder, and asks slurmctld about each noted job, whose answers
-``rows`` reads, and sacct where they do not suffice.
+``script`` is that program. ``collecting`` reads its folder and asks slurmctld about each noted job. ``rows`` parses the
+answers. If they do not suffice, ``collecting`` asks sacct.
 """
 
 from auditord_builtin.slurm.epilog.collecting import collect, convert

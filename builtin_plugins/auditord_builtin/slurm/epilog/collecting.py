@@ -1,6 +1,6 @@
 """Collect jobs from the notes of ``auditord-epilog``: ask Slurm about each job, then remove its note.
 
-The notes are files in a folder, one each; see ``script.py`` for the format.
+Each note is a file in a folder; see ``script.py`` for the format.
 """
 
 import os
@@ -55,7 +55,7 @@ _NAME = re.compile(r"(?P<job_id>[1-9][0-9]{0,9})\.[0-9a-f]{16}\.job")
 _END = b"\0\0"
 _BEING_WRITTEN: Final = timedelta(seconds=10)
 _LONGEST: Final = 2**20
-"""The size limit of a note in bytes. The environment of a process is smaller."""
+"""The maximum size of a note in bytes. The environment of a process is smaller."""
 
 
 class JobNote(msgspec.Struct, frozen=True):
@@ -63,9 +63,9 @@ class JobNote(msgspec.Struct, frozen=True):
 
     Args:
         name: the file's name, which is unique.
-        job_id: Slurm's raw id (an array's task has one of its own).
+        job_id: Slurm's raw id. Each task of an array has its own.
         noted: the time of the note, just after the end of the run.
-        hints: the variables that Slurm set. They say which job to ask for. Amounts never come from them.
+        hints: the variables that Slurm set. They identify the job but never supply amounts.
     """
 
     name: str
@@ -75,7 +75,7 @@ class JobNote(msgspec.Struct, frozen=True):
 
     @property
     def question(self) -> str:
-        """The id to ask Slurm for, so that the answer is about this job alone."""
+        """The id that selects only this job in a query to Slurm."""
         for first, second, between in (
             ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "_"),
             ("SLURM_HET_JOB_ID", "SLURM_HET_JOB_OFFSET", "+"),
@@ -87,14 +87,14 @@ class JobNote(msgspec.Struct, frozen=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A file that is no note."""
+    """A file that is not a valid note."""
 
     name: str
     content: str
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """The notes in the folder, the oldest first. ``others`` is the number of files that are not notes."""
+    """The folder's notes, oldest first, the invalid notes, and the number of ``others``, which are ignored."""
 
     notes: Sequence[JobNote]
     unreadable: Sequence[Unreadable]
@@ -102,10 +102,10 @@ class Folder(msgspec.Struct, frozen=True):
 
 
 def read_folder(path: Path, now: datetime) -> Folder:
-    """Read all notes. A note that may still be incomplete is left for the next run.
+    """Read all notes, except those that may still be incomplete, which the next run reads.
 
     Raises:
-        AuditordError: there is no such folder, or it cannot be read.
+        AuditordError: the folder does not exist, or it cannot be read.
     """
     try:
         with SharedFolder.opened(path) as folder:
@@ -125,7 +125,7 @@ def read_folder(path: Path, now: datetime) -> Folder:
 def _read_safely(folder: SharedFolder, name: str, now: datetime) -> JobNote | Unreadable | UnsafePath | None:
     try:
         return _read(folder, name, now)
-    except UnsafePath as error:  # auditord-epilog makes neither links nor FIFOs
+    except UnsafePath as error:  # auditord-epilog creates neither links nor FIFOs
         return error
     except FileNotFoundError:
         return None
@@ -146,10 +146,10 @@ def _read(folder: SharedFolder, name: str, now: datetime) -> JobNote | Unreadabl
 
 
 def remove(path: Path, names: Iterable[str]) -> None:
-    """Remove settled notes. A missing note is no error.
+    """Remove settled notes. Missing notes are ignored.
 
     Raises:
-        AuditordError: the daemon may not remove them. The jobs are safe, and the notes are remembered.
+        AuditordError: the daemon has no permission to remove them. No job is lost, and the notes are remembered.
     """
     try:
         with SharedFolder.opened(path) as folder:
@@ -163,7 +163,7 @@ def remove(path: Path, names: Iterable[str]) -> None:
 
 
 class Unclear(msgspec.Struct, frozen=True):
-    """Slurmctld does not know all about a run. The reason is for the operator."""
+    """slurmctld's answer about a run does not suffice, for a reason that is shown to the operator."""
 
     reason: str
 
@@ -172,27 +172,27 @@ Answer: TypeAlias = Run | Unclear | Literal["not over"]
 
 _SKEW: Final = timedelta(seconds=5)
 _NEAR: Final = timedelta(seconds=90)
-"""Slurm calls the program right after a run's end. A requeued job's next run takes longer than this to end."""
+"""A run that ended this close before the note is the noted one. A requeued job's next run takes longer than this."""
 _REMEMBERED_BY_SLURMCTLD: Final = timedelta(minutes=10)
 _DAY: Final = timedelta(days=1)
 
 
 @dataclass
 class Settled:
-    """The names of settled notes, the runs to account for, and the jobs that Slurm does not know, both by key."""
+    """Names of settled notes, runs to account for by key, and jobs unknown to Slurm by the names of their notes."""
 
     names: list[str] = field(default_factory=list[str])
     runs: dict[str, Run] = field(default_factory=dict[str, Run])
     quarantined: dict[str, Quarantined] = field(default_factory=dict[str, Quarantined])
 
     def add(self, note: JobNote, *runs: Run) -> None:
-        """Settle the note by these runs."""
+        """Settle the note with these runs."""
         self.names.append(note.name)
         self.runs.update({run.key: run for run in runs})
 
 
 def classify_answer(config: SlurmEpilogConfig, note: JobNote, job: Row) -> Answer:
-    """Accept slurmctld's answer only if it is about the noted run. The job may have been requeued since."""
+    """Return the noted run if slurmctld's answer is about that run. The job may have been requeued since."""
     cluster = note.hints.get("SLURM_CLUSTER_NAME", "")
     if not cluster and (CLUSTER in config.record_prefix or "Cluster" in config.columns):
         return Unclear("auditord-epilog was called without SLURM_CLUSTER_NAME")
@@ -219,9 +219,9 @@ def _ended_before(note: JobNote, job: Row) -> bool:
 async def ask_sacct(
     config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[JobNote], unclear: Mapping[str, str]
 ) -> Settled:
-    """Ask the accounting database about the jobs. Notes of jobs that it does not know yet stay open.
+    """Ask the accounting database about the jobs. Notes about jobs that it does not know yet stay open.
 
-    ``unclear`` says, by the notes' names, why slurmctld's answer did not suffice.
+    ``unclear`` maps the names of notes to the reasons why slurmctld's answers did not suffice.
 
     Raises:
         CommandFailed: sacct failed.
@@ -252,16 +252,16 @@ def _settled(
             settled.add(note, *near, *_earlier_rows(note, near, of_job))
         elif note.noted <= out_of_patience:
             late = [run for run in of_job if _lacks_its_end(run, note) or _ended_within(run, note, _DAY)]
-            settled.add(note, *late)  # after the patience, the database will not learn more
+            settled.add(note, *late)  # after ``patience``, the database is not expected to learn more
             if not late:
                 settled.quarantined[note.name] = unknown(note, unclear.get(note.name, FORGOTTEN))
     return settled
 
 
 def _ended_within(run: Run, note: JobNote, period: timedelta) -> bool:
-    """Return True if the note can be about the run; also if its end is unreadable, which the conversion reports.
+    """Return True if the run ended within ``period`` before the note, or has an unreadable end.
 
-    If its owner has requeued the run since, its end lies after the note.
+    The conversion reports unreadable ends. If the owner has requeued the run since, its end lies after the note.
     """
     try:
         end = run.end
@@ -275,7 +275,7 @@ def _ended_within(run: Run, note: JobNote, period: timedelta) -> bool:
 
 
 def _lacks_its_end(run: Run, note: JobNote) -> bool:
-    """Return True if the run may be the noted one, and the database does not know its end yet."""
+    """Return True if the run may be the noted one but the database does not know its end yet."""
     return run.has_no_end and _began_before(run, note)
 
 
@@ -285,7 +285,7 @@ def _began_before(run: Run, note: JobNote) -> bool:
 
 
 def _earlier_rows(note: JobNote, near: Sequence[Run], of_job: Sequence[Run]) -> Sequence[Run]:
-    """Return rows that have no note of their own: before a resizing, and runs that ended in a requeue."""
+    """Return runs without a note of their own: those before a resizing, and those that ended in a requeue."""
     starts = {run.allocation["Start"] for run in near}
     return [
         run
@@ -299,7 +299,7 @@ def _earlier_rows(note: JobNote, near: Sequence[Run], of_job: Sequence[Run]) -> 
 
 
 def unknown(note: JobNote, unclear: str) -> Quarantined:
-    """Return a quarantined job that Slurm does not know. Only its id is known."""
+    """Return a quarantine entry for a job that Slurm does not know."""
     raw = {"note": note.name, "noted": note.noted.isoformat(), "hints": dict(note.hints)}
     ended = f"job {note.job_id}, which ended at {note.noted:%Y-%m-%d %H:%M:%S} UTC"
     reason = f"neither scontrol nor sacct knows {ended}"
@@ -314,7 +314,7 @@ ADVICE: Final = "when sacct knows it, collect its day again (auditord collect â€
 
 
 _FORGOTTEN: Final = "Invalid job id"
-_NOT_THERE: Final = ("unrecognized option", "invalid option", "Invalid job format", "no program", "serializer")
+_UNSUPPORTED: Final = ("unrecognized option", "invalid option", "Invalid job format", "no program", "serializer")
 _MAX_OUTPUT: Final = 64 * 1024**2
 
 
@@ -322,10 +322,10 @@ class Form(msgspec.Struct, frozen=True):
     """One way to ask slurmctld.
 
     Args:
-        argv: the command.
-        parse: reads its output about the job with a raw id; None if the output may be about another job.
-        unclear: the reason to give for None.
-        begins: the text with which every output in this form begins.
+        argv: returns the command for a note.
+        parse: parses the output for the job with a raw id. Returns None if the output does not suffice.
+        unclear: the reason to report if ``parse`` returns None.
+        begins: the text at the start of every output in this form.
     """
 
     argv: Callable[[JobNote], Sequence[str]]
@@ -335,14 +335,14 @@ class Form(msgspec.Struct, frozen=True):
 
 
 def forms(config: SlurmEpilogConfig) -> list[Form]:
-    """Return the ways to ask, in order of safety."""
+    """Return the ways to ask, safest first."""
     scontrol, squeue = config.scontrol, config.squeue
-    asked = [*squeue, "--noheader", "--states=all"]
-    not_there = "slurmctld does not know all that is needed, such as the owner, or the size before a resizing"
+    command = [*squeue, "--noheader", "--states=all"]
+    incomplete = "slurmctld does not know all that is needed, such as the owner, or the size before a resizing"
     return [
-        Form(lambda note: [*scontrol, "show", "job", note.question, "--json"], parse_json, not_there, "{"),
+        Form(lambda note: [*scontrol, "show", "job", note.question, "--json"], parse_json, incomplete, "{"),
         *(
-            [Form(lambda note: [*asked, f"--jobs={note.question}", SQUEUE_FORMAT], parse_squeue, not_there)]
+            [Form(lambda note: [*command, f"--jobs={note.question}", SQUEUE_FORMAT], parse_squeue, incomplete)]
             if squeue
             else []
         ),
@@ -355,7 +355,7 @@ def forms(config: SlurmEpilogConfig) -> list[Form]:
 
 
 class Controller:
-    """Asks slurmctld. The first question of a run finds the form that this Slurm supports."""
+    """Asks slurmctld about jobs. The first query finds the form that this version of Slurm supports."""
 
     def __init__(self, config: SlurmEpilogConfig, context: CollectorContext) -> None:
         self._config = config
@@ -363,7 +363,7 @@ class Controller:
         self._forms = forms(config)
 
     async def ask(self, note: JobNote) -> Answer:
-        """Return the run of a note as slurmctld knows it.
+        """Ask slurmctld about the run of a note.
 
         Raises:
             CommandFailed: slurmctld does not answer.
@@ -372,7 +372,7 @@ class Controller:
             try:
                 return await self._ask(self._forms[0], note)
             except CommandFailed as error:
-                if error.timed_out or not any(words in str(error) for words in _NOT_THERE):
+                if error.timed_out or not any(words in str(error) for words in _UNSUPPORTED):
                     raise
                 self._forms.pop(0)
         return await self._ask(self._forms[0], note)
@@ -398,17 +398,17 @@ class Controller:
 
 
 _REMEMBERED: Final = timedelta(days=30)
-"""The time for which a note that could not be removed is remembered."""
+"""The time for which settled notes are remembered, in case they could not be removed."""
 
 _BY_SCONTROL: Final = 50
 _BY_SACCT: Final = 500
 
 
 async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> AsyncIterator[Batch]:
-    """Collect the noted jobs; or, for a period to collect again, all jobs that sacct has.
+    """Collect the noted jobs or, if jobs or a window are given, collect those again with sacct.
 
     Raises:
-        AuditordError: the folder is missing, or Slurm does not answer. The notes stay.
+        AuditordError: the folder is missing, or Slurm does not answer. The notes are kept.
     """
     if context.window is not None or context.job is not None:
         if not config.sacct:
@@ -438,7 +438,7 @@ async def collect(config: SlurmEpilogConfig, context: CollectorContext) -> Async
 
 
 async def _look(config: SlurmEpilogConfig, context: CollectorContext) -> tuple[list[JobNote], list[Unreadable]]:
-    """Return the unknown notes. A known note was not removed because the daemon was killed."""
+    """Return new valid and invalid notes. Remove those that were settled before the daemon was killed."""
     folder = await to_thread.run_sync(read_folder, config.spool, context.now())
     if folder.others:
         context.log.warning(
@@ -466,7 +466,7 @@ def _seen(context: CollectorContext, names: Sequence[str]) -> Any:  # Any: as Ba
 async def _settle(
     config: SlurmEpilogConfig, context: CollectorContext, notes: Sequence[JobNote]
 ) -> AsyncIterator[Settled]:
-    """Ask about the notes, some at a time. Notes of jobs that are unknown or not over yet stay for the next run."""
+    """Ask about the notes in batches. Notes about jobs that are unknown or not over yet are left for the next run."""
     unclear = {} if config.scontrol_suffices else {note.name: "its columns are sacct's" for note in notes}
     controller = Controller(config, context)
     for start in range(0, len(notes) if config.scontrol_suffices else 0, _BY_SCONTROL):
@@ -492,7 +492,7 @@ def _log_waiting(config: SlurmEpilogConfig, context: CollectorContext, waiting: 
 
 
 async def _settle_by_controller(controller: Controller, notes: Sequence[JobNote], unclear: dict[str, str]) -> Settled:
-    """Settle the notes that slurmctld knows enough about, and record the reason for each of the others."""
+    """Settle the notes for which slurmctld's answers suffice. Add the reasons why others need sacct to ``unclear``."""
     settled = Settled()
     for note in notes:
         answer = await controller.ask(note)

@@ -1,4 +1,4 @@
-"""The options of the collector ``slurm_epilog``, also from a file of AUDITOR's Slurm epilog collector."""
+"""The options of the collector ``slurm_epilog``, and their import from AUDITOR's Slurm epilog collector."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -69,12 +69,12 @@ class SlurmEpilogConfig(JobsConfig):
 
     @cached_property
     def id_column(self) -> str:
-        """The column that a record's id is made of."""
+        """The column that a record's id is made from."""
         return FIRST_COLUMN if self.record_id == "job" else LAST_COLUMN
 
     @cached_property
     def all_steps(self) -> bool:
-        """Always true: sacct is asked for few jobs at a time."""
+        """Always true, since sacct is only asked about few jobs at a time."""
         return True
 
     @cached_property
@@ -85,7 +85,7 @@ class SlurmEpilogConfig(JobsConfig):
     @model_validator(mode="before")
     @classmethod
     def _same_components(cls, given: Any) -> Any:  # Any: a value from the file
-        """Check that the kind ``slurm`` beside it would make the same record of each job."""
+        """Default to the components of the kind ``slurm`` if another instance reads the same jobs."""
         if not isinstance(given, dict):
             return given
         options = cast("dict[str, Any]", given)
@@ -124,7 +124,7 @@ _CALL: Final = "EpilogSlurmctld calls auditord-epilog now; it only notes the job
 
 
 def import_config(document: Document) -> ImportedConfig | None:
-    """Translate a file of AUDITOR's Slurm epilog collector; None for any other file."""
+    """Translate a configuration file of AUDITOR's Slurm epilog collector. Return None for any other file."""
     if not set(document) <= {*_TAKEN, *_DROPPED} or "site_id" not in document:
         return None
     rules = document.get("components")
@@ -139,7 +139,6 @@ def import_config(document: Document) -> ImportedConfig | None:
 
 
 def _rule(rule: Document) -> dict[str, Any]:  # Any: an operator's YAML
-    """Return the component with sacct's names of its columns."""
     translated = _with_column(rule)
     if rule.get("key") == "Mem":
         translated |= {"sub_key": "mem", "key_type": "IntegerMega"}

@@ -1,4 +1,4 @@
-"""Read jobs as slurmctld describes them, from the forms in which no user can forge a field, as rows of sacct."""
+"""Parse slurmctld's descriptions of jobs into rows of sacct. Users cannot forge a field in the parsed formats."""
 
 import json
 import re
@@ -17,10 +17,10 @@ COLUMNS: Final = frozenset(
         *("Start", "End", "Partition", "NodeList", "NNodes", "AllocNodes", "NCPUS", "AllocCPUS", "AllocTRES"),
     }
 )
-"""The columns of sacct that slurmctld knows equally well. sacct's text of a state says more."""
+"""The columns of sacct that slurmctld knows equally well. State is missing, since sacct's text has more detail."""
 
 _NOBODY: Final = frozenset({"", "(null)", "nobody"})
-"""Owners whose names this host does not know, but sacct may."""
+"""Texts for owners whose names slurmctld's host does not know. sacct may know them."""
 
 _MEBIBYTE: Final = 1_024**2
 
@@ -57,13 +57,13 @@ _NOTHING: Final = frozenset({"", "N/A", "(null)"})
 
 
 def controller_row(raw_id: str, job_id: str, columns: Row) -> Row | None:
-    """Return a job of slurmctld as a row of sacct; None if only sacct may know an owner's name.
+    """Return slurmctld's job as a row of sacct; None if an owner's name is unknown or ``AllocTRES`` is unreadable.
 
     Args:
-        raw_id: its ``JobIDRaw``.
-        job_id: its ``JobID``.
-        columns: all other columns of sacct that slurmctld knows, less the cluster and the second names of NNodes and
-            NCPUS, with ``Restarts``; ``AllocTRES`` as slurmctld prints it.
+        raw_id: the job's ``JobIDRaw``.
+        job_id: the job's ``JobID``.
+        columns: the other columns of sacct that slurmctld knows, plus ``Restarts``. Cluster, AllocNodes and AllocCPUS
+            are left out. ``AllocTRES`` is as slurmctld prints it.
     """
     if not _NOBODY.isdisjoint({columns["User"], columns["Group"]}):
         return None
@@ -76,7 +76,7 @@ def controller_row(raw_id: str, job_id: str, columns: Row) -> Row | None:
 
 
 def _resources(text: str) -> str:
-    """Return the resources as ``sacct --noconvert`` prints them: in order, memory in MiB.
+    """Return the resources as ``sacct --noconvert`` prints them: sorted, with memory in MiB.
 
     Raises:
         InvalidRecord: the memory cannot be read.
@@ -148,7 +148,7 @@ def _shown_id(job: Json, raw_id: str) -> str:
 
 
 def _elapsed(job: Json, start: int, end: int) -> str:
-    """Return how long the job ran. Slurm's own run time starts again after a suspension."""
+    """Return how long the job ran, as ``00:00:seconds``. Slurm's own run time restarts after a suspension."""
     resumed = _number(job.get("suspend_time"))
     seconds = end - resumed + _number(job.get("pre_sus_time")) if resumed else end - start
     return f"00:00:{max(seconds, 0)}"
@@ -198,7 +198,7 @@ _OF_SCONTROL: Final[Mapping[str, str]] = {
 
 
 def parse_job(printed: str) -> Row | None:
-    """Return the job as a row of sacct (without cluster, with ``Restarts``); None if it may be several jobs'."""
+    """Return the job as a row of sacct (without cluster, with ``Restarts``); None if the output is ambiguous."""
     head = _HEAD.match(printed)
     fields = _scontrol_fields(printed)
     if head is None or fields is None or not printed.endswith("\n"):
@@ -224,11 +224,11 @@ def _scontrol_fields(printed: str) -> Mapping[str, str] | None:
     names = [match[1] for match in found]
     if len(set(names)) != len(names) or not _MANDATORY.issubset(names) or names != sorted(names, key=_ORDER.index):
         return None
-    return {one[1]: _value(one[1], printed[one.end() : following.start()]) for one, following in pairwise(found)}
+    return {key[1]: _value(key[1], printed[key.end() : following.start()]) for key, following in pairwise(found)}
 
 
 def _value(name: str, text: str) -> str:
-    """Return the text up to the next blank, behind which other fields follow. Only names of owners can have blanks."""
+    """Return the value up to the first blank, where other fields begin. Only owners' names can contain blanks."""
     return text.strip() if name in {"UserId", "GroupId"} else text.split(maxsplit=1)[0] if text[:1].strip() else ""
 
 

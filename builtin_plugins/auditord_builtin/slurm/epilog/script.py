@@ -1,16 +1,16 @@
 #!/usr/bin/python3 -IS
-"""auditord-epilog: notes durably that a Slurm job has ended, for auditord's collector ``slurm_epilog``.
+"""auditord-epilog: durably notes the end of a Slurm job for auditord's collector ``slurm_epilog``.
 
-To be called by EpilogSlurmctld: ``auditord-epilog [FOLDER]``, or with the folder in ``AUDITORD_EPILOG_SPOOL``. Each
-call makes one file in the folder, ``<job id>.<random>.job``. What matters is in its name and its time, so that even a
-disk that is full in the middle loses no job. It holds the ``SLURM_*`` variables, each ended by NUL as in
-``/proc/*/environ``, and one more NUL when all of them are there. Files never clash, so calls need no lock, and the
-collector removes a file by its name when the job is accounted for.
+Called by EpilogSlurmctld as ``auditord-epilog [FOLDER]``, or with the folder in ``AUDITORD_EPILOG_SPOOL``. Each call
+creates one file in the folder, ``<job id>.<random>.job``. The name and the modification time suffice, so no job is lost
+even if the disk fills up during the write. The file contains the ``SLURM_*`` variables, each terminated by NUL as in
+``/proc/*/environ``, and one more NUL once the list is complete. File names are unique, so calls need no lock. The
+collector removes a file once its job is accounted for.
 
-The exit code is always 0, since Slurm drains nodes on any other. Trouble is one line on stderr and in the syslog.
+The exit code is always 0, since Slurm drains nodes on any other. Errors are one line on stderr and in the syslog.
 
-Runs on the python3 of the system (3.6 or later), and imports only what the interpreter has loaded
-already: it starts at the end of every job.
+Runs on the system's python3 (3.6 or later) at the end of every job, so it only imports modules that the interpreter has
+already loaded.
 """
 
 import os
@@ -21,7 +21,7 @@ MAX_DIGITS = 10  # job ids have 32 bits
 
 
 def main() -> None:
-    """Note the job; raises OSError or ValueError on any trouble."""
+    """Write a note about the job, or raise OSError or ValueError."""
     given = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("AUDITORD_EPILOG_SPOOL", "")
     job_id = os.environb.get(b"SLURM_JOB_ID", b"")
     if not job_id.isdigit() or len(job_id) > MAX_DIGITS:
@@ -30,38 +30,38 @@ def main() -> None:
 
 
 def note(folder: str, job_id: str) -> None:
-    """Make the file; when this returns it survives a power cut."""
-    os.umask(0o007)  # the daemon reads it by the folder's group
+    """Write the file. Once this returns, the file survives a power cut."""
+    os.umask(0o007)  # the daemon reads the file as a member of the folder's group
     name = "%s.%s.job" % (job_id, os.urandom(8).hex())
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o660, dir_fd=directory)
     try:
         write(file, variables())
-    finally:  # also on a full disk: the name says enough
+    finally:  # sync even if the disk is full, since the name suffices
         os.fsync(file)
         os.fsync(directory)
 
 
 def variables() -> bytes:
-    """The variables that Slurm set, and the mark that they are complete."""
+    """Return the variables that Slurm set, and the NUL that marks the end of the list."""
     found = [b"%s=%s\0" % item for item in sorted(os.environb.items()) if item[0].startswith(b"SLURM_")]
     return b"".join(found) + b"\0"
 
 
 def write(file: int, content: bytes) -> None:
-    """Write all of it, however many calls that takes."""
+    """Write the whole content, with several calls if necessary."""
     while content:
         content = content[os.write(file, content) :]
 
 
 def complain(error: BaseException) -> None:
-    """One line for the administrator."""
+    """Print and log the error as one line."""
     job = os.environ.get("SLURM_JOB_ID", "")[:40]
     line = ("auditord-epilog: job %r: %s: %s" % (job, type(error).__name__, error))[:400].replace("\n", " ")
     try:
         os.write(2, line.encode("utf-8", "replace") + b"\n")
     finally:
-        import syslog  # noqa: PLC0415 costs a millisecond, which only trouble is worth
+        import syslog  # noqa: PLC0415 the import takes a millisecond, so only after an error
 
         syslog.syslog(syslog.LOG_ERR, line)
 
@@ -70,7 +70,7 @@ if __name__ == "__main__":
     try:
         try:
             main()
-        except BaseException as error:  # noqa: BLE001 nothing at all may make Slurm drain a node
+        except BaseException as error:  # noqa: BLE001 no error may make Slurm drain a node
             complain(error)
     finally:
-        os._exit(0)  # not sys.exit: the interpreter's own clean-up could still fail
+        os._exit(0)  # not sys.exit, since the interpreter's clean-up could still fail
