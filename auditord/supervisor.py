@@ -59,8 +59,8 @@ async def run(
     ready: Callable[[Sequence[str]], None],
     now: Callable[[], datetime],
     stop: anyio.Event,
+    read: Callable[[], Configuration],
     notifier: Notifier | None = None,
-    read: Callable[[], Configuration] | None = None,
 ) -> None:
     """Be the daemon until ``stop`` is set; cancel the call to end at once (queued entries stay queued).
 
@@ -70,8 +70,8 @@ async def run(
         ready: called once clients can connect, with the URLs.
         now: the present instant, aware and in UTC.
         stop: ends the daemon in order: no more runs, no more requests, the queue drained within ``shutdown.grace``.
+        read: reads the configuration's files again, for a reload.
         notifier: of systemd.
-        read: reads the configuration's files again; None: they cannot be reloaded.
 
     Raises:
         StateInUse: another process owns the state folder.
@@ -93,19 +93,17 @@ async def run(
                 views = _ReloadableViews(runtime)
                 actions, loops = await _start_work(runtime, working, views)
                 await _observe(runtime, working, notifier, views)
-                reloading = None
-                if read is not None:
-                    reloading = Reloading(
-                        configuration,
-                        read=read,
-                        patience=configuration.shutdown.grace,
-                        instances=runtime.instances,
-                        loops=loops,
-                        senders=runtime.send_loops,
-                        watch=runtime.watch_again,
-                        exchanged=views.refresh,
-                    )
-                    working.start_soon(reload_on_hangup, reloading)
+                reloading = Reloading(
+                    configuration,
+                    read=read,
+                    patience=configuration.shutdown.grace,
+                    instances=runtime.instances,
+                    loops=loops,
+                    senders=runtime.send_loops,
+                    watch=runtime.watch_again,
+                    exchanged=views.refresh,
+                )
+                working.start_soon(reload_on_hangup, reloading)
                 working.start_soon(heartbeat.beat)
                 status = StatusHandlers(runtime.health, storage.spool, runtime.ingest, views.not_enabled)
                 page = None
@@ -221,7 +219,7 @@ def _serving(
     actions: Actions,
     authorisation: Authorisation | None,
     status: StatusHandlers,
-    reloading: Reloading | None,
+    reloading: Reloading,
     *,
     reads: Reads,
     page: Parts | None,
@@ -245,7 +243,7 @@ def _serving(
             actions,
             status,
             site_reports=SiteReportHandlers(runtime.site_reports, reads, runtime.now),
-            reload=None if reloading is None else reloading.reload,
+            reload=reloading.reload,
         ),
     )
 

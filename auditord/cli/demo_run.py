@@ -16,6 +16,7 @@ import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
@@ -95,7 +96,11 @@ def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:
     }
     file = folder / "auditord.yml"
     file.write_text(json.dumps(document, indent=2))  # JSON is also YAML
-    return Demo(file, load([file], hooks.kinds, {}, hooks.resolve_secret), hooks)
+    return Demo(file, _loaded(file, hooks), hooks)
+
+
+def _loaded(file: Path, hooks: Hooks) -> Configuration:
+    return load([file], hooks.kinds, {}, hooks.resolve_secret)
 
 
 async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.run passes by position
@@ -164,7 +169,14 @@ async def _make_up(demo: Demo) -> None:
 
 
 async def _serve(demo: Demo, ready: Callable[[Sequence[str]], None], stop: anyio.Event) -> None:
-    await run(demo.configuration, demo.hooks, ready=ready, now=utc_now, stop=stop)
+    await run(
+        demo.configuration,
+        demo.hooks,
+        ready=ready,
+        now=utc_now,
+        stop=stop,
+        read=partial(_loaded, demo.file, demo.hooks),
+    )
 
 
 async def _wait_for_interrupt() -> None:

@@ -123,6 +123,7 @@ def test_demo_serves_until_it_is_interrupted() -> None:
             assert len(suggested) == 8
             for each in suggested:
                 assert re.search("slurm|demo|files|climate", try_out(each)), each
+            assert try_out(f"auditord config diff --config {folder}/auditord.yml") == ""
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE) == 0
         finally:

@@ -1,4 +1,4 @@
-"""Debian's package under systemd: a whole Debian is booted, the package installed, and the unit put through its life.
+"""Debian's package under systemd: built twice alike, installed in a booted Debian, and its unit put through its life.
 
 systemd is its first process there (:mod:`tests.booted_debian`), so that ``Type=notify``, the watchdog, credentials and
 the sandbox are the real ones; sacct asks a real Slurm beside it.
@@ -59,7 +59,7 @@ pytestmark = [
 ]
 
 
-def built(folder: Path, release: str) -> Path:
+def built(folder: Path, release: str, umask: int = 0o022) -> Path:
     """The package, made by rpm/build with the Python of the release: here, or in the release's own root."""
     command = [str(ROOT / "rpm/build"), "--deb", "--fast", "--python", PYTHONS[release], str(folder)]
     if not Path(PYTHONS[release]).exists():
@@ -67,7 +67,7 @@ def built(folder: Path, release: str) -> Path:
         shared += [f"--setenv={name}={value}" for name, value in os.environ.items() if name in VARIABLES_OF_PIP]
         inside = ["systemd-nspawn", "--quiet", f"--directory={ROOTS[release]}", "--volatile=overlay", "--register=no"]
         command = [*inside, "--keep-unit", "--console=pipe", *shared, f"--bind={folder}", *command]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, umask=umask)
     assert done.returncode == 0, done.stdout + done.stderr
     return Path(done.stdout.split()[-1])
 
@@ -87,11 +87,12 @@ def status(debian: BootedDebian) -> Any:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_the_package_lives_its_whole_life_under_systemd(tmp_path: Path, release: str) -> None:
-    packages, folder = tmp_path / "packages", tmp_path / "root"
-    packages.mkdir()
-    folder.mkdir()
+def test_the_package_is_the_same_each_time_and_lives_its_whole_life_under_systemd(tmp_path: Path, release: str) -> None:
+    packages, again, folder = (tmp_path / name for name in ("packages", "again", "root"))
+    for each in (packages, again, folder):
+        each.mkdir()
     first = built(packages, release)
+    assert built(again, release, umask=0o077).read_bytes() == first.read_bytes()
     next_release(first, tmp_path / "next")
     shutil.copy(ROOT / "tests/services/slurm-up", packages)
     shutil.copy(ROOT / "tests/services/slurm-cluster", packages)
