@@ -1,4 +1,4 @@
-"""The lake for the doctor (libraries, table, this daemon's records in it, the backlog) and for the daemon's log."""
+"""Lake checks for the doctor (libraries, table, this daemon's records, backlog) and a warning for the daemon's log."""
 
 import asyncio
 import logging
@@ -21,10 +21,11 @@ from auditord_hookspecs.wording import counted
 
 _LATE: Final = timedelta(hours=1)
 _MANY: Final = 20_000
-"""Changes of one commit. Fewer may have come since the last run, whose failure is a finding about the daemon."""
+"""Number of changes in one commit. A smaller backlog may have arrived since the last run. A failed run is reported as a
+finding about the daemon."""
 
 _CLIENTS: Final = {"spark": ("pyspark", "lake-spark"), "trino": ("trino", "lake-trino")}
-"""By engine, its library and the extra that brings it."""
+"""Client library of each engine, and the extra that installs it."""
 
 _FOREIGN: Final = (
     "another program has written them, and sums over the lake count them: find out who may write catalog and files, "
@@ -37,19 +38,18 @@ _log: Final = logging.getLogger(__name__)
 
 @hookimpl
 def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
-    """Bring the checks of the lake."""
+    """Yield the checks of the lake."""
     yield "lake", _check_lake(configuration, now)
 
 
 @hookimpl
 def feature_work(configuration: Configuration, store: RecordStore, start_soon: Callable[..., object]) -> None:
-    """Warn, once, of changes that nothing syncs."""
+    """Warn once if changes pile up for a lake that is not enabled."""
     if not configuration.lake.enabled:
         start_soon(_warn_of_changes, store)
 
 
 async def _warn_of_changes(store: RecordStore) -> None:
-    """Warn that changes pile up for a lake that is not enabled."""
     with suppress(StoreUnavailable):
         if (await store.lake_state()).lake_id:
             waiting = counted(await store.lake_waiting(), "change waits", "changes wait")
@@ -57,7 +57,7 @@ async def _warn_of_changes(store: RecordStore) -> None:
 
 
 async def _check_lake(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
-    """Look at the lake, where one is configured, as far as one can come."""
+    """Check a configured lake. The table is checked only if all libraries are installed."""
     if not configuration.lake.is_there:
         return
     libraries = [check_extra(module, "lake") for module in ("pyarrow", "pyiceberg")]
@@ -67,7 +67,7 @@ async def _check_lake(configuration: Configuration, now: Callable[[], datetime])
         yield finding
     for finding in check_tokens(configuration.lake, now()):
         yield finding
-    state, waiting = await _known(configuration) if configuration.lake.enabled else (LakeState(), 0)
+    state, waiting = await _lake_state(configuration) if configuration.lake.enabled else (LakeState(), 0)
     if configuration.lake.enabled and not state.lake_id:
         yield Finding(Severity.OK, "table", "nothing is synced yet")
     elif all(finding.severity is Severity.OK for finding in libraries):
@@ -75,8 +75,11 @@ async def _check_lake(configuration: Configuration, now: Callable[[], datetime])
             yield finding
 
 
-async def _known(configuration: Configuration) -> tuple[LakeState, int]:
-    """The store's side of the lake, and how many changes wait; nothing if the store's own checks say why."""
+async def _lake_state(configuration: Configuration) -> tuple[LakeState, int]:
+    """Return the store's lake state and the number of waiting changes.
+
+    Both are empty if the store cannot be read, which the store's own checks report.
+    """
     try:
         async with open_store_for_reading(configuration.store) as store:
             return await store.lake_state(), await store.lake_waiting()
@@ -85,7 +88,7 @@ async def _known(configuration: Configuration) -> tuple[LakeState, int]:
 
 
 def _table(configuration: Configuration, state: LakeState, waiting: int, now: datetime) -> Iterator[Finding]:
-    daemon, syncs = configuration.lake.name or "", configuration.lake.enabled  # then the model wants a name
+    daemon, syncs = configuration.lake.name or "", configuration.lake.enabled  # the model requires a name then
     with closing(ConfiguredLake(configuration)) as lake:
         try:
             facts, lacking, foreign = lake.table.facts(), lake.table.lacking_columns(), lake.table.unaccounted()
@@ -107,8 +110,8 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
         text = f"it has no records of {daemon}, although some were synced: another table, or an emptied one"
         yield Finding(Severity.WARNING, "table", text, f"{_REMEDY}; if it is right, the next run syncs all again")
     else:
-        held = f"{counted(facts.records, 'record')} of {counted(len(facts.positions), 'daemon')}"
-        yield Finding(Severity.OK, "table", f"{held} at {lake.warehouse}")
+        summary = f"{counted(facts.records, 'record')} of {counted(len(facts.positions), 'daemon')}"
+        yield Finding(Severity.OK, "table", f"{summary} at {lake.warehouse}")
     if lacking:
         text = f"the table has no column {', '.join(lacking)}"
         yield Finding(Severity.WARNING, "schema", text, "the next run adds it: `auditord lake run`")
