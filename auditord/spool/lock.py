@@ -21,7 +21,7 @@ _log: Final = logging.getLogger(__name__)
 
 @contextmanager
 def own(state_dir: Path) -> Generator[None, None, None]:
-    """Own the state folder, which is created if missing.
+    """Hold the lock of the state folder, which is created if missing.
 
     Raises:
         StateInUse: another process owns it (its id is named), the folder cannot be used, or it belongs to another user
@@ -71,7 +71,7 @@ def handing_over(state_dir: Path) -> AbstractAsyncContextManager[None]:
 
 
 def _refuse_roots_files(state_dir: Path) -> None:
-    """Raise if root runs in the folder of another user, who could not write the files that root would leave."""
+    """Raise if root runs in another user's folder. That user could not write the files that root would leave."""
     try:
         uid = state_dir.stat().st_uid
     except OSError:
