@@ -57,7 +57,7 @@ class Reporter:
 
     @property
     def clock_offset(self) -> timedelta:
-        """The reporter's clock minus this host's, including the time that the request took."""
+        """The reporter's clock minus this host's. The request's travel time is included."""
         return self.report.sent_at - self.received_at
 
     @property

@@ -1,4 +1,4 @@
-"""Where a restore puts the record store and the spool."""
+"""The places where a restore puts the record store and the spool."""
 
 import shutil
 from abc import ABC, abstractmethod
@@ -46,7 +46,7 @@ _PARTS: Final = ("", "-wal", "-shm")
 
 
 class Target(ABC):
-    """Where a part of a backup is restored to. Every step can be repeated after an interruption."""
+    """The place to which a part of a backup is restored. Every step can be repeated after an interruption."""
 
     @abstractmethod
     async def is_present(self) -> bool:

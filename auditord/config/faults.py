@@ -40,12 +40,9 @@ def json_schema(model: type[Configuration]) -> dict[str, Any]:
 
 
 def options_at(schema: Schema, values: Any, path: Path) -> list[str]:
-    """Return the options that a section may have.
+    """Return the options that the section at ``path`` may have, given the result of :func:`json_schema`.
 
-    Args:
-        schema: the result of :func:`json_schema`.
-        values: the written values; the kind of an instance decides its options.
-        path: the section.
+    The kind of an instance in the written values decides its options.
     """
     sections: list[Schema] = [schema]
     for key in path:

@@ -49,7 +49,7 @@ class Pairing:
         self._store = store
         self._spool = spool
         self._lock = anyio.Lock()
-        self._writes = 0  # the store's count that every copy with the current generation includes
+        self._writes = 0  # number of writes in every copy of the store with this generation
 
     async def check(self) -> None:
         """Raise unless store and spool belong together.
@@ -116,7 +116,7 @@ class Pairing:
 
 
 def missing_store(lack: str) -> StoreMismatch:
-    """Return the error for a missing store although the spool was paired with one."""
+    """Return the error for a store that is missing although the spool was paired with one."""
     return StoreMismatch(f"{_mismatch(1, 0)} ({lack})")
 
 
@@ -220,7 +220,7 @@ class StoreSink:
 
         Raises:
             StoreUnavailable: the database is unavailable; some of the entries may have been applied.
-            StoreMismatch: the spool has delivered to another store before; nothing has been applied.
+            StoreMismatch: the store is not the one to which the spool has delivered before; nothing has been applied.
         """
         if self._pairing is not None:
             await self._pairing.check()

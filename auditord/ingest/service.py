@@ -137,7 +137,7 @@ class Ingest:
     async def _accept_one(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Sequence[Outcome]:
         """Accept one record that its sender may write regardless of the stored one, as in most requests."""
         changed = record if self._transform is None else self._transform(record)
-        ids, away = (record.record_id,), None
+        ids, outage = (record.record_id,), None
         if not self._claims.take_now(ids):
             await self._claims.take(ids)
         try:
@@ -145,9 +145,9 @@ class Ingest:
                 try:
                     return (await self.store.add(changed, provenance, duplicates),)
                 except StoreUnavailable as error:
-                    away = error
+                    outage = error
             submission = Submission({0: changed}, None, provenance, duplicates, atomic=True)
-            await self._keep(submission, await self._waiting(ids), away)
+            await self._keep(submission, await self._waiting(ids), outage)
             return (submission.outcomes[0],)
         finally:
             self._claims.release(ids)
@@ -174,18 +174,18 @@ class Ingest:
 
     # -- records --------------------------------------------------------------------------------------------------
 
-    async def _keep(self, submission: Submission, waiting: _Waiting, away: StoreUnavailable | None = None) -> None:
+    async def _keep(self, submission: Submission, waiting: _Waiting, outage: StoreUnavailable | None = None) -> None:
         queued: Sequence[Entry] = ()
-        if away is None:
+        if outage is None:
             try:
                 queued = await self._store_now(submission, waiting)
             except StoreUnavailable as error:
-                away = error
-        if away is not None:
+                outage = error
+        if outage is not None:
             count = len(submission.records)
             _log.warning(
                 "the record store is away (%s): %s to the spool",
-                away,
+                outage,
                 counted(count, "posted record goes", "posted records go"),
             )
             queued = await _classify_without_store(submission, waiting)

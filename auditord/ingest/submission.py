@@ -180,7 +180,7 @@ class Submission:
         return False
 
     def queue(self, positions: Collection[int]) -> Sequence[Insert]:
-        """Return entries for those of the records that are accepted."""
+        """Return entries for the accepted records at these positions."""
         return [self._entry(self.records[at]) for at in positions if self.outcomes[at] is not Verdict.EXISTS]
 
     def leave_open(self) -> None:

@@ -2,8 +2,8 @@
 
 Columns are named as in a record store, times are microseconds since 1970, meta is a map of lists, and components are a
 list of structures. So only the fragments for these differ from a record store's SQL. A sum that overflows raises.
-:mod:`auditord.lake.spark_dialect` has the fragments of Spark. There are a dozen, fewer than the rules about types that
-a translator of SQL would need because the text does not show them.
+:mod:`auditord.lake.spark_dialect` has the fragments of Spark, about a dozen. A translator of SQL would need more rules,
+because it would have to know types that the text does not show.
 """
 
 from collections.abc import Sequence
@@ -117,7 +117,7 @@ class LakeDialect(Dialect):
         return Sql(self.as_json.format(f"{self.first.format(self.named)}.scores"), (component,))
 
     def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
-        """Return the condition that the amount of a component of this name compares so."""
+        """Return the condition that the amount of some component of this name satisfies the comparison."""
         compares = f"each.name = %s AND each.amount {OPERATORS[comparison]} %s"
         return Sql(self.any_component.format(compares), (component, amount))
 

@@ -55,7 +55,7 @@ class Work:
         self._is_left = False
 
     def begin(self, interrupt: Callable[[], None]) -> None:
-        """Set the function that interrupts the query. It may be ineffective before a statement has started.
+        """Set the function that interrupts the query. Calling it before a statement has started may have no effect.
 
         Raises:
             StoreUnavailable: the query was interrupted already.

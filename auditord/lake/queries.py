@@ -50,7 +50,7 @@ class LakeReader:
             StoreUnavailable: the lake is empty or unavailable, or the engine's limits are too low.
         """
         work = Work()
-        return await self._done(work, lambda: self._answer(work, query))
+        return await self._in_thread(work, lambda: self._answer(work, query))
 
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
@@ -70,7 +70,7 @@ class LakeReader:
                 has_named = table.snapshot_by_id(state.snapshot_id) is not None
                 return self._table.find(table, state.snapshot_id if has_named else None, self._name or "", wanted)
 
-        return await self._done(Work(), found)
+        return await self._in_thread(Work(), found)
 
     async def sum_released(self, released: Released, query: AggregateQuery, days: Days | None) -> Aggregates:
         """Return sums over released records; see :class:`auditord.store.lake.ReleasedRecords`."""
@@ -81,7 +81,7 @@ class LakeReader:
                 chosen = replace(self._released(table, released), scope=scope)
                 return self._engine.sums(table, replace(query, as_of=None), chosen, work)
 
-        return await self._done(work, answer)
+        return await self._in_thread(work, answer)
 
     @asynccontextmanager
     async def stream_released(
@@ -98,7 +98,7 @@ class LakeReader:
         work = Work()
         pages = _Pages(self._pages(work, query, choose))
         try:
-            first = await self._done(work, pages.next)
+            first = await self._in_thread(work, pages.next)
             yield self._all(work, first, pages)
         finally:
             self._threads.submit(pages.close)
@@ -107,24 +107,24 @@ class LakeReader:
         page = first
         while page:
             yield page
-            page = await self._done(work, pages.next)
+            page = await self._in_thread(work, pages.next)
 
-    async def _done(self, work: Work, call: Callable[[], T]) -> T:
+    async def _in_thread(self, work: Work, call: Callable[[], T]) -> T:
         """Run a part of the work in a thread. Cancelling the call interrupts the work."""
         loop = asyncio.get_running_loop()
         answer = loop.run_in_executor(self._threads, call)
 
-        def leave() -> None:
+        def interrupt() -> None:
             if not answer.done():
                 work.interrupt()
-                loop.call_later(_BETWEEN_INTERRUPTS, leave)
+                loop.call_later(_BETWEEN_INTERRUPTS, interrupt)
             elif not answer.cancelled():
                 answer.exception()  # retrieve it, or asyncio logs a warning
 
         try:
             return await asyncio.shield(answer)
         finally:
-            leave()
+            interrupt()
 
     def close(self) -> None:
         """Wait for running queries, then close the engine."""

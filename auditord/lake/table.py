@@ -74,8 +74,8 @@ TABLE: Final = f"{NAMESPACE}.lake"
 """The table's name in the catalog."""
 
 POSITIONS: Final = "auditord.positions"
-"""Snapshot property with the position of each daemon: the id of its store, the number of its last batch, whether the
-first sync is incomplete, and the number of its last release."""
+"""Snapshot property with the position of each daemon: the id of its store, the number of its last batch, whether a
+full sync is incomplete, and the number of its last release."""
 
 _ROWS_AT_ONCE: Final = 100_000
 """Rows that get release numbers in one commit, unless a single file has more."""
@@ -86,12 +86,12 @@ _PATIENCE: Final = 300.0
 
 
 class LakePosition(msgspec.Struct, frozen=True):
-    """How far a daemon's store is synced.
+    """The state of the sync of a daemon's store.
 
     Args:
         store_id: of the store.
         batch: the number of its last batch.
-        is_filling: whether the first sync of the store's existing records is incomplete.
+        is_filling: whether a full sync of the store's existing records is incomplete.
         release: the highest release number that rows have or have had.
     """
 
@@ -196,7 +196,7 @@ class LakeTable(CatalogTable):
         self._try(commit)
 
     def finish(self, daemon: str, filled: LakePosition) -> None:
-        """Note that the first sync of a daemon's existing records is complete.
+        """Note that the full sync of a daemon's existing records is complete.
 
         Raises:
             LakeMoved: the daemon's position has changed; nothing is done.
@@ -221,7 +221,7 @@ class LakeTable(CatalogTable):
     def mark(self, daemon: str, before: LakePosition, is_old: Callable[[Partition], bool]) -> LakePosition:
         """Give release numbers to the next rows of a daemon in old partitions, and return the new position.
 
-        The position stays the same if no rows are left.
+        The position stays the same if there are no such rows.
 
         Raises:
             LakeMoved: the daemon's position has changed; nothing is done.
@@ -443,7 +443,7 @@ class LakeTable(CatalogTable):
             raise LakeMoved(f"The lake {self.location} has another batch of {daemon} than {position.batch}.")
 
     def _try(self, commit: Callable[[Table], T]) -> T:
-        """Run a commit, again from the newest snapshot whenever another daemon committed first."""
+        """Run a commit, and run it again from the newest snapshot whenever another daemon committed first."""
         for attempt in stamina.retry_context(
             on=LakeOvertaken, attempts=None, timeout=_PATIENCE, wait_initial=0.05, wait_max=5.0
         ):
@@ -491,7 +491,7 @@ def beyond(positions: Mapping[str, LakePosition]) -> BooleanExpression:
 def positions_of(table: Table) -> Mapping[str, LakePosition]:
     """Return the positions in the newest snapshot that has any.
 
-    Snapshots of other engines have none. These engines only rewrite files and keep the rows.
+    Snapshots of other engines have none, and are taken to keep the rows.
     """
     snapshot = table.current_snapshot()
     while snapshot is not None:

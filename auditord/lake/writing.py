@@ -27,7 +27,7 @@ _compute: Any = import_module("pyarrow.compute")
 FILE_RECORDS: Final = 250_000
 """Most rows of a merged file."""
 SMALL_FILES: Final = 8
-"""Small files of a partition from which on they are merged."""
+"""Minimum number of small files in a partition for a merge."""
 RELEASE_RECORDS: Final = 500
 """Rows with the same release number. The record store deletes their records in one transaction."""
 

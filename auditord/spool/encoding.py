@@ -2,7 +2,7 @@
 
 A record is encoded once: the queue keeps the text that the store will keep. The constructor of a record checks texts,
 numbers and times, but not types, and a record can be changed afterwards. So types are checked here, and a record with
-other types is decoded again. An invalid record of a collector is quarantined without the rest of its batch.
+other types is decoded again. Only the invalid records of a collector's batch are quarantined.
 """
 
 import json
@@ -331,7 +331,7 @@ def _checked(record: Record) -> bytes:
 
 
 def _is_checked(record: Record) -> bool:
-    """Check a record again if everything in it has exactly the declared type, and return whether it has.
+    """Return False if something in a record has another type than declared, else check the record again.
 
     The encoded text of a checked record is valid.
 

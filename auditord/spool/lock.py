@@ -61,8 +61,8 @@ def owner(state_dir: Path) -> int | None:
 def handing_over(state_dir: Path) -> AbstractAsyncContextManager[None]:
     """Hold the lock under which entries move from the record store's outbox to the spool.
 
-    A backup holds it between its snapshots of the two. Otherwise an entry could leave the one after the first snapshot
-    and reach the other before the second, and would be in neither.
+    A backup holds it from its snapshot of the spool to that of the store. Otherwise an entry that moves between the two
+    snapshots would be in neither.
 
     Raises:
         StoreUnavailable: the lock file cannot be created.

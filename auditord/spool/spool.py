@@ -199,9 +199,9 @@ class Spool:
     ) -> Enqueued:
         """Store a batch of the collector ``task`` in one transaction.
 
-        Records are queued for every destination, and quarantined jobs, checkpoint and memory are stored. An invalid
-        record is quarantined without the rest of the batch. With the operation ``replace``, the records replace stored
-        records of the same runs.
+        Valid records are queued for every destination, and invalid ones are quarantined. Quarantined jobs, checkpoint
+        and memory are stored as well. With the operation ``replace``, the records replace stored records of the same
+        runs.
 
         Raises:
             TypeError: checkpoint or pending values are not JSON; nothing is stored.
