@@ -20,8 +20,7 @@ from auditord.lake.opening import ConfiguredLake
 _log: Final = logging.getLogger(__name__)
 
 FILE: Final = "lake-tags"
-"""File with the id of a folder of backups for the names of tags. Daemons of the same name on several hosts may have
-folders with the same path."""
+"""File with a folder's id for the tags. Daemons of one name on several hosts may have folders of the same path."""
 
 
 class LakeTags(msgspec.Struct, frozen=True):

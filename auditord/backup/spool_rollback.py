@@ -1,9 +1,8 @@
 """Roll back a spool to a backup, as far as a restored store needs it.
 
-Collectors must read again everything that they have read since the backup, so their checkpoints and remembered state
-are taken from the backup. The restored store lacks the entries that were queued at that time, so they are queued again,
-ahead of all present entries. Entries quarantined at that time may have reached the lost store later, so they are put
-back in quarantine.
+Collectors must read again everything that they have read since the backup, so their checkpoints and memory are the
+backup's. The restored store lacks the entries that were queued at that time, so they are queued again, ahead of all
+present entries. Entries quarantined at that time may have reached the lost store later, so they are quarantined again.
 """
 
 import sqlite3

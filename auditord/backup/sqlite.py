@@ -1,8 +1,7 @@
 """Page-by-page copies of a snapshot of an SQLite file while others write to it.
 
 The source connection holds a read transaction for the whole copy. So all pages belong to one snapshot, and the copy
-does not restart with each write of another connection. The price is that the file's log grows with every write until
-the copy ends.
+does not restart with each write of others. The price is that the file's log grows with every write during the copy.
 """
 
 import os

@@ -65,18 +65,12 @@ def may_update(roles: Iterable[Role], stored: Record) -> bool:
 
 
 def depends_on_stored(roles: Roles) -> bool:
-    """Return whether the permission depends on the stored record too.
-
-    It does not with prefixes alone, since record ids with the sender's own prefix belong to the sender.
-    """
+    """Return whether the stored record matters too. It does not for prefixes: ids with the sender's own are its own."""
     return roles is not None and any(role.sites is not None for role in roles)
 
 
 def left_to_check(roles: Roles, record: Record) -> Roles:
-    """Return the roles to check once the stored record can be read, or None if no check is needed.
-
-    At least one of the roles must then allow the change.
-    """
+    """Return the roles to check once the stored record can be read (one must allow the change), or None if no check."""
     if roles is None:
         return None
     writing = tuple(role for role in roles if role.may_write(record))

@@ -1,9 +1,8 @@
 """DuckDB in this process: one database in memory, with limits that all queries share.
 
-DuckDB reads files of this host, for which it needs no extension. It would download extensions over the network. Arrow
-reads files of an object store and hands over the columns that the query needs. DuckDB's own access to object stores is
-an extension. Through Python's file systems DuckDB reads wrong bytes: it seeks and reads in two steps, on handles that
-several of its threads share.
+DuckDB reads files of this host without extensions, which it would download. Arrow reads files of an object store and
+hands over the columns that the query needs. DuckDB's own access to object stores is an extension. Through Python's file
+systems DuckDB reads wrong bytes: it seeks and reads in two steps, on handles that several of its threads share.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence

@@ -21,8 +21,7 @@ from auditord_hookspecs.wording import counted
 
 _LATE: Final = timedelta(hours=1)
 _MANY: Final = 20_000
-"""Number of changes in one commit. A smaller backlog may have arrived since the last run. A failed run is reported as a
-finding about the daemon."""
+"""Changes in one commit. Fewer may have come since the last run, and a failed run is a finding about the daemon."""
 
 _CLIENTS: Final = {"spark": ("pyspark", "lake-spark"), "trino": ("trino", "lake-trino")}
 """Client library of each engine, and the extra that installs it."""
@@ -76,10 +75,7 @@ async def _check_lake(configuration: Configuration, now: Callable[[], datetime])
 
 
 async def _lake_state(configuration: Configuration) -> tuple[LakeState, int]:
-    """Return the store's lake state and the number of waiting changes.
-
-    Both are empty if the store cannot be read, which the store's own checks report.
-    """
+    """Return the store's lake state and number of waiting changes; empty if the store's own checks report a fault."""
     try:
         async with open_store_for_reading(configuration.store) as store:
             return await store.lake_state(), await store.lake_waiting()

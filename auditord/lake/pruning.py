@@ -1,7 +1,6 @@
 """Conditions on records, translated to filters on rows of the table.
 
-A filter is true for all matching rows and for few others. Files and parts of files that cannot match are not read. The
-caller decides which of the rows match.
+A filter is true for all matching rows and few others, so that files can be skipped. Callers decide which rows match.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -86,10 +85,7 @@ def finished_rows(query: AggregateQuery) -> BooleanExpression:
 
 
 def open_rows(query: AggregateQuery) -> BooleanExpression:
-    """Return a filter for rows of open records that may match a query.
-
-    It is separate because pyiceberg cannot compare null with an instant.
-    """
+    """Return a separate filter for rows of open records, since pyiceberg cannot compare null with an instant."""
     begun = AlwaysTrue() if query.window is None else _compares("start_time", Comparison.LTE, query.window.stop)
     return And(IsNull(term="stop_time"), fold(query.where, _leaf_of_open, _all_of, _any_of), begun)
 

@@ -489,10 +489,7 @@ def beyond(positions: Mapping[str, LakePosition]) -> BooleanExpression:
 
 
 def positions_of(table: Table) -> Mapping[str, LakePosition]:
-    """Return the positions in the newest snapshot that has any.
-
-    Snapshots of other engines have none, and are taken to keep the rows.
-    """
+    """Return the positions in the newest snapshot that has any. Snapshots of other engines have none, and keep rows."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         properties = {} if snapshot.summary is None else snapshot.summary.additional_properties

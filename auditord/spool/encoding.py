@@ -331,9 +331,7 @@ def _checked(record: Record) -> bytes:
 
 
 def _is_checked(record: Record) -> bool:
-    """Return False if something in a record has another type than declared, else check the record again.
-
-    The encoded text of a checked record is valid.
+    """Check a record again if it has exactly the declared types, and return whether it has. Its text is then valid.
 
     Raises:
         InvalidRecord: the record was changed after its construction and is invalid.
