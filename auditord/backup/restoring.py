@@ -83,13 +83,11 @@ class Restoration(msgspec.Struct, frozen=True):
         return cls(backup, manifest, state_dir, section, now, store, spool_target(backup, state_dir))
 
     async def replace_both(self, *, force: bool) -> Restored:
-        """Put store and spool of the backup in place, under a new spool id.
-
-        Args:
-            force: whether existing files may be moved aside.
+        """Put store and spool of the backup in place, under a new spool id. ``force`` moves existing files aside.
 
         Raises:
-            RestoreRefused: a store or spool exists, or the restore of another backup was interrupted.
+            RestoreRefused: the backup has only the spool, something exists and ``force`` is not set, or the restore of
+                another backup was interrupted.
         """
         self.refuse_without_store()
         targets, note = (self.store, self.spool), unfinished(self.state_dir)

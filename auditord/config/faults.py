@@ -235,8 +235,8 @@ def _holds(values: Any, key: str | int) -> bool:  # Any: what YAML holds
 
 def _plain(details: ErrorDetails) -> str:
     quoted = f", not '{details['input']}'" if details["type"] in _QUOTED else ""
-    said = _SHAPES.get(details["type"]) or details["msg"].replace("Input", "it", 1)
-    return f"{said}{quoted}{_meant(details)}"
+    message = _SHAPES.get(details["type"]) or details["msg"].replace("Input", "it", 1)
+    return f"{message}{quoted}{_meant(details)}"
 
 
 def _meant(details: ErrorDetails) -> str:

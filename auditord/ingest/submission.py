@@ -42,7 +42,7 @@ def writing_roles(principal: Principal) -> Roles:
 
 
 def updating_roles(principal: Principal | None, record_id: str) -> Roles:
-    """Return the roles by which a record with this id may be updated, as far as the id shows."""
+    """Return the roles by which a record may be updated, judging by its id alone."""
     if principal is None:
         return None
     roles = tuple(role for role in principal.having(Permission.UPDATE) if role.may_write_id(record_id))
@@ -65,7 +65,7 @@ def may_update(roles: Iterable[Role], stored: Record) -> bool:
 
 
 def depends_on_stored(roles: Roles) -> bool:
-    """Return whether the stored record matters too. It does not for prefixes: ids with the sender's own are its own."""
+    """Return whether the stored record must be checked too. For roles limited only by prefixes, the id is enough."""
     return roles is not None and any(role.sites is not None for role in roles)
 
 

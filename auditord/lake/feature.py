@@ -87,7 +87,7 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
     daemon, syncs = configuration.lake.name or "", configuration.lake.enabled  # the model requires a name then
     with closing(ConfiguredLake(configuration)) as lake:
         try:
-            facts, lacking, foreign = lake.table.facts(), lake.table.lacking_columns(), lake.table.unaccounted()
+            facts, missing, unaccounted = lake.table.facts(), lake.table.lacking_columns(), lake.table.unaccounted()
             if state.records and lake.table.newest().lake_id != state.released_in:
                 text = f"{lake.warehouse} is another table than that to which records are released: {state.location}"
                 yield Finding(Severity.FAILURE, "released", text, _REMEDY)
@@ -99,7 +99,7 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
         except ConfigurationError as error:
             yield Finding(Severity.FAILURE, "table", str(error), "see the message")
             return
-    for name, count in sorted(foreign.items()):
+    for name, count in sorted(unaccounted.items()):
         text = f"{counted(count, 'row')} under the name {name or '(none)'} came with no batch of that daemon"
         yield Finding(Severity.FAILURE, "origin", text, f"{_FOREIGN} `auditord lake forget {quote(name)}`")
     if syncs and daemon not in facts.positions:
@@ -108,8 +108,8 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
     else:
         summary = f"{counted(facts.records, 'record')} of {counted(len(facts.positions), 'daemon')}"
         yield Finding(Severity.OK, "table", f"{summary} at {lake.warehouse}")
-    if lacking:
-        text = f"the table has no column {', '.join(lacking)}"
+    if missing:
+        text = f"the table has no column {', '.join(missing)}"
         yield Finding(Severity.WARNING, "schema", text, "the next run adds it: `auditord lake run`")
     if syncs:
         yield _backlog(facts.committed_at, waiting, now)

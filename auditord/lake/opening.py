@@ -43,8 +43,8 @@ class ConfiguredLake(ReleasedRecords):
         Raises:
             ConfigurationError: the extra ``lake`` is not installed.
         """
-        made: LakeTable = lake_module("table").LakeTable(self.catalog(), self.warehouse)
-        return made
+        table: LakeTable = lake_module("table").LakeTable(self.catalog(), self.warehouse)
+        return table
 
     @property
     def warehouse(self) -> str:
@@ -97,9 +97,9 @@ class ConfiguredLake(ReleasedRecords):
             if self._made is not None:
                 return self._made
             daemon = section.name if section.scope == "own" else None
-            made: LakeReader = lake_module("queries").LakeReader(self.table, daemon, self._engine(), section.name)
-            self._made = made
-            return made
+            reader: LakeReader = lake_module("queries").LakeReader(self.table, daemon, self._engine(), section.name)
+            self._made = reader
+            return reader
 
     def _engine(self) -> "Engine":
         section = self._section

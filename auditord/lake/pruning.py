@@ -86,8 +86,8 @@ def finished_rows(query: AggregateQuery) -> BooleanExpression:
 
 def open_rows(query: AggregateQuery) -> BooleanExpression:
     """Return a separate filter for rows of open records, since pyiceberg cannot compare null with an instant."""
-    begun = AlwaysTrue() if query.window is None else _compares("start_time", Comparison.LTE, query.window.stop)
-    return And(IsNull(term="stop_time"), fold(query.where, _leaf_of_open, _all_of, _any_of), begun)
+    started = AlwaysTrue() if query.window is None else _compares("start_time", Comparison.LTE, query.window.stop)
+    return And(IsNull(term="stop_time"), fold(query.where, _leaf_of_open, _all_of, _any_of), started)
 
 
 def outside_of(scope: Scope) -> BooleanExpression:

@@ -67,8 +67,8 @@ class LakeReader:
 
         def found() -> Sequence[LakeRecord]:
             with self._table.loaded() as table:
-                has_named = table.snapshot_by_id(state.snapshot_id) is not None
-                return self._table.find(table, state.snapshot_id if has_named else None, self._name or "", wanted)
+                has_snapshot = table.snapshot_by_id(state.snapshot_id) is not None
+                return self._table.find(table, state.snapshot_id if has_snapshot else None, self._name or "", wanted)
 
         return await self._in_thread(Work(), found)
 

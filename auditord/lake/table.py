@@ -429,8 +429,8 @@ class LakeTable(CatalogTable):
         characters.
         """
         with self.loaded() as table:
-            strange = table.scan(beyond(positions_of(table)), selected_fields=("daemon",)).to_arrow()
-        counts: Any = strange["daemon"].value_counts()  # Any: pyarrow's
+            rows = table.scan(beyond(positions_of(table)), selected_fields=("daemon",)).to_arrow()
+        counts: Any = rows["daemon"].value_counts()  # Any: pyarrow's
         return {each["values"]: each["counts"] for each in counts.to_pylist()}
 
     def lacking_columns(self) -> Sequence[str]:

@@ -230,11 +230,11 @@ def _scan(table: Table, *columns: str) -> ArrowScan:
 def _changed(table: Table, tasks: Iterable[FileScanTask], found: Mask, change: Callable[[Any], Any]) -> Rewritten:
     """Rewrite the files that have a row selected by ``found``."""
     removed, added = list[DataFile](), list[DataFile]()
-    keys, whole = _scan(table, "daemon", "record_id", "release"), _scan(table)
+    keys, all_columns = _scan(table, "daemon", "record_id", "release"), _scan(table)
     for task in tasks:
         if not _compute.any(found(keys.to_table([task]))).as_py():
             continue
-        rows = change(whole.to_table([task]))
+        rows = change(all_columns.to_table([task]))
         removed.append(task.file)
         if rows.num_rows:
             added += _checked(table, task, rows)

@@ -353,10 +353,10 @@ class Spool:
     async def keep_refused_body(self, body: bytes, reason: str, provenance: Provenance, route: str) -> None:
         """Store a body that was answered with 400. Beyond the limits, the oldest bodies are deleted and counted."""
         digest = hashlib.blake2b(route.encode(errors="replace") + b"\0" + body, digest_size=16).hexdigest()
-        thing = SetAside(
+        item = SetAside(
             Stage.BODY, "api", digest, body, printable(reason), provenance=provenance, route=printable(route)
         )
-        await self._write(tables.keep_body, thing, self._now(), self._max_bodies, self._max_body_bytes)
+        await self._write(tables.keep_body, item, self._now(), self._max_bodies, self._max_body_bytes)
 
     async def quarantine_list(
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000

@@ -246,23 +246,23 @@ COUNT: Final = "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE S
 
 def set_aside(connection: sqlite3.Connection, things: Iterable[SetAside], now: datetime) -> None:
     """Add or update entries of the quarantine."""
-    connection.executemany(_SET_ASIDE, [_quarantine_row(thing, to_micros(now)) for thing in things])
+    connection.executemany(_SET_ASIDE, [_quarantine_row(item, to_micros(now)) for item in things])
 
 
-def _quarantine_row(thing: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column types
-    given = thing.provenance
+def _quarantine_row(item: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column types
+    given = item.provenance
     origin = (None, None, None) if given is None else provenance_columns(given)
-    stage = thing.stage.value
-    key = (stage, thing.task, thing.source_id, _variant(thing))
-    body = (thing.route, len(thing.raw), thing.limits)
-    return (*key, thing.raw, thing.reason, now, thing.operation, thing.alternate_id, *origin, *body)
+    stage = item.stage.value
+    key = (stage, item.task, item.source_id, _variant(item))
+    body = (item.route, len(item.raw), item.limits)
+    return (*key, item.raw, item.reason, now, item.operation, item.alternate_id, *origin, *body)
 
 
-def _variant(thing: SetAside) -> bytes:
-    if thing.stage not in {Stage.RECORD, Stage.ENTRY}:
+def _variant(item: SetAside) -> bytes:
+    if item.stage not in {Stage.RECORD, Stage.ENTRY}:
         return b""  # job ids are unique at their source, and a body's id is its digest
-    key = f"{thing.operation}\0{thing.alternate_id}\0".encode()
-    return hashlib.blake2b(key + thing.raw, digest_size=16).digest()
+    key = f"{item.operation}\0{item.alternate_id}\0".encode()
+    return hashlib.blake2b(key + item.raw, digest_size=16).digest()
 
 
 def settle_jobs(connection: sqlite3.Connection, task: str, source_ids: Collection[str]) -> None:
@@ -277,7 +277,7 @@ def keep_body(connection: sqlite3.Connection, body: SetAside, now: datetime, max
     connection.execute(COUNT, ("refused_bodies", 1))
     count, size = connection.execute(_BODIES).fetchone()
     dropped = _oldest_above(connection, count - max_count, size - max_bytes)
-    connection.executemany("DELETE FROM quarantine WHERE quarantine_id = ?", [(one,) for one in dropped])
+    connection.executemany("DELETE FROM quarantine WHERE quarantine_id = ?", [(number,) for number in dropped])
     if dropped:
         connection.execute(COUNT, ("dropped_bodies", len(dropped)))
 
