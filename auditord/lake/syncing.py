@@ -61,7 +61,7 @@ async def sync(store: RecordStore, table: LakeTable, daemon: str, log: _Log) -> 
 
 
 async def release(store: RecordStore, table: LakeTable, daemon: str, is_old: Callable[[Partition], bool]) -> int:
-    """Release the records of old partitions if no full sync is incomplete, and return their number.
+    """Release the records of old partitions unless a full sync is incomplete, and return their number.
 
     Raises:
         StoreUnavailable: the store or the lake is unavailable; finished releases are kept.
