@@ -1,7 +1,8 @@
 """Audit one collector: compare its source's inventory batch by batch, then find surplus stored records.
 
-The collector keeps running. It may hold runs that seem to be missing, so the audit looks for them once more between two
-runs of the collector, and repairs them there. The ids that the inventory has named can be millions: they are on disk.
+The collector keeps running, and may be about to store runs that seem to be missing. So the audit looks for them again
+between two runs of the collector, and repairs them there. The inventory can name millions of ids, so they are kept on
+disk.
 """
 
 import json
@@ -38,7 +39,6 @@ class Sides(msgspec.Struct, frozen=True):
     """The places where a run can be stored.
 
     Args:
-        store: the record store.
         spool: send-queue and quarantine.
         senders: the senders to the record store.
         task: the collector.
@@ -57,7 +57,6 @@ class ComparedRun(msgspec.Struct, frozen=True):
 
     Args:
         produced: the result of the conversion.
-        state: the state of the run.
         record: the record as it would be stored: under its run's id, and transformed.
         stored: the stored record, if it differs.
     """
@@ -109,7 +108,7 @@ class Comparer:
             await sides.spool.quarantine_held([sides.task, *sides.senders], source_ids | ids),
             await sides.store.deleted(absent),
         )
-        # In a thread: a thousand records take a while, in which the daemon has requests to answer.
+        # In a thread: a thousand records take a while, and the daemon has requests to answer.
         return await to_thread.run_sync(lambda: [self._compared(each, known) for each in produced])
 
     def _compared(self, produced: Produced, known: "_Known") -> ComparedRun:
@@ -121,7 +120,7 @@ class Comparer:
             if name in known.stored:
                 stored = decode_record(known.stored[name])
                 state = _STATES.get(classify(self._identity(stored), offered, Duplicates.SAME_RUN))
-                if state is not None:  # else it is another run's
+                if state is not None:  # else the id belongs to another run
                     named = msgspec.structs.replace(record, record_id=name)
                     return ComparedRun(produced, state, named, None if state == "stored" else stored)
         return ComparedRun(produced, self._absent(produced, names, known), record)
@@ -154,11 +153,11 @@ def _differences(stored: Record, offered: Record) -> Iterator[str]:
 
 
 _LISTED: Final = 1_000
-_ANONYMOUS: Final = ""  # SQLite's name of a database in a temporary file, which only holds what memory does not
+_ANONYMOUS: Final = ""  # SQLite's name of a temporary database, which writes to a file only what does not fit in memory
 
 
 class NamedIds:
-    """The ids of records that the inventory has named."""
+    """The record ids that the inventory has named."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -167,17 +166,17 @@ class NamedIds:
     @classmethod
     @contextmanager
     def opened(cls) -> Generator["NamedIds", None, None]:
-        """Open an empty set of ids in a temporary file, which is deleted when the context is left."""
+        """Open an empty set of ids in a temporary database, which is deleted on exit."""
         with closing(sqlite3.connect(_ANONYMOUS, isolation_level=None, check_same_thread=False)) as connection:
             connection.execute("BEGIN")
             yield cls(connection)
 
     def add(self, record_id: str) -> bool:
-        """Note an id; False if it was named before."""
+        """Add an id and return whether it is new."""
         return self._connection.execute("INSERT OR IGNORE INTO named VALUES (?)", (record_id,)).rowcount == 1
 
     def among(self, record_ids: Collection[str]) -> set[str]:
-        """Return those of the ids that are in the set."""
+        """Return the given ids that are in the set."""
         rows = self._connection.execute(
             "SELECT record_id FROM named WHERE record_id IN (SELECT value FROM json_each(?))",
             (json.dumps(list(record_ids)),),
@@ -195,11 +194,11 @@ class AuditCounts:
         self.skipped = Counter[str]()
 
     def add(self, state: State, record: Record, detail: str = "") -> None:
-        """Count a run that is over."""
+        """Count a finished run."""
         self.note(state, record.record_id, record.stop_time or record.start_time, site_of(record), detail)
 
     def note(self, state: State, name: str, ended: datetime | None, site: str, detail: str = "") -> None:
-        """Count a run of this name; None if its end is unknown."""
+        """Count a run by name, with ``ended`` None if its end is unknown."""
         day = "" if ended is None else ended.date().isoformat()
         self._counts[day, site, state] += 1
         if state not in FAULTS:
@@ -210,7 +209,7 @@ class AuditCounts:
             self.unlisted += 1
 
     def days(self) -> list[DayCounts]:
-        """The counts, in the order of days and sites."""
+        """Return the counts, ordered by day and site."""
         found: dict[tuple[str, str], dict[str, int]] = {}
         for (day, site, state), count in sorted(self._counts.items()):
             found.setdefault((day, site), {})[state] = count
@@ -218,7 +217,7 @@ class AuditCounts:
 
 
 def site_of(record: Record) -> str:
-    """Return the first site of a record; empty without one."""
+    """Return the first site of a record, or an empty text without one."""
     sites = (record.meta or {}).get("site_id") or ("",)
     return sites[0]
 
@@ -230,7 +229,7 @@ _OPEN: Final[Collection[State]] = {"missing", "unclosed", "different"}
 """States that a run of the collector may change at any moment."""
 
 _ON_ITS_WAY: Final[Collection[State]] = {"queued", "missing"}
-"""States of runs that may be stored, under either id; used before the store is asked for surplus records."""
+"""States of runs that may be stored under either id by the time the store is searched for surplus records."""
 
 
 class Repairs(msgspec.Struct, frozen=True):
@@ -238,7 +237,7 @@ class Repairs(msgspec.Struct, frozen=True):
 
     Args:
         collect: stores a batch as a run of the collector does.
-        correct: replaces a stored record; returns the reason if it cannot, else None.
+        correct: replaces a stored record; returns the reason if that is refused, else None.
         turn: waits for the end of a run of the collector, and blocks the next one.
         collected: the ids that the collector has collected since the audit began.
     """
@@ -254,12 +253,8 @@ class Audit:
     """One audit.
 
     Args:
-        request: the request.
-        sides: the places where a run can be stored.
         reach: how far back the source and the collector go.
         own: returns whether a record id belongs to the collector; None if ids do not show it.
-        repairs: the permitted changes.
-        now: the current time.
     """
 
     request: AuditRequest
@@ -274,7 +269,7 @@ class Audit:
     _replaced: int = 0
 
     async def run(self, inventory: AsyncIterator[Batch]) -> AuditReport:
-        """Compare everything; an inventory that fails in the middle is reported as far as it came."""
+        """Compare everything. If the inventory fails midway, the report covers the part before the failure."""
         error = None
         with NamedIds.opened() as named:
             try:
@@ -304,19 +299,19 @@ class Audit:
     async def _take(self, batch: Batch, named: NamedIds) -> None:
         self._counts.skipped.update(batch.skipped)
         produced = [each if isinstance(each, Produced) else Produced(each) for each in batch.records]
-        over = [each for each in produced if each.record.stop_time is not None]
-        for first in range(0, len(over), _AT_ONCE):
-            await self._take_some(over[first : first + _AT_ONCE], named)
+        finished = [each for each in produced if each.record.stop_time is not None]
+        for first in range(0, len(finished), _AT_ONCE):
+            await self._take_some(finished[first : first + _AT_ONCE], named)
         if batch.quarantined:
             async with self.repairs.turn():
                 await self._collect((), await self._unkept(batch.quarantined, named))
 
-    async def _take_some(self, over: Sequence[Produced], named: NamedIds) -> None:
+    async def _take_some(self, finished: Sequence[Produced], named: NamedIds) -> None:
         comparer = Comparer(self.sides, self.now, self.reach.collects)
-        found = await comparer.compare(over)
+        found = await comparer.compare(finished)
         if any(each.state in _OPEN for each in found):
             async with self.repairs.turn():
-                await self._account_all(await comparer.compare(over), named)
+                await self._account_all(await comparer.compare(finished), named)
         else:
             await self._account_all(found, named)
 
@@ -330,7 +325,7 @@ class Audit:
         await self._collect(missing, ())
 
     async def _account(self, compared: ComparedRun, missing: list[Produced]) -> None:
-        """Count a run, and repair it if that is asked for."""
+        """Count a run, and repair it if requested."""
         detail, stop = compared.detail, compared.record.stop_time
         self._earliest = min(filter(None, (self._earliest, stop)), default=None)
         if compared.state in {"missing", "unclosed"} and self.request.repair:
@@ -344,13 +339,13 @@ class Audit:
         self._counts.add(compared.state, compared.record, detail)
 
     async def _unkept(self, jobs: Sequence[Quarantined], named: NamedIds) -> Sequence[Quarantined]:
-        """Return the jobs that make no record and are not in quarantine; their days are unknown."""
-        held = await self.sides.spool.quarantine_held([self.sides.task], [job.source_id for job in jobs])
+        """Count jobs that make no record, and return those not in quarantine. Their days are unknown."""
+        quarantined = await self.sides.spool.quarantine_held([self.sides.task], [job.source_id for job in jobs])
         unkept: list[Quarantined] = []
         for job in jobs:
             if not named.add(f"\0{job.source_id}"):
                 continue
-            state: State = "quarantined" if job.source_id in held else "missing"
+            state: State = "quarantined" if job.source_id in quarantined else "missing"
             if state == "missing":
                 unkept.append(job)
             self._counts.note(state, job.source_id, None, "", job.reason)

@@ -1,8 +1,7 @@
-"""Compare reports of sites' daemons with the records stored here.
+"""Comparison of the reports of sites' daemons with the records stored here.
 
-A hub and the sites compare sums by day, not lists of records. A day whose records are still arriving therefore differs
-by the missing ones. Reports are kept in memory: after a restart every daemon
-reports again within its interval.
+A hub and its sites compare sums by day, not lists of records. So a day whose records are still arriving differs by the
+missing records. Reports are kept in memory. After a restart every daemon reports again within its interval.
 """
 
 from collections import Counter
@@ -27,13 +26,13 @@ from auditord.metrics import gauge
 from auditord.store.protocol import Reads
 
 MOST_REPORTERS: Final = 2_000
-"""Daemons that are remembered, those that reported last."""
+"""Most daemons remembered. Those that reported last are kept."""
 
 MOST_DAYS_KEPT: Final = 250_000
-"""Days of sites in all reports that are remembered, which take 66 MB. A daemon reports 35 days of each of its sites."""
+"""Most days of sites remembered in all reports, which take 66 MB. A daemon reports 35 days of each of its sites."""
 
 _LABELS: Final = ("reporter", "principal")
-"""Hosts of many sites have the same name."""
+"""Labels of the gauges. The name alone is not enough, since hosts of many sites have the same name."""
 
 _Key: TypeAlias = tuple[str, str | None]
 _Days: TypeAlias = dict[tuple[str, date], DaySums]
@@ -47,8 +46,7 @@ class Reporter:
         name: the name that the daemon gave.
         principal: the sender; None without authentication.
         received_at: the time of arrival, by this host's clock.
-        report: the report.
-        answer: the comparison with the records that were stored here then.
+        answer: the comparison with the records stored here at that time.
     """
 
     name: str
@@ -59,12 +57,12 @@ class Reporter:
 
     @property
     def clock_offset(self) -> timedelta:
-        """The reporter's clock less the one here; the way of the request counts as well."""
+        """The reporter's clock minus this host's. The request's travel time is included."""
         return self.report.sent_at - self.received_at
 
     @property
     def sites(self) -> Sequence[str]:
-        """The sites that it reports."""
+        """The sites in the report."""
         return sorted({each.site for each in self.report.days})
 
 
@@ -84,7 +82,7 @@ class SiteReports(Collector):
     ) -> ReportAnswer:
         """Compare a report with the stored records, and remember it.
 
-        Several daemons may report one site: each has records of its own, so their sums are added up.
+        Several daemons may report one site. Each has its own records, so their sums are added up.
 
         Raises:
             StoreUnavailable: the database does not answer.
@@ -95,26 +93,26 @@ class SiteReports(Collector):
         stored = _added_up(day_sums(await records.aggregate(sums_query(first_day, sites))), sites)
         days = [day for each in (report, *others) for day in each.days if day.day >= first_day]
         answer = _compared(_added_up(days, sites), stored)
-        self._reporters.pop(key, None)  # so that the dictionary has those first that have been silent for longest
+        self._reporters.pop(key, None)  # reinserted, so that the dictionary is ordered by time of report
         self._reporters[key] = Reporter(name, principal, now, report, answer)
         self._forget_some()
         return answer
 
     def _forget_some(self) -> None:
-        """Keep to the limits: the principal that takes the most room forgets the daemon that was silent for longest.
+        """Enforce the limits by dropping the oldest reports of the principal that takes the most space.
 
-        A principal that makes up names pushes out only its own.
+        A principal that makes up names pushes out only its own daemons.
         """
-        taken = Counter[str | None]()
+        used = Counter[str | None]()
         for (_, principal), each in self._reporters.items():
-            taken[principal] += 1 + len(each.report.days)
-        while len(self._reporters) > MOST_REPORTERS or taken.total() - len(self._reporters) > MOST_DAYS_KEPT:
-            [(largest, _)] = taken.most_common(1)
+            used[principal] += 1 + len(each.report.days)
+        while len(self._reporters) > MOST_REPORTERS or used.total() - len(self._reporters) > MOST_DAYS_KEPT:
+            [(largest, _)] = used.most_common(1)
             oldest = next(key for key in self._reporters if key[1] == largest)
-            taken[largest] -= 1 + len(self._reporters.pop(oldest).report.days)
+            used[largest] -= 1 + len(self._reporters.pop(oldest).report.days)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metric families, for prometheus_client."""
+        """Yield the metrics."""
         known = [((each.name, each.principal or ""), each) for each in self.reporters]
         yield gauge(
             "auditord_site_report_timestamp_seconds",
@@ -147,12 +145,12 @@ def _added_up(days: Iterable[DaySums], sites: set[str]) -> _Days:
     for each in days:
         if each.site in sites:
             key = each.site, each.day
-            one = found.get(key, DaySums(*key))
+            total = found.get(key, DaySums(*key))
             found[key] = DaySums(
                 *key,
-                capped(one.records + each.records),
-                capped(one.runtime + each.runtime),
-                capped(one.core_seconds + each.core_seconds),
+                capped(total.records + each.records),
+                capped(total.runtime + each.runtime),
+                capped(total.core_seconds + each.core_seconds),
             )
     return found
 

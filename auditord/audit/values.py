@@ -1,4 +1,4 @@
-"""Request and answer of a completeness audit; the answer is also its JSON."""
+"""Request and report of a completeness audit. The report is also the JSON output."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias
@@ -24,10 +24,10 @@ STATES: Final[Mapping[State, str]] = {
     "earlier": "ended before the collector's beginning, and is not stored",
     "forgotten": "stored, and from a time that the source has forgotten",
 }
-"""The states of a run."""
+"""The states of a run, with their meaning."""
 
 FAULTS: Final[tuple[State, ...]] = ("missing", "unclosed", "different", "extra")
-"""States that should not be."""
+"""States that are faults."""
 
 
 class AuditRequest(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class AuditRequest(msgspec.Struct, frozen=True):
         instance: the collector.
         window: runs that ended within it are compared.
         repair: collect the missing runs.
-        replace: the reason for overwriting different records; None: do not overwrite.
+        replace: the reason for overwriting different records; None to leave them.
         by: the author's name, stored with the reason.
     """
 
@@ -89,10 +89,10 @@ class AuditReport(msgspec.Struct, frozen=True):
     error: Annotated[str | None, Meta(description="why the inventory is incomplete; null if it is complete.")] = None
 
     def total(self, *states: str) -> int:
-        """The number of runs in any of the states."""
+        """Return the number of runs in any of the states."""
         return sum(each.counts.get(state, 0) for each in self.days for state in states)
 
     @property
     def complete(self) -> bool:
-        """True if the inventory was whole, and nothing is left that should not be."""
+        """True if the inventory is complete and every fault was repaired."""
         return self.error is None and self.total(*FAULTS) == self.repaired + self.replaced

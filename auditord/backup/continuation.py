@@ -26,18 +26,18 @@ _LOCAL: Final = "local"
 
 
 class Behind(Enum):
-    """The part of the pair that is older than the other."""
+    """The older part of a pair of store and spool."""
 
     STORE = "the record store"
     SPOOL = "the spool"
 
 
 class Continued(msgspec.Struct, frozen=True):
-    """A pair of store and spool, one from the backup, the other kept.
+    """A pair of store and spool, one from the backup and the other kept.
 
     Args:
         restoration: the backup.
-        behind: the part that is older than the other.
+        behind: the older part.
         set_back: how the spool was set back, if the store was older or the spool is new.
     """
 
@@ -49,10 +49,10 @@ class Continued(msgspec.Struct, frozen=True):
 async def continue_from(restoration: Restoration, configuration: Configuration) -> Continued:
     """Restore the missing part from a backup and pair store and spool; collectors collect the lost records again.
 
-    If it is interrupted, the start of a daemon is refused as before, and it may be repeated.
+    After an interruption, daemons still refuse to start, and the call can be repeated.
 
     Raises:
-        RestoreRefused: both are missing, nothing needs to be done, or the store is older than the backup.
+        RestoreRefused: both parts are missing, nothing needs to be done, or the store is older than the backup.
     """
     refuse_unfinished(restoration.state_dir)
     has_store, has_spool = await restoration.store.is_present(), await restoration.spool.is_present()
@@ -74,7 +74,7 @@ async def continue_from(restoration: Restoration, configuration: Configuration) 
 
 
 async def _is_blank(restoration: Restoration) -> bool:
-    """Return whether the store was made anew after the loss, and nothing has been delivered to it."""
+    """Return whether the store was created after the loss and has received nothing yet."""
     async with open_store(restoration.section, counted_keys=()) as store:
         known = await store.generation(restoration.manifest.spool.spool_id)
         return known == 0 and (await store.counts()).total == 0
@@ -89,13 +89,13 @@ async def _place(target: Target) -> None:
 
 
 async def _behind(restoration: Restoration, configuration: Configuration, placed: Behind | None) -> tuple[Behind, bool]:
-    """Find out whether the store or the spool is behind; reads only, and changes neither.
+    """Return the part that is behind, and whether the spool is new. Changes neither part.
 
-    Returns the part, and whether the spool is a new one, made while the loss of the old one could not be detected.
-    The part that was put in its place now is that one, also where nothing has been delivered since the backup.
+    A spool is new if it was created while the loss of the old one could not be detected. A part that was just placed
+    counts as behind, even if nothing has been delivered since the backup.
 
     Raises:
-        RestoreRefused: neither has, or the store is older than the backup's spool.
+        RestoreRefused: neither part is behind, or the store is older than the backup's spool.
     """
     made = restoration.manifest.spool
     async with _opened(restoration, configuration) as (spool, store):
@@ -118,7 +118,7 @@ async def _behind(restoration: Restoration, configuration: Configuration, placed
 
 
 async def _set_back(restoration: Restoration, configuration: Configuration, *, is_new: bool) -> SetBack:
-    """Set the spool back to the backup; what a new one has got since stays, behind what the backup has."""
+    """Set the spool back to the backup. Entries that a new spool has received stay, after those of the backup."""
     copy = spool_target(restoration.backup, restoration.state_dir)
     try:
         await copy.prepare()

@@ -39,7 +39,7 @@ from auditord_hookspecs import AuditordError
 
 
 class BackupFailed(AuditordError):
-    """A backup could not be made; its partial files were removed.
+    """A backup could not be made, and its partial files were removed.
 
     Remedy:
         see the reason (usually disk space or permissions) and make the backup again; older backups are untouched.
@@ -51,8 +51,8 @@ class BackupOptions(msgspec.Struct, frozen=True):
 
     Args:
         place: the folder of all backups.
-        keep: how many backups to keep; None: all.
-        rate: the maximum of bytes per second read from SQLite files; None: no limit.
+        keep: how many backups to keep; None for all.
+        rate: most bytes per second to read from SQLite files; None for no limit.
         dump: whether a record store in PostgreSQL is dumped as well.
     """
 
@@ -69,24 +69,20 @@ class Made(msgspec.Struct, frozen=True):
     manifest: Manifest
     discarded: Sequence[Path]
     advice: str | None = None
-    """The steps that are left to the operator."""
+    """Steps left to the operator."""
 
 
 async def make_backup(
     configuration: Configuration, options: BackupOptions, now: Callable[[], datetime], progress: Progress
 ) -> Made:
-    """Make a backup of record store and spool as one pair; entries that are on their way are in one of them at least.
+    """Make a backup of record store and spool as one pair. Entries in transit are in at least one of them.
 
-    Args:
-        configuration: names the folder of the spool, which a daemon may own, the store and the lake.
-        options: where to, and how.
-        now: the present instant.
-        progress: is notified, also from threads.
+    A daemon may be using the spool. ``progress`` is also called from threads.
 
     Raises:
         BackupFailed: there is nothing to back up.
-        StoreUnavailable: one of them cannot be read, is damaged, or the copy cannot be written.
-        NoBackup: the folder cannot be made.
+        StoreUnavailable: the store or the spool is unreadable or damaged, or the copy cannot be written.
+        NoBackup: the backup's folder cannot be created.
         CommandFailed: pg_dump failed.
     """
     state_dir, tags = configuration.state_dir, LakeTags(configuration)
@@ -106,9 +102,9 @@ async def make_backup(
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-        gone = () if options.keep is None else discard_old(options.place, options.keep, folder)
+        discarded = () if options.keep is None else discard_old(options.place, options.keep, folder)
         await tags.keep(options.place, {})
-    return Made(folder, manifest, gone, source.advice(folder, made_at))
+    return Made(folder, manifest, discarded, source.advice(folder, made_at))
 
 
 @asynccontextmanager
@@ -133,7 +129,7 @@ class _Making(msgspec.Struct, frozen=True):
     async def write(self, spool: sqlite3.Connection, source: StoreSource, made_at: datetime) -> Manifest:
         await anyio.to_thread.run_sync(copy_snapshot, spool, self.folder / SPOOL, self.pacing("spool"))
         part = _spool_part(spool)
-        spool.close()  # its log need not grow any more
+        spool.close()  # ends its transaction, so that the log stops growing
         store = await source.save(self.folder, self.pacing)
         manifest = Manifest(
             format=FORMAT,

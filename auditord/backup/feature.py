@@ -1,4 +1,4 @@
-"""Backups in the daemon's metrics."""
+"""The daemon's metric of the last backups."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,14 +15,12 @@ from auditord_hookspecs import hookimpl
 
 @hookimpl
 def feature_work(configuration: Configuration, registry: CollectorRegistry) -> None:
-    """Show the last backups."""
+    """Register the metric."""
     registry.register(_BackupMetrics(configuration.state_dir))
 
 
 @dataclass(frozen=True)
 class _BackupMetrics(Collector):
-    """The times of the last backups."""
-
     state_dir: Path
 
     def collect(self) -> Iterable[Metric]:

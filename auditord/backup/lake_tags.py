@@ -1,4 +1,4 @@
-"""Tags of the lake: each keeps the snapshot that a backup needs from expiring, as long as the backup is kept."""
+"""Tags of the lake that keep the snapshots of existing backups from expiring."""
 
 import asyncio
 import logging
@@ -20,21 +20,21 @@ from auditord.lake.opening import ConfiguredLake
 _log: Final = logging.getLogger(__name__)
 
 FILE: Final = "lake-tags"
-"""In a folder of backups: its name in the tags, since daemons of one name on several hosts may have folders alike."""
+"""File with a folder's id for the tags. Daemons of one name on several hosts may have folders of the same path."""
 
 
 class LakeTags(msgspec.Struct, frozen=True):
-    """The tags for the backups of a daemon; its lake may be any, or none."""
+    """The tags for a daemon's backups, if it has a lake."""
 
     configuration: Configuration
 
     async def keep(self, place: Path, making: Mapping[str, int]) -> None:
-        """Let exactly the complete backups in a folder, and those that are being made, have tags.
+        """Keep tags for exactly the complete backups in a folder and those in progress.
 
-        A lake that cannot be reached is no reason to make no backup: the next one makes up for it.
+        If the lake is unreachable, the backup goes ahead with a warning, and the next backup updates the tags.
 
         Args:
-            place: the folder.
+            place: the folder of all backups.
             making: snapshots by the names of unfinished backups.
         """
         name = self.configuration.lake.name
@@ -45,15 +45,15 @@ class LakeTags(msgspec.Struct, frozen=True):
             return
         prefix = f"auditord-backup/{quote(name, safe='')}/{_folder_id(place)}/"
         try:
-            gone = await asyncio.to_thread(self._tag, prefix, wanted)
+            expired = await asyncio.to_thread(self._tag, prefix, wanted)
         except (StoreUnavailable, ConfigurationError) as error:
             _log.warning("the lake's snapshots may expire although backups in %s need them: %s", place, error)
             return
-        for folder in sorted(gone):
+        for folder in sorted(expired):
             _log.warning("%s: the lake has its snapshot %d no more", place / folder, wanted[folder])
 
     async def lost_with(self, manifest: Manifest) -> str | None:
-        """Tell what a restored store wants of the lake that it does not have; None if nothing is known to lack."""
+        """Return a warning if the lake lacks, or may lack, the snapshot that a restored store needs, else None."""
         if manifest.store.lake is None:
             return None
         snapshot = manifest.store.lake.snapshot

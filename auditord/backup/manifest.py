@@ -1,6 +1,6 @@
-"""The folder of a backup: ``auditord-20261122T020000Z`` (its time in UTC) in a folder of backups, and its manifest.
+"""The folder of a backup, named like ``auditord-20261122T020000Z`` (in UTC), and the manifest in it.
 
-The manifest is written last: a folder without one is an unfinished backup.
+The manifest is written last. A folder without one is an unfinished backup.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ _PIECE: Final = 1 << 20
 StoreFile: TypeAlias = Literal["records.db", "records.dump"]
 SpoolFile: TypeAlias = Literal["spool.db"]
 BackupFile: TypeAlias = StoreFile | SpoolFile
-"""The names that a manifest may have: a restore reads no other file, wherever the folder comes from."""
+"""File names allowed in a manifest. A restore reads no other file, wherever the folder comes from."""
 
 
 class BackupDamaged(AuditordError):
     """A backup that does not match its manifest, or that this version cannot read.
 
     Remedy:
-        take an older backup: `auditord restore FOLDER` tries the newest complete one. With a backup of a newer version,
+        use an older backup: `auditord restore FOLDER` tries the newest complete one. For a backup of a newer version,
         install that version.
     """
 
@@ -43,12 +43,11 @@ class StorePart(msgspec.Struct, frozen=True):
     """The record store in a backup.
 
     Args:
-        database: the type of database.
-        schema: the number of the last migration.
+        schema: number of the last migration.
         file: the copy in the folder; None if the database is backed up by its own means.
-        records: the number of records.
-        digest: a digest of all data of each record, as ``auditord database copy`` prints it.
-        tables: the number of rows in each other table.
+        records: number of records.
+        digest: digest of all data of each record, as printed by ``auditord database copy``.
+        tables: number of rows in each other table.
         lake: the records that the store has released to the lake; None if there are none.
     """
 
@@ -65,12 +64,12 @@ class SpoolPart(msgspec.Struct, frozen=True):
     """The spool in a backup.
 
     Args:
-        schema: the number of its last migration.
+        schema: number of the last migration.
         file: the copy in the folder.
         spool_id: the id by which the store recognises the spool.
         generation: the number that matches the store's.
-        queued: the number of queued entries, by sender.
-        quarantined: the number of quarantined entries.
+        queued: number of queued entries, by sender.
+        quarantined: number of quarantined entries.
         checkpoints: when the checkpoint of each collector was saved.
     """
 
@@ -84,7 +83,7 @@ class SpoolPart(msgspec.Struct, frozen=True):
 
 
 class FilePart(msgspec.Struct, frozen=True):
-    """A file of a backup: its size in bytes, and its SHA-256 in hexadecimal."""
+    """A file's size in bytes and its SHA-256 in hexadecimal."""
 
     size: int
     sha256: str
@@ -95,11 +94,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         format: see :data:`FORMAT`.
-        auditord: the version that made it.
+        auditord: the version that made the backup.
         made_at: the time of the backed-up state.
-        store: the record store.
-        spool: the spool.
-        files: every file beside the manifest.
+        files: every file except the manifest.
     """
 
     format: int
@@ -125,15 +122,15 @@ def described(path: Path) -> FilePart:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Make a folder a backup."""
+    """Write the manifest, which makes a folder a complete backup."""
     write_durably(folder / FILE, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a backup.
+    """Read the manifest of a backup.
 
     Raises:
-        BackupDamaged: it cannot be read, or is of a later version.
+        BackupDamaged: the manifest cannot be read, or is of a later version.
     """
     try:
         text = (folder / FILE).read_bytes()
@@ -152,7 +149,7 @@ def verify_files(folder: Path, manifest: Manifest) -> None:
     """Verify that every file of a backup matches the manifest. The folder is not trusted.
 
     Raises:
-        BackupDamaged: a file is missing, another one or a link, or the manifest lacks its checksum.
+        BackupDamaged: a file is missing, different or a link, or the manifest lacks its checksum.
     """
     for part in (manifest.store.file, manifest.spool.file):
         if part is not None and part not in manifest.files:
@@ -184,7 +181,7 @@ class NoBackup(AuditordError):
 
 
 def new_folder(place: Path, moment: datetime) -> Path:
-    """Create the private folder of a new backup; replaces an unfinished one of the same second.
+    """Create the private folder of a new backup, replacing an unfinished one of the same second.
 
     The caller must hold the lock of ``place``, so that no other backup is created there.
 
@@ -205,7 +202,7 @@ def new_folder(place: Path, moment: datetime) -> Path:
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether a folder is a complete backup, which has a manifest."""
+    """Return whether a folder has a manifest, and so is a complete backup."""
     return (folder / FILE).is_file()
 
 
@@ -218,7 +215,7 @@ def found_backup(place: Path) -> Path:
     """Return ``place`` if it is a complete backup, else the newest complete backup in it.
 
     Raises:
-        NoBackup: there is none.
+        NoBackup: there is no complete backup.
     """
     if is_complete(place):
         return place
@@ -230,17 +227,18 @@ def found_backup(place: Path) -> Path:
 
 
 def discard_old(place: Path, keep: int, newest: Path) -> Sequence[Path]:
-    """Delete all but the ``keep`` newest complete backups, and unfinished ones older than ``newest``.
+    """Delete backups older than ``newest``, except the ``keep`` newest complete ones, and return their folders.
 
-    The manifest is deleted first, so that a partly deleted folder never counts as a backup. Returns deleted folders.
+    Unfinished backups are deleted too. The manifest is deleted first, so that a partly deleted folder never counts as a
+    backup.
     """
     kept = {newest, *backups(place)[:keep]}
-    gone = [folder for folder in _folders(place) if folder not in kept and folder.name < newest.name]
-    for folder in gone:
+    discarded = [folder for folder in _folders(place) if folder not in kept and folder.name < newest.name]
+    for folder in discarded:
         (folder / FILE).unlink(missing_ok=True)
         synced(folder)
         shutil.rmtree(folder)
-    return gone
+    return discarded
 
 
 def _folders(place: Path) -> Sequence[Path]:

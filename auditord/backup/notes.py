@@ -1,7 +1,7 @@
 """Notes in the state folder: the last backups, an unfinished restore, and a restore after which collectors catch up.
 
 While a restore is unfinished, record store and spool may not belong together, so no program may use them. After a
-restore, plugins wait until the collectors have caught up. Until then sums are too low: a plugin would report less than
+restore, plugins wait until the collectors have caught up. Until then sums are too low. A plugin would report less than
 before the loss, and sites could be paid or judged by its report.
 """
 
@@ -29,21 +29,16 @@ BY_COMMAND: Final = "command"
 
 
 class LastBackup(msgspec.Struct, frozen=True):
-    """The last backup by an instance or by the command.
-
-    Args:
-        made_at: the instant whose state the backup has.
-        folder: the folder of the backup.
-    """
+    """The last backup by an instance or by the command, with the time of the backed-up state."""
 
     made_at: datetime
     folder: str
 
 
 def last_backups(state_dir: Path) -> Mapping[str, LastBackup]:
-    """Return the last backups by instance; empty if the note is missing or cannot be read.
+    """Return the last backups by instance, or nothing if the note is missing or unreadable.
 
-    If it is empty, the metric of the last backups has no samples, and the alert for old backups cannot fire.
+    Without backups the metric has no samples, and the alert for old backups cannot fire.
     """
     try:
         return msgspec.json.decode((state_dir / BACKUPS).read_bytes(), type=dict[str, LastBackup])
@@ -62,8 +57,6 @@ class InstanceBackups(msgspec.Struct, frozen=True):
 
     Args:
         task: the name of the instance.
-        configuration: the daemon's configuration.
-        now: the clock.
     """
 
     task: str
@@ -88,7 +81,7 @@ class Unfinished(msgspec.Struct, frozen=True):
     Args:
         backup: the folder of the backup.
         aside: the name under which the previous files are moved aside.
-        present: whether a record store existed before the restore, and whether a spool did.
+        present: whether a record store and a spool existed before the restore.
     """
 
     backup: str
@@ -105,7 +98,7 @@ def unfinished(state_dir: Path) -> Unfinished | None:
 
 
 def begin(state_dir: Path, note: Unfinished) -> None:
-    """Note that a restore begins to move files. It blocks every use of the state folder until :func:`end`."""
+    """Note that a restore is about to move files. This blocks all use of the state folder until :func:`end`."""
     write_durably(state_dir / UNFINISHED, msgspec.json.encode(note))
 
 
@@ -116,11 +109,7 @@ def end(state_dir: Path) -> None:
 
 
 def refuse_unfinished(state_dir: Path) -> None:
-    """Raise if a restore into the state folder is unfinished.
-
-    Raises:
-        StoreMismatch: a restore was interrupted; the text says how to complete it.
-    """
+    """Raise StoreMismatch if a restore into the state folder was interrupted. Its text says how to complete it."""
     if (note := unfinished(state_dir)) is not None:
         raise StoreMismatch(
             f"A restore into {state_dir} was interrupted: complete it with `auditord restore {note.backup}`. "
@@ -129,11 +118,7 @@ def refuse_unfinished(state_dir: Path) -> None:
 
 
 class Restore(msgspec.Struct, frozen=True):
-    """A restore after which collectors have to catch up.
-
-    Args:
-        at: the instant of the restore.
-    """
+    """A restore after which collectors have to catch up, with its time."""
 
     at: datetime
 
@@ -144,9 +129,9 @@ def note_restore(state_dir: Path, at: datetime) -> None:
 
 
 async def collectors_behind(spool: "Spool", collectors: Collection[str]) -> Sequence[str]:
-    """Return the collectors that have not run successfully since the last restore; empty if none is noted.
+    """Return the collectors that have not run successfully since the last restore, if one is noted.
 
-    If all collectors have, delete the note of the restore, so that plugins run from then on.
+    Once all collectors have, the note of the restore is deleted, so that plugins run again.
     """
     file = spool.state_dir / RESTORED
     try:

@@ -1,6 +1,6 @@
-"""A record store in PostgreSQL, dumped and restored by PostgreSQL's own programs.
+"""Dump and restore of a record store in PostgreSQL by PostgreSQL's own programs.
 
-The password is in the environment of these programs, never on their command lines, which every user can read.
+The password is passed in the environment, never on the command line, which every user can read.
 """
 
 import os
@@ -27,7 +27,7 @@ or archive its WAL (archive_mode, pg_basebackup), and restore to a moment after 
 
 
 async def dump(address: Address, snapshot: str, target: Path) -> None:
-    """Write what an exported snapshot sees of the schema into a new file, which is on the disk on return.
+    """Dump the schema as of an exported snapshot to a new file, which is synchronised to disk.
 
     Raises:
         CommandFailed: pg_dump is not installed, too old for the server, or failed.
@@ -40,10 +40,10 @@ async def dump(address: Address, snapshot: str, target: Path) -> None:
 
 
 async def load_dump(address: Address, dumped: Path) -> None:
-    """Make the schema of a dump in one transaction.
+    """Restore the schema of a dump in one transaction.
 
     Raises:
-        CommandFailed: pg_restore is not installed, or failed; then nothing has changed.
+        CommandFailed: pg_restore is not installed or failed; nothing has changed.
     """
     command = ["pg_restore", "--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"]
     where = environment(address)
@@ -52,7 +52,7 @@ async def load_dump(address: Address, dumped: Path) -> None:
 
 
 def environment(address: Address) -> Mapping[str, str]:
-    """Return libpq's environment variables for a database; the configuration overrides this process's variables."""
+    """Return libpq's environment variables for a database. The configuration overrides this process's variables."""
     wanted, found = address.parameters(), dict[str, str]()
     for option in Conninfo.get_defaults():
         value = wanted.get(option.keyword.decode()) or (option.val or b"").decode()

@@ -1,4 +1,4 @@
-"""Restore a backup: verify it, move the current files aside, and put spool and store in place as a pair."""
+"""Restore of a backup: verify it, move the current files aside, and put store and spool in place as a pair."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from auditord_hookspecs import AuditordError
 
 
 class RestoreRefused(AuditordError):
-    """A restore that would harm present data, or is impossible; nothing was touched.
+    """A restore would harm existing data, or is impossible; nothing was touched.
 
     Remedy:
         do what the text says; nothing was touched.
@@ -32,7 +32,7 @@ class RestoreRefused(AuditordError):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """A restore that was made."""
+    """A completed restore."""
 
     backup: Path
     manifest: Manifest
@@ -43,13 +43,11 @@ class Restoration(msgspec.Struct, frozen=True):
     """A verified backup that is being restored.
 
     Args:
-        backup: its folder.
-        manifest: its contents.
+        backup: the folder of the backup.
         state_dir: the folder of the spool; the caller holds its lock.
         section: the configured store.
-        now: the current time.
-        store: the place of the record store.
-        spool: the place of the spool.
+        store: where the record store is restored to.
+        spool: where the spool is restored to.
     """
 
     backup: Path
@@ -67,9 +65,9 @@ class Restoration(msgspec.Struct, frozen=True):
         """Return ``place`` or the newest complete backup in it, after verifying all its files.
 
         Raises:
-            NoBackup: there is none.
-            BackupDamaged: it is not what its manifest says.
-            RestoreRefused: it is of a later version, or of another kind of database.
+            NoBackup: there is no complete backup.
+            BackupDamaged: the backup does not match its manifest, or is of a later version.
+            RestoreRefused: the backup's store is in another kind of database.
         """
         backup = found_backup(place)
         manifest = read_manifest(backup)
@@ -85,13 +83,11 @@ class Restoration(msgspec.Struct, frozen=True):
         return cls(backup, manifest, state_dir, section, now, store, spool_target(backup, state_dir))
 
     async def replace_both(self, *, force: bool) -> Restored:
-        """Let store and spool of the backup be in their places, under a spool id that nothing else knows.
-
-        Args:
-            force: whether present files can be put aside.
+        """Put store and spool of the backup in place, under a new spool id. ``force`` moves existing files aside.
 
         Raises:
-            RestoreRefused: something is there, or the restore of another backup was interrupted.
+            RestoreRefused: the backup has only the spool, something exists and ``force`` is not set, or the restore of
+                another backup was interrupted.
         """
         self.refuse_without_store()
         targets, note = (self.store, self.spool), unfinished(self.state_dir)
@@ -115,11 +111,7 @@ class Restoration(msgspec.Struct, frozen=True):
         return f"before-restore-{self.now():%Y%m%dT%H%M%SZ}"
 
     def refuse_without_store(self) -> None:
-        """Return if the record store is in the backup.
-
-        Raises:
-            RestoreRefused: it has the spool alone.
-        """
+        """Raise RestoreRefused if the backup has only the spool."""
         if self.manifest.store.file is None:
             raise RestoreRefused(
                 f"{self.backup} has the spool alone: restore the database by its own means, to a moment after "

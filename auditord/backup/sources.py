@@ -1,4 +1,4 @@
-"""The record store as of one moment, as a part of a backup."""
+"""Snapshots of the record store for a backup."""
 
 import asyncio
 import sqlite3
@@ -30,18 +30,18 @@ STORE: Final = "records.db"
 
 
 class StoreSource(ABC):
-    """The record store as of one moment."""
+    """A snapshot of the record store."""
 
     @abstractmethod
     async def save(self, folder: Path, pacing: Pacing) -> StorePart:
-        """Write it into a folder."""
+        """Write the snapshot to a folder."""
 
     @abstractmethod
     async def lake_snapshot(self) -> int | None:
-        """The snapshot of the lake that has the released records; None if there are none."""
+        """Return the id of the lake's snapshot with the released records, or None if no records are released."""
 
     def advice(self, folder: Path, made_at: datetime) -> str | None:
-        """Return the remaining steps for the operator."""
+        """Return the steps left to the operator, if any."""
         del folder, made_at
         return None
 
@@ -51,8 +51,8 @@ async def opened_source(section: StoreSection, *, dump: bool) -> AsyncGenerator[
     """Open a snapshot of a configured store, unaffected by concurrent writes.
 
     Raises:
-        SchemaMismatch: it is another program's, or of another version.
-        StoreUnavailable: it cannot be read.
+        SchemaMismatch: the store belongs to another program or version.
+        StoreUnavailable: the store cannot be read.
     """
     if is_postgresql(section.url):
         address = address_of(section)
@@ -70,7 +70,7 @@ class _File(StoreSource):
     async def save(self, folder: Path, pacing: Pacing) -> StorePart:
         target = folder / STORE
         await anyio.to_thread.run_sync(copy_snapshot, self._connection, target, pacing("records"))
-        self._connection.close()  # its log need not grow any more
+        self._connection.close()  # ends its transaction, so that the log stops growing
         found = await anyio.to_thread.run_sync(contents_of, target, pacing.checking(target.stat().st_size))
         schema = len(load_migrations(SQLITE_MIGRATIONS).scripts)
         return StorePart("sqlite", schema, STORE, found.records, found.digest, found.tables, found.lake)
@@ -81,7 +81,7 @@ class _File(StoreSource):
 
 
 def contents_of(path: Path, progress: Progress) -> Contents:
-    """Return the contents of a store in an SQLite file. It blocks: call it in a thread."""
+    """Return the contents of a store in an SQLite file. Blocks, so it must be called in a thread."""
 
     async def read() -> Contents:
         async with sqlite_source(path) as end:

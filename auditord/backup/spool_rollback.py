@@ -1,8 +1,8 @@
-"""Setting a spool back to a backup, as far as a restored store needs it.
+"""Roll back a spool to a backup, as far as a restored store needs it.
 
-Collectors must read again everything they have read since the backup, so their checkpoints and remembered state are
-the backup's. The store's copy lacks the entries that were queued then: they are queued again, ahead of all present
-entries. Entries that were in quarantine then may have reached the lost store since, so they are in quarantine again.
+Collectors must read again everything that they have read since the backup, so their checkpoints and memory are the
+backup's. The restored store lacks the entries that were queued at that time, so they are queued again, ahead of all
+present entries. Entries quarantined at that time may have reached the lost store later, so they are quarantined again.
 """
 
 import sqlite3
@@ -16,29 +16,29 @@ import msgspec
 from auditord.database.connections import open_for_writing, translated
 
 _MEMORY: Final = ("checkpoint", "seen", "pending")
-"""Tables of what collectors know of their sources."""
+"""Tables with the collectors' state."""
 
 _BEFORE: Final = """
 (SELECT coalesce(min(entry_id), 1) FROM main.queue) - 1 - (SELECT max(entry_id) FROM backup.queue) + entry_id
 """
-"""The place of an entry of the backup: in their order, before all that wait now."""
+"""New id of a queued entry of the backup, which keeps their order and precedes all present entries."""
 
 
 class SetBack(msgspec.Struct, frozen=True):
-    """The entries that wait again, and those that are in quarantine again."""
+    """Number of entries that were queued or quarantined again."""
 
     queued: int
     quarantined: int
 
 
 def set_back(spool: Path, backup: Path, senders: Collection[str], *, plugins: bool = False) -> SetBack:
-    """Set a spool back in one transaction; safe to repeat.
+    """Roll back a spool in one transaction. Safe to repeat.
 
     Args:
-        spool: the file, which no daemon uses.
-        backup: a copy of the backup's, with the schema of this version.
-        senders: those whose entries wait again.
-        plugins: whether what plugins remember is the backup's, too.
+        spool: the file, which no daemon may be using.
+        backup: a copy of the backup's spool, with the schema of this version.
+        senders: the senders whose entries are queued again.
+        plugins: whether the state of plugins is taken from the backup as well.
 
     Raises:
         StoreUnavailable: a file cannot be used.
@@ -51,16 +51,16 @@ def set_back(spool: Path, backup: Path, senders: Collection[str], *, plugins: bo
             connection.execute(f"INSERT INTO main.{table} SELECT * FROM backup.{table}")  # noqa: S608 the same
         queued = sum(_queue_again(connection, sender) for sender in senders)
         quarantined = _quarantine_again(connection)
-        connection.execute("DELETE FROM main.taken_over")  # numbers of the lost store's outbox, which come again
+        connection.execute("DELETE FROM main.taken_over")  # numbers of the lost store's outbox, which will be reused
         connection.execute("COMMIT")
     return SetBack(queued, quarantined)
 
 
 def forget_sources(spool: Path) -> None:
-    """Let collectors know nothing of their sources, so that they read all of them again; safe to repeat.
+    """Delete the state of all collectors, so that they read their sources from the beginning. Safe to repeat.
 
     Raises:
-        StoreUnavailable: it cannot be used.
+        StoreUnavailable: the spool cannot be used.
     """
     with closing(open_for_writing(spool)) as connection, translated(spool):
         connection.execute("BEGIN IMMEDIATE")
@@ -82,5 +82,5 @@ def _quarantine_again(connection: sqlite3.Connection) -> int:
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> Sequence[str]:
-    """Return the columns of a table; the first one numbers its rows."""
+    """Return the columns of a table, the row number first."""
     return [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?) ORDER BY cid", (table,))]

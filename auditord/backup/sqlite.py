@@ -1,7 +1,7 @@
-"""An SQLite file as of one moment, copied page by page while others write to it.
+"""Page-by-page copies of a snapshot of an SQLite file while others write to it.
 
-The source connection holds a read transaction for the whole copy: all pages are of one moment, and the copy does not
-begin anew with each write of others. The price is that the file's log grows with every write meanwhile.
+The source connection holds a read transaction for the whole copy. So all pages belong to one snapshot, and the copy
+does not restart with each write of others. The price is that the file's log grows with every write during the copy.
 """
 
 import os
@@ -23,10 +23,10 @@ from auditord.database.migrations import load_migrations, require_current
 from auditord.store.copying import Progress
 
 _PAGES: Final = 64
-"""Pages of a step: half a megabyte, copied in a millisecond or two."""
+"""Pages per step: half a megabyte, copied in a millisecond or two."""
 
 Advance = Callable[[int, int], None]
-"""Takes bytes done and bytes in all; returns when it is time for more, and raises to end."""
+"""Takes the bytes done and the total, returns when the copy may continue, and raises to end it."""
 
 
 @contextmanager
@@ -34,22 +34,22 @@ def snapshot(path: Path, migrations: str) -> Generator[sqlite3.Connection, None,
     """Open a connection that sees one snapshot of the file until the context ends.
 
     Raises:
-        SchemaMismatch: the file is another program's, or of another version.
-        StoreUnavailable: it is not there, or cannot be read.
+        SchemaMismatch: the file belongs to another program or version.
+        StoreUnavailable: the file is missing or cannot be read.
     """
     with closing(open_for_reading(path)) as connection, translated(path):
         require_current(connection, load_migrations(migrations), path)
         connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM sqlite_master")  # the first look begins the transaction
+        connection.execute("SELECT count(*) FROM sqlite_master")  # the first read begins the transaction
         yield connection
 
 
 def copy_snapshot(connection: sqlite3.Connection, target: Path, advance: Advance) -> None:
-    """Copy all pages into a new file that is whole and on the disk on return; blocks.
+    """Copy all pages to a new file, check it, and synchronise it to disk. Blocks.
 
     Raises:
         StoreDamaged: the source is damaged, and so is the copy.
-        StoreUnavailable: one of the files cannot be used, for want of room for instance.
+        StoreUnavailable: one of the files cannot be used, for example because the disk is full.
     """
     os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     (page_size,) = connection.execute("PRAGMA page_size").fetchone()
@@ -58,21 +58,21 @@ def copy_snapshot(connection: sqlite3.Connection, target: Path, advance: Advance
         advance((total - remaining) * page_size, total * page_size)
 
     with closing(sqlite3.connect(target, isolation_level=None)) as copy, translated(target):
-        copy.execute("PRAGMA synchronous = OFF")  # it is synced as a whole
+        copy.execute("PRAGMA synchronous = OFF")  # it is synchronised as a whole below
         connection.backup(copy, pages=_PAGES, progress=progress)
-        copy.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read where nothing can be written
+        copy.execute("PRAGMA journal_mode = DELETE")  # a single file, readable on a read-only file system
         refuse_damaged(copy, target)
     synced(target)
 
 
 class Pace:
-    """Shows the progress of a copy, and keeps it to a rate; for threads.
+    """Reports the progress of a copy in a thread, and limits its rate.
 
     Args:
-        show: receives bytes done, and bytes in all.
-        rate: bytes per second; None: as fast as it goes.
-        clock: seconds.
-        sleep: waits for a number of seconds.
+        show: receives the bytes done and the total.
+        rate: bytes per second; None for no limit.
+        clock: in seconds.
+        sleep: takes seconds.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Pace:
         self._began = clock()
 
     def __call__(self, done: int, total: int) -> None:
-        """Note progress, and wait as long as the rate says."""
+        """Report progress, and wait as long as the rate requires."""
         anyio.from_thread.check_cancelled()
         self._show(done, total)
         if self._rate is not None and (early := done / self._rate - (self._clock() - self._began)) > 0:
@@ -97,7 +97,7 @@ class Pace:
 
 
 class Pacing(msgspec.Struct, frozen=True):
-    """The pace of all steps of a backup: who watches it, and the bytes per second that are read at most."""
+    """Progress and rate limit (bytes per second) for all steps of a backup."""
 
     progress: Progress
     rate: float | None
@@ -107,7 +107,7 @@ class Pacing(msgspec.Struct, frozen=True):
         return Pace(partial(self.progress.progressed, phase), self.rate)
 
     def checking(self, size: int) -> Progress:
-        """Return the pace for verifying the records of a copy of this size in bytes."""
+        """Return a progress for verifying the records of a copy of ``size`` bytes."""
         return _Checking(self("checking"), size)
 
 

@@ -1,4 +1,4 @@
-"""The places of record store and spool, to be filled from a backup."""
+"""The places where a restore puts the record store and the spool."""
 
 import shutil
 from abc import ABC, abstractmethod
@@ -42,27 +42,27 @@ ON CONFLICT (spool_id) DO UPDATE SET generation = EXCLUDED.generation
 """
 _HAS_SCHEMA: Final = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
 _PARTS: Final = ("", "-wal", "-shm")
-"""Endings of the files that are one SQLite database. A log that stayed behind would spoil the file that comes after."""
+"""Endings of the files of an SQLite database. A log left behind would corrupt the file that replaces the database."""
 
 
 class Target(ABC):
-    """A place for a part of a backup; every step may be repeated after an interruption."""
+    """The place to which a part of a backup is restored. Every step can be repeated after an interruption."""
 
     @abstractmethod
     async def is_present(self) -> bool:
-        """Return whether something is there."""
+        """Return whether data exists in this place."""
 
     @abstractmethod
     async def prepare(self) -> None:
-        """Do what can be done and verified without touching anything."""
+        """Do everything that can be done and verified without touching existing data."""
 
     @abstractmethod
     async def put_aside(self, aside: str) -> str:
-        """Move the present files aside under a name, unless that was done before; return the new place."""
+        """Move existing data aside under a name, unless that was done before, and return its new place."""
 
     @abstractmethod
     async def place(self, generation: Generation | None) -> None:
-        """Let the backup be there; with a generation, store and spool that have the same one know each other."""
+        """Put the backup in place. A generation, if given, pairs it with the other part, which has the same one."""
 
     @abstractmethod
     async def discard(self) -> None:
@@ -74,11 +74,11 @@ class FileTarget(Target):
     """An SQLite file.
 
     Args:
-        source: its copy in the backup.
-        path: its place.
+        source: the copy in the backup.
+        path: where it is restored to.
         migrations: of its schema.
-        set_generation: the statement that notes spool id and generation.
-        verify: raises if the copy, up to date by now, is not what the manifest says.
+        set_generation: the statement that sets spool id and generation.
+        verify: raises if the migrated copy does not match the manifest.
     """
 
     source: Path
@@ -88,11 +88,11 @@ class FileTarget(Target):
     verify: Callable[[Path], None]
 
     async def is_present(self) -> bool:
-        """Return whether the file, or its log, is there."""
+        """Return whether the file or its log exists."""
         return any(_with_ending(self.path, part).exists() for part in _PARTS)
 
     async def prepare(self) -> None:
-        """Copy the file beside its place, bring it up to date, and verify it."""
+        """Copy the file next to its place, migrate and verify it."""
         await self.discard()
         await anyio.to_thread.run_sync(self._prepare)
 
@@ -105,12 +105,12 @@ class FileTarget(Target):
         self.verify(self.draft)
 
     async def put_aside(self, aside: str) -> str:
-        """Move the file with its log into a folder beside it."""
+        """Move the file with its log into a folder next to it."""
         folder = self.path.with_name(aside)
-        there = [_with_ending(self.path, part) for part in _PARTS]
-        if not (folder / self.path.name).exists() and any(path.exists() for path in there):
+        parts = [_with_ending(self.path, part) for part in _PARTS]
+        if not (folder / self.path.name).exists() and any(path.exists() for path in parts):
             folder.mkdir(mode=0o700, exist_ok=True)
-            for path in reversed(there):  # the file last: it is the sign that all of them have moved
+            for path in reversed(parts):  # the database file last: it shows that all files were moved
                 with suppress(FileNotFoundError):
                     path.rename(folder / path.name)
             synced(folder)
@@ -118,7 +118,7 @@ class FileTarget(Target):
         return str(folder / self.path.name)
 
     async def place(self, generation: Generation | None) -> None:
-        """Let the prepared copy be the file."""
+        """Rename the prepared copy into place."""
         if generation is not None:
             with closing(open_for_writing(self.draft)) as connection, translated(self.draft):
                 connection.execute(self.set_generation, (generation.spool_id, generation.number))
@@ -144,9 +144,8 @@ class ServerTarget(Target):
     Args:
         source: the dump in the backup.
         address: of the database.
-        part: the manifest's words about it.
+        part: its entry in the manifest.
         now: for the note of when tables were made.
-        progress: is notified.
     """
 
     source: Path
@@ -156,11 +155,11 @@ class ServerTarget(Target):
     progress: Progress
 
     async def is_present(self) -> bool:
-        """Return whether there is a schema."""
+        """Return whether the schema exists."""
         return await self._has("auditord")
 
     async def prepare(self) -> None:
-        """Make sure that no daemon uses the database; pg_restore makes all of it or nothing."""
+        """Make sure that no daemon uses the database. Nothing is prepared, since pg_restore is atomic."""
         await refuse_daemons(self.address)
 
     async def put_aside(self, aside: str) -> str:
@@ -171,7 +170,7 @@ class ServerTarget(Target):
         return f"schema {name} of {self.address.where}"
 
     async def place(self, generation: Generation | None) -> None:
-        """Make the schema of the dump, unless an interrupted restore has made it, and verify it."""
+        """Restore the schema from the dump, unless an interrupted restore has done so, then migrate and verify it."""
         if not await self._has("auditord"):
             self.progress.progressed("pg_restore", 0, 1)
             await postgres.load_dump(self.address, self.source)
@@ -183,7 +182,7 @@ class ServerTarget(Target):
             await self._do(_SET_SERVER, (generation.spool_id, generation.number))
 
     async def discard(self) -> None:
-        """Do nothing: nothing was prepared."""
+        """Do nothing, since nothing was prepared."""
 
     async def _has(self, schema: str) -> bool:
         return bool(await self._do(_HAS_SCHEMA, (schema,)))
@@ -198,14 +197,14 @@ class ServerTarget(Target):
 
 
 def spool_target(backup: Path, state_dir: Path) -> FileTarget:
-    """The place of the spool."""
+    """Return the place for the spool."""
     return FileTarget(backup / SPOOL, state_dir / SPOOL, SPOOL_MIGRATIONS, _SET_SPOOL, lambda _: None)
 
 
 def store_target(
     backup: Path, manifest: Manifest, section: StoreSection, now: Callable[[], datetime], progress: Progress
 ) -> Target:
-    """The place of the record store; its copy must be in the backup."""
+    """Return the place for the record store, which must be in the backup."""
     part = manifest.store
     if is_postgresql(section.url):
         return ServerTarget(backup / str(part.file), address_of(section), part, now, progress)
@@ -217,11 +216,7 @@ def store_target(
 
 
 def refuse_different(found: Contents, part: StorePart, where: object, schema: int) -> None:
-    """Return if a store has the records that a manifest says; the digest of another schema may be another one.
-
-    Raises:
-        BackupDamaged: it has not.
-    """
+    """Raise BackupDamaged unless a store has the records of its manifest. Digests depend on the schema version."""
     if found.records != part.records or (part.schema == schema and found.digest != part.digest):
         raise BackupDamaged(
             f"{where} has {counted(found.records, 'record')} with digest {found.digest}, "

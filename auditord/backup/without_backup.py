@@ -1,9 +1,9 @@
-"""Continue without any backup: make the missing part anew, and let collectors read their sources from the beginning.
+"""Continue without any backup: create the missing part, and let collectors read their sources from the beginning.
 
-A collector whose checkpoint is set back reads its source again. Jobs that the source no longer has, or never lists
-again (notes and files that were processed), stay lost; ``auditord restore`` names them. Collectors need a known
-beginning: one without ``earliest_datetime`` would begin now, and all earlier jobs would be missing without a message.
-So such a collector is refused, and the error names the value to configure.
+A collector without a checkpoint reads its source again. Jobs that the source no longer has, or never lists again (notes
+and files that were processed), stay lost; ``auditord restore`` names them. Collectors need a known start: without
+``earliest_datetime`` a collector would start now, and all earlier jobs would be missing without a message. Such a
+collector is refused, and the error names the value to configure.
 """
 
 import dataclasses
@@ -37,12 +37,12 @@ from auditord_hookspecs.wire import format_time
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """A collector's reach.
+    """A collector's reach into its source.
 
     Args:
-        name: the instance's name.
-        anew: the reach without a checkpoint; None if the kind cannot tell.
-        before: the reach with the current checkpoint; None if the kind cannot tell.
+        name: of the instance.
+        anew: the reach without a checkpoint; None if the kind does not know it.
+        before: the reach with the current checkpoint; None without one, or if the kind does not know it.
         fault: why the source could not be queried.
     """
 
@@ -52,7 +52,7 @@ class Looked(msgspec.Struct, frozen=True):
     fault: str | None = None
 
     def warning(self, since: datetime | None) -> str | None:
-        """Name what cannot be collected again of the time since a moment; None: since its beginning."""
+        """Return a warning about data after ``since`` (None for all data) that cannot be collected again, or None."""
         if self.fault is not None:
             return (
                 f"{self.name}: its source does not answer, and records lost from it may be lost for good: {self.fault}"
@@ -67,10 +67,9 @@ class Looked(msgspec.Struct, frozen=True):
         )
 
     def late_beginning(self, until: datetime | None) -> datetime | None:
-        """Return the ``earliest_datetime`` to configure, lest the collector begin later; None if not needed.
+        """Return the ``earliest_datetime`` to configure so that the collector does not start later than before.
 
-        Args:
-            until: the end of the last record that is still there.
+        Returns None if this is not needed. ``until`` is the stop time of the last record in the store.
         """
         begins = None if self.anew is None else self.anew.collects
         wanted = until if self.before is None or self.before.collects is None else self.before.collects
@@ -80,7 +79,7 @@ class Looked(msgspec.Struct, frozen=True):
 async def look_at_sources(
     configuration: Configuration, kinds: InstalledKinds, spool: Spool, now: Callable[[], datetime]
 ) -> Sequence[Looked]:
-    """Ask the sources of all enabled collectors."""
+    """Query the sources of all enabled collectors for their reach."""
     found: list[Looked] = []
     for name, config in sorted(configuration.collectors.items()):
         if config.enabled:
@@ -108,19 +107,19 @@ async def _look(
 
 
 class StartedOver(msgspec.Struct, frozen=True):
-    """A pair of store and spool; one part was made anew, or is older than the other."""
+    """A pair of store and spool, in which one part is new or older than the other."""
 
     behind: Behind
     sources: Sequence[Looked]
 
 
 async def start_over(configuration: Configuration, kinds: InstalledKinds, now: Callable[[], datetime]) -> StartedOver:
-    """Make the missing part, and let collectors collect again all that their sources know.
+    """Create the missing part, and let collectors collect again everything that their sources have.
 
-    If it is interrupted, the start of a daemon is refused as before where the store is behind, and it may be repeated.
+    After an interruption the call can be repeated. If the store is behind, daemons still refuse to start.
 
     Raises:
-        RestoreRefused: both are missing, nothing is, or a collector would begin later than before.
+        RestoreRefused: both parts are missing, nothing is missing, or a collector would start later than before.
     """
     folder, keys = configuration.state_dir, configuration.metrics.database.counted_keys
     refuse_unfinished(folder)
@@ -145,16 +144,16 @@ async def start_over(configuration: Configuration, kinds: InstalledKinds, now: C
 
 @asynccontextmanager
 async def _spool_to_look_into(folder: Path | None, now: Callable[[], datetime]) -> AsyncGenerator[Spool, None]:
-    """Open the spool, or a temporary empty one: a new file would count as that of a new daemon."""
+    """Open the spool, or an empty temporary one. A new file in the state folder would count as a new daemon's spool."""
     with TemporaryDirectory() as empty:
         async with Spool.opened(folder or Path(empty), now) as spool:
             yield spool
 
 
 async def _has_spool(folder: Path, now: Callable[[], datetime]) -> bool:
-    """Return whether there is a spool that has been with a record store.
+    """Return whether there is a spool that was paired with a record store.
 
-    A new spool was made while the loss of the old one could not be detected; its queued entries stay.
+    An unpaired spool was created while the loss of the old one could not be detected. Its queued entries are kept.
     """
     if not (folder / SPOOL).exists():
         return False

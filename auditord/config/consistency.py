@@ -60,7 +60,7 @@ def _shared_sources(configuration: Configuration, kinds: InstalledKinds, documen
     enabled = [name for name, each in configuration.collectors.items() if each.enabled]
     found = {name: read(configuration.collectors[name]) for name in enabled if (read := readers[name]) is not None}
     prefixes = {name: prefix for name, prefix in found.items() if prefix}
-    return [*_named_wrongly(configuration, prefixes, document), *_taken_twice(configuration, prefixes, document)]
+    return [*_named_wrongly(configuration, prefixes, document), *_shared_prefixes(configuration, prefixes, document)]
 
 
 def _same_source(instance: InstanceConfig) -> str | None:
@@ -90,14 +90,14 @@ def _named_wrongly(configuration: Configuration, prefixes: Mapping[str, str], do
             yield fault(document, path, f"{text}: the same job would be counted twice")
 
 
-def _taken_twice(configuration: Configuration, prefixes: Mapping[str, str], document: Document) -> Iterator[str]:
+def _shared_prefixes(configuration: Configuration, prefixes: Mapping[str, str], document: Document) -> Iterator[str]:
     first: dict[str, str] = {}
     for name, prefix in prefixes.items():
         source = _first_source(name, configuration.collectors)
         other = first.setdefault(prefix, source)
         if other != source:
-            taken = f"collectors.{other} ({document.origin(('collectors', other))})"
-            text = f"its record prefix '{prefix}' is that of {taken}: give it another one"
+            owner = f"collectors.{other} ({document.origin(('collectors', other))})"
+            text = f"its record prefix '{prefix}' is that of {owner}: give it another one"
             yield fault(
                 document, ("collectors", name), f"{text}, or same_source_as: {other} if both read the same jobs"
             )
@@ -121,16 +121,16 @@ def exposures(configuration: Configuration, document: Document) -> Iterator[str]
     """Yield a fault for the first exposed address, unless the configuration allows insecure access."""
     api = configuration.api
     if api.enabled and not api.allow_insecure:
-        asks_who = any(each.enabled for each in configuration.authenticators.values())
-        texts = [*_beyond_this_host(api.listen, asks_who=asks_who), *_beside_tls(api.listen)]
+        has_login = any(each.enabled for each in configuration.authenticators.values())
+        texts = [*_beyond_this_host(api.listen, has_login=has_login), *_beside_tls(api.listen)]
         yield from (fault(document, ("api", "listen"), text) for text in texts[:1])
 
 
-def _beyond_this_host(listen: Sequence[TcpListen | UnixListen], *, asks_who: bool) -> Iterator[str]:
+def _beyond_this_host(listen: Sequence[TcpListen | UnixListen], *, has_login: bool) -> Iterator[str]:
     for each in listen:
-        if isinstance(each, TcpListen) and not each.is_loopback and (each.tls is None or not asks_who):
+        if isinstance(each, TcpListen) and not each.is_loopback and (each.tls is None or not has_login):
             mended = json.dumps(written(replace(each, host="127.0.0.1")))
-            lacking = "no login" if each.tls is not None else "no TLS" if asks_who else "neither TLS nor a login"
+            lacking = "no login" if each.tls is not None else "no TLS" if has_login else "neither TLS nor a login"
             yield _REFUSAL.format(address=each, lacking=lacking, mended=mended)
 
 

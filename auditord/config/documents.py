@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 import msgspec
 
 Path: TypeAlias = tuple[str | int, ...]
-"""From the root of the configuration to a value: keys, and positions in lists."""
+"""Keys and list positions from the root of the configuration to a value."""
 
 
 def is_section(value: Any) -> TypeGuard[dict[str, Any]]:  # Any: what YAML holds
@@ -37,11 +37,11 @@ class Origin(msgspec.Struct, frozen=True):
 DEFAULT = Origin("default")
 
 ENVIRONMENT_PREFIX: Final = "AUDITORD_"
-"""The prefix of variables that are options."""
+"""Prefix of the environment variables that set options."""
 
 FOREIGN_PREFIXES: Final = ("AUDITOR_",)
-"""Variables of other systems that may be options begin so. Short commands load no hook module unless one of these is
-set, so the prefix of an importer with ``import_environment`` has to be here."""
+"""Prefixes of other systems' variables that may set options. Short commands load no hook module unless such a variable
+is set, so the prefix of every importer with ``import_environment`` must be here."""
 
 SECTIONS: Final = frozenset(
     {
@@ -50,10 +50,10 @@ SECTIONS: Final = frozenset(
         *("collectors", "plugins", "senders", "authenticators", "transforms"),
     }
 )
-"""The names at the top of the configuration, as :class:`auditord.config.model.Configuration` has them."""
+"""Top-level names of the configuration, the same as in :class:`auditord.config.model.Configuration`."""
 
 FILES_VARIABLE: Final = "AUDITORD_CONFIG"
-"""The variable with the configuration files, for commands without ``--config``; it is not an option."""
+"""Variable that names the configuration files for commands without ``--config``. It is not an option."""
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Document(msgspec.Struct, frozen=True):
         return self.origins.get(path, DEFAULT)
 
     def merged_with(self, other: "Document") -> "Document":
-        """Return both merged; the other takes precedence. Mappings are merged at every depth, other values replaced."""
+        """Return both merged; ``other`` takes precedence. Mappings are merged at every depth, other values replaced."""
         replaced = list(_replaced((), self.values, other.values))
         kept = {
             path: origin

@@ -21,12 +21,10 @@ _LEVELS = "__"
 
 
 def read_environment(environ: Mapping[str, str], below: Document, models: InstanceModels) -> Document:
-    """Return all variables that begin with ``AUDITORD_``, except the one that names the files, merged.
+    """Return the options in all variables that begin with ``AUDITORD_``, except the variable that names the files.
 
-    Args:
-        environ: the environment.
-        below: the values of the files, for the kinds of the instances.
-        models: the model of each kind, which tells lists from text.
+    ``below`` has the values of the files, which may name the kinds of instances. The models show which options are
+    lists.
 
     Raises:
         ConfigurationError: a name belongs to no section, or a list is not JSON; one line per variable.

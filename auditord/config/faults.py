@@ -1,4 +1,4 @@
-"""Faults of a configuration in the words of its author: place, option, allowed values; and its JSON schema."""
+"""Messages about configuration faults, with place, option and allowed values, and the JSON schema."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,13 +20,12 @@ Schema = Mapping[str, Any]
 
 
 class _Lenient(GenerateJsonSchema):
-    """Writes durations as people do. Options of types that JSON cannot describe may have any value."""
+    """Writes durations as people do, and allows any value for types that JSON cannot describe."""
 
     def emit_warning(self, kind: Any, detail: str) -> None:
-        """Ignore warnings: a reader of the schema cannot change the kind."""
+        """Ignore warnings, since a reader of the schema cannot change the kind."""
 
     def encode_default(self, dft: Any) -> Any:
-        """Return a default as people write it."""
         return format_duration(dft) if isinstance(dft, timedelta) else super().encode_default(dft)
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:  # noqa: ARG002
@@ -41,12 +40,9 @@ def json_schema(model: type[Configuration]) -> dict[str, Any]:
 
 
 def options_at(schema: Schema, values: Any, path: Path) -> list[str]:
-    """Return the options that a section may have.
+    """Return the options that the section at ``path`` may have, given the result of :func:`json_schema`.
 
-    Args:
-        schema: the result of :func:`json_schema`.
-        values: the written values; the kind of an instance decides its options.
-        path: the section.
+    The kind of an instance in the written values decides its options.
     """
     sections: list[Schema] = [schema]
     for key in path:
@@ -112,10 +108,10 @@ _QUOTED = frozenset(
     {"bool_parsing", "enum", "float_parsing", "greater_than", "greater_than_equal", "int_from_float", "int_parsing"}
     | {"less_than", "less_than_equal", "literal_error", "time_delta_parsing", "union_tag_invalid"}
 )
-"""Faults that quote the value; others might quote a secret."""
+"""Faults whose messages quote the value. Other messages might quote a secret."""
 
 _FEW = 2
-"""The most places of an option that are suggested."""
+"""Most places of an option to suggest."""
 
 _SHAPES = {
     "dict_type": "it should be a section",
@@ -124,7 +120,7 @@ _SHAPES = {
     "model_type": "it should be a section",
     "tuple_type": "it should be a list",
 }
-"""Texts for values of a wrong shape, in the words of YAML."""
+"""Texts for values of a wrong type, in YAML's terms."""
 
 
 def suggestion(name: str, allowed: Collection[str]) -> str:
@@ -140,7 +136,7 @@ def dotted(path: Path) -> str:
 
 
 def fault(document: Document, path: Path, text: str) -> str:
-    """Return a line that says where something is wrong, and what."""
+    """Return a line with the place and the text of a fault."""
     origin = document.origin(path)
     return ": ".join(part for part in ("" if origin == DEFAULT else str(origin), dotted(path), text) if part)
 
@@ -170,7 +166,7 @@ class _Writer(msgspec.Struct, frozen=True):
                 return any(path[-1] in get_close_matches(str(name), options, n=1) for name in beside)
             case "too_short":  # its members could not be read
                 return any(len(each) > len(path) and each[: len(path)] == path for each, _ in found)
-            case kind if kind in _SHAPES:  # of an alternative that does not apply
+            case kind if kind in _SHAPES:  # from an alternative that does not apply
                 return any(each == path and other["type"] not in _SHAPES for each, other in found)
             case _:
                 return False
@@ -190,7 +186,7 @@ class _Writer(msgspec.Struct, frozen=True):
         for depth, key in enumerate(enclosing):
             if _holds(values, key) and not self._is_tag(details["loc"], depth):
                 path.append(key)
-                values = cast("Any", values)[key]  # a key of a mapping or a position in a list: _holds has looked
+                values = cast("Any", values)[key]  # _holds has checked the key or position
         if last != "[key]" and (_holds(values, last) or details["type"] in {"missing", "extra_forbidden"}):
             path.append(last)
         return tuple(path)
@@ -239,8 +235,8 @@ def _holds(values: Any, key: str | int) -> bool:  # Any: what YAML holds
 
 def _plain(details: ErrorDetails) -> str:
     quoted = f", not '{details['input']}'" if details["type"] in _QUOTED else ""
-    said = _SHAPES.get(details["type"]) or details["msg"].replace("Input", "it", 1)
-    return f"{said}{quoted}{_meant(details)}"
+    message = _SHAPES.get(details["type"]) or details["msg"].replace("Input", "it", 1)
+    return f"{message}{quoted}{_meant(details)}"
 
 
 def _meant(details: ErrorDetails) -> str:

@@ -1,4 +1,4 @@
-"""Files that a configuration names: those that are not there, and those with certificates."""
+"""Files named in a configuration: missing files, and certificates."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -16,16 +16,11 @@ from auditord_hookspecs import Section
 from auditord_hookspecs.sources import TlsFiles
 
 _MADE: Final = frozenset({"state_dir", "folder", "results", "spool", "path"})
-"""Options that name what the daemon or others make later."""
+"""Options whose files or folders are created later, by the daemon or others."""
 
 
 def missing_files(configuration: Configuration, is_readable: Callable[[Path], bool]) -> list[str]:
-    """Return a line for each file that cannot be read, with the option that names it. Disabled instances are left out.
-
-    Args:
-        configuration: the loaded configuration.
-        is_readable: tells whether this process may read a file.
-    """
+    """Return a line for each unreadable file, with its option. Disabled instances are left out."""
     return [
         f"{dotted(path)}: {value} is not there, or this user may not read it"
         for path, value in _values_in(configuration)
@@ -34,7 +29,7 @@ def missing_files(configuration: Configuration, is_readable: Callable[[Path], bo
 
 
 def _values_in(section: Any, path: OptionPath = ()) -> Iterator[tuple[OptionPath, Any]]:  # Any: see _members
-    """Yield the values anywhere in a section, sections and lists included, with their options."""
+    """Yield all values in a section at any depth, including sections and lists, with their option paths."""
     for key, value in _members(section):
         yield (*path, key), value
         yield from _values_in(value, (*path, key))
@@ -58,7 +53,7 @@ def _members(value: Any) -> Iterator[tuple[str | int, Any]]:  # Any: what a conf
 def certificate_files(configuration: Configuration) -> list[Path]:
     """Return the certificate files of the daemon's addresses and of its enabled instances, each once.
 
-    Authorities of the system, and certificates that a kind names otherwise than by ``TlsFiles``, are not among them.
+    The system's CAs are not included, nor are certificates that a kind configures by other means than ``TlsFiles``.
     """
     found = [
         file
@@ -74,10 +69,10 @@ def certificate_files(configuration: Configuration) -> list[Path]:
 
 
 def secrets_in(section: Any) -> Iterator[tuple[OptionPath, SecretStr]]:  # Any: see _members
-    """Yield the secrets anywhere in a section, with their options."""
+    """Yield the secrets in a section at any depth, with their option paths."""
     return ((path, value) for path, value in _values_in(section) if isinstance(value, SecretStr))
 
 
 def tls_files(section: Section) -> Iterator[TlsFiles]:
-    """Yield the TLS options anywhere in a section."""
+    """Yield the TLS options in a section at any depth."""
     return (value for _, value in _values_in(section) if isinstance(value, TlsFiles))

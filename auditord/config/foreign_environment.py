@@ -1,6 +1,6 @@
-"""Environment variables of other systems, which their importers translate; a log line names ours to write instead.
+"""Environment variables of other systems, translated by their importers. The log names our variables to use instead.
 
-Our own variables win over them, and they over the files.
+Our own variables take precedence over them, and they take precedence over the files.
 """
 
 import json
@@ -62,5 +62,5 @@ def _options(translated: ImportedConfig, environ: Mapping[str, str]) -> Document
 
 def _shown(option: str, value: Any) -> str:  # Any: as the configuration has it
     if option == _SECRET:
-        return "file:/path"  # the secret is never shown, and a reference to a file is better than any variable
+        return "file:/path"  # never show the secret; a reference to a file is better than a variable
     return value if isinstance(value, str) else json.dumps(value)

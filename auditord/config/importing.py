@@ -1,4 +1,4 @@
-"""Bring configuration files of other programs in: those that an installed kind knows."""
+"""Import of other programs' configuration files that an installed kind understands."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from configparser import Error, RawConfigParser
@@ -30,7 +30,7 @@ class _Importer(msgspec.Struct, frozen=True):
     Args:
         owner: the program, for messages.
         translate: returns None for a file of another program.
-        whole: whether the file is about the whole daemon, not about one instance.
+        whole: whether a file configures the whole daemon instead of one instance.
     """
 
     owner: str
@@ -39,14 +39,12 @@ class _Importer(msgspec.Struct, frozen=True):
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """A file and its translation."""
-
     file: Path
     imported: ImportedConfig
 
 
 def import_files(files: Sequence[Path], kinds: InstalledKinds) -> str:
-    """Return one configuration as YAML, with a remark on each value that has changed its meaning or is dropped.
+    """Return one configuration as YAML, with a remark on each value that is dropped or whose meaning has changed.
 
     Raises:
         ConfigurationError: a file cannot be read or is of no known component, or two files claim one instance.
@@ -75,7 +73,7 @@ def _import_file(file: Path, documents: Mapping[Path, FileDocument], kinds: Inst
     for importer in importers:
         try:
             imported = importer.translate(document)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:  # the file has another shape than it should
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # the file is not structured as expected
             raise ConfigurationError(f"{file} cannot be imported, {importer.owner} would refuse it: {error}") from error
         if imported is not None:
             return _Source(file, imported if importer.whole else _without_level(imported))
@@ -97,7 +95,7 @@ def _read_ini(path: Path) -> Mapping[str, Mapping[str, str]]:
     """Read the options of each non-empty section as text, with option names in lower case.
 
     Raises:
-        ConfigurationError: it cannot be read or is no INI file; the text names the file and the line.
+        ConfigurationError: the file cannot be read or is not an INI file; the text names the file and the line.
     """
     parser = RawConfigParser()
     try:
@@ -110,7 +108,7 @@ def _read_ini(path: Path) -> Mapping[str, Mapping[str, str]]:
 
 
 def _unknown_option(document: FileDocument, importers: Sequence[_Importer]) -> str | None:
-    """Return the one option without which the file would be known."""
+    """Return an option without which some importer would recognise the file."""
     for option in document:
         others = {name: value for name, value in document.items() if name != option}
         for importer in importers:
@@ -151,7 +149,7 @@ def _without_level(imported: ImportedConfig) -> ImportedConfig:
 
 
 def _refuse_collisions(sources: Sequence[_Source]) -> None:
-    """Raise if two files say one option of an instance differently."""
+    """Raise ConfigurationError if two files set an option of an instance to different values."""
     first: dict[str, _Source] = {}
     faults: list[str] = []
     for source in sources:
@@ -174,7 +172,7 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _remarks(sources: Sequence[_Source]) -> Mapping[OptionPath, str]:
-    """Return the remarks by path; repeated ones refer to the option that has the text."""
+    """Return the remarks by path. A repeated remark refers to the first option with the same text."""
     texts = {path: text for source in reversed(sources) for path, text in source.imported.comments.items()}
     first: dict[str, str] = {}
     for path in (path for source in sources for path in source.imported.comments):
@@ -192,7 +190,6 @@ def _head(sources: Sequence[_Source]) -> str:
 
 
 def _by_reason(source: _Source) -> Mapping[str, Sequence[str]]:
-    """Group the dropped options by reason."""
     found: dict[str, list[str]] = {}
     for option, reason in source.imported.dropped.items():
         found.setdefault(reason, []).append(option)

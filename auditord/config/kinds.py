@@ -1,4 +1,4 @@
-"""The kinds that the installed hook modules declare, and the models of their instances in the configuration."""
+"""The kinds of the installed hook modules, and the configuration models of their instances."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -28,7 +28,7 @@ V = TypeVar("V")
 
 
 class MadeOnUse(Mapping[str, V]):
-    """A mapping whose values are made at their first use."""
+    """A mapping whose values are created on first use."""
 
     def __init__(self, makers: Mapping[str, Callable[[], V]]) -> None:
         self._makers = makers
@@ -60,7 +60,7 @@ class InstalledKinds(msgspec.Struct, frozen=True):
     )
     transforms: Mapping[str, TransformKind[Any]] = msgspec.field(default_factory=dict[str, TransformKind[Any]])
     importers: Mapping[str, ImporterKind[Any]] = msgspec.field(default_factory=dict[str, ImporterKind[Any]])
-    """These have no instances: their options are those of a command."""
+    """Importers have no instances. Their options are those of a command."""
 
     def sections(self) -> Mapping[str, Mapping[str, AnyKind]]:
         """Return the kinds of each section of the configuration that has instances."""
@@ -103,18 +103,18 @@ def audited(configuration: Configuration, kinds: InstalledKinds) -> list[str]:
 
 
 def configured_transform(configuration: Configuration, kinds: InstalledKinds) -> Transform | None:
-    """Return all transforms, chained in the order of the configuration; None if there are none."""
+    """Return all enabled transforms as one, in the order of the configuration, or None without transforms."""
     sections = [each for each in configuration.transforms.values() if each.enabled]
     transforms = [kinds.transforms[kind_of(section)].make(section) for section in sections]
     return _chain(transforms) if transforms else None
 
 
 def _chain(transforms: Iterable[Transform]) -> Transform:
-    each_in_turn = tuple(transforms)
+    steps = tuple(transforms)
 
     def transform(record: Record) -> Record:
         changed = _with_own_meta(record)
-        for each in each_in_turn:
+        for each in steps:
             changed = each(changed)
         if (changed.record_id, changed.start_time, changed.stop_time) != (
             record.record_id,
@@ -136,11 +136,11 @@ def _with_own_meta(record: Record) -> Record:
 
 Model: TypeAlias = type[InstanceConfig]
 InstanceModels: TypeAlias = Mapping[str, Mapping[str, Model]]
-"""By section and kind: the kind's model with the options that the host adds."""
+"""Models of instances by section and kind, with the options that the host adds."""
 
 
 def instance_models(kinds: InstalledKinds) -> InstanceModels:
-    """Return the instance model of each kind; each is made at its first use."""
+    """Return the instance model of each kind, created on first use."""
     return {
         section: MadeOnUse({name: partial(_instance_model, section, installed, name) for name in installed})
         for section, installed in kinds.sections().items()
@@ -193,7 +193,7 @@ _FROM = (
 def _union(section: str, models: Mapping[str, Model]) -> Any:  # Any: a type made at run time
     if not models:
         return create_model(f"No{section.title()}", __base__=_NothingInstalled)
-    union: Any = Union[tuple(models.values())]  # noqa: UP007 the members are only known now
+    union: Any = Union[tuple(models.values())]  # noqa: UP007 the members are known only at run time
     return union if len(models) == 1 else Annotated[union, Field(discriminator="kind")]
 
 

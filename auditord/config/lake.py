@@ -1,4 +1,4 @@
-"""The section of the configuration about the lake."""
+"""The lake's section of the configuration."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -19,11 +19,11 @@ _FORMS: Final = {
         "sqlite:////absolute/path, postgresql://user@host/database or https://host/path",
     ),
 }
-"""The options whose texts begin in a certain way, with that and what to write."""
+"""Options that must begin in a certain way: the pattern, and the text for the error message."""
 
 
 class S3Section(Section):
-    """The object store of the lake's files; unset options come from the environment, as for AWS's own programs."""
+    """The object store with the lake's files. Unset options come from the environment, as in AWS's own programs."""
 
     endpoint: str | None = Field(default=None, description="URL of the server; null: AWS.")
     region: str | None = Field(default=None, description="The region.")
@@ -38,7 +38,7 @@ class SiteAge(Section):
 
 
 class LakeSection(RunConfig):
-    """All records are synced into an Apache Iceberg table that many daemons may share. Needs the extra `lake`."""
+    """An Apache Iceberg table to which all records are synced. Many daemons may share it. Needs the extra `lake`."""
 
     enabled: bool = Field(default=False, description="Whether this daemon syncs its records there.")
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
@@ -104,15 +104,13 @@ class LakeSection(RunConfig):
 
     @property
     def is_there(self) -> bool:
-        """True if the daemon has a lake: to sync records there, or only to ask it."""
+        """True if the daemon has a lake, to sync records to or only to query."""
         return self.enabled or self.catalog is not None or self.warehouse is not None
 
     def is_old(self, now: datetime, partition: tuple[int | None, str | None]) -> bool:
-        """Return whether the records of a month and site are in the lake alone.
+        """Return whether the records of a partition are old enough to be only in the lake.
 
-        Args:
-            now: the present instant.
-            partition: months since January 1970 (None: open records), and the site.
+        ``partition`` is the month, as months since January 1970 (None for open records), and the site.
         """
         month, site = partition
         age = self.keep_months if site is None or site not in self.sites else self.sites[site].keep_months

@@ -1,4 +1,4 @@
-"""Addresses to listen on, as the configuration writes them."""
+"""Listen addresses in the configuration."""
 
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
@@ -45,8 +45,8 @@ class TcpListen(msgspec.Struct, frozen=True):
 
     Args:
         port: 0 lets the system choose.
-        optional: skip this address where the host lacks its family. Only the default list has such addresses: what an
-            operator wrote must work, or the daemon does not start.
+        optional: skip this address if the host lacks its family. Only default addresses are optional. An address that
+            an operator wrote must work, or the daemon does not start.
     """
 
     host: str
@@ -172,7 +172,7 @@ class _Readable:
         return {"anyOf": [{"type": "string", "examples": examples}, {"type": "integer"}, handler(schema)]}
 
 
-def listed(value: Any) -> Any:  # Any: what stood in the file
+def listed(value: Any) -> Any:  # Any: the value in the file
     """Return a single address as a list, and a port as the default addresses with that port."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return value
@@ -181,7 +181,7 @@ def listed(value: Any) -> Any:  # Any: what stood in the file
     return (value,)
 
 
-def _read(value: Any, section: Callable[[Any], ListenSection]) -> TcpListen | UnixListen:  # Any: what stood in the file
+def _read(value: Any, section: Callable[[Any], ListenSection]) -> TcpListen | UnixListen:  # Any: the value in the file
     if isinstance(value, TcpListen | UnixListen):
         return value
     if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, str) and value.isdigit()):
@@ -195,4 +195,4 @@ DEFAULT_LISTEN: tuple[TcpListen | UnixListen, ...] = (
     TcpListen("127.0.0.1", 8000),
     TcpListen("::1", 8000, optional=True),
 )
-"""Loopback only; a host without IPv6 goes without the second one."""
+"""Loopback only. The second address is skipped on a host without IPv6."""

@@ -1,4 +1,4 @@
-"""Reading the configuration: files, ``conf.d`` beside them, and the environment over both."""
+"""Loading of the configuration from files, ``conf.d`` beside them, and the environment, which takes precedence."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from auditord.config.secrets import ResolveSecret, referenced
 from auditord.config.yaml_files import parse
 from auditord.errors import ConfigurationError, refusal
 
-if TYPE_CHECKING:  # a command that has no use for instances imports neither their kinds nor what joins them
+if TYPE_CHECKING:  # not imported by commands that need no instances
     from auditord.config.kinds import InstalledKinds, InstanceModels
     from auditord_hookspecs import ImporterKind
 
@@ -24,7 +24,7 @@ SOCKET = "api.sock"
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """The configuration, and the place of each of its values."""
+    """The configuration and the place of each value."""
 
     configuration: Configuration
     document: Document
@@ -43,13 +43,13 @@ def load_with_sources(
     """Read, merge and check the configuration.
 
     Args:
-        paths: the files; None takes ``/etc/auditord/auditord.yml``, or nothing at all if there is none.
+        paths: the files; None for ``/etc/auditord/auditord.yml``, or no file if it does not exist.
         kinds: the installed kinds.
         environ: variables that begin with ``AUDITORD_`` take precedence; some of AUDITOR's are understood as well.
         resolve_secret: returns the secret of a reference, or None if the text is not a reference.
 
     Raises:
-        ConfigurationError: with every fault: file and line, the option's path, the fault, the allowed values.
+        ConfigurationError: lists every fault with file and line, the option's path and the allowed values.
     """
     from auditord.config.kinds import instance_models  # noqa: PLC0415 imports the kinds
 
@@ -63,7 +63,7 @@ def load_without_instances(
     """Return the configuration without collectors, plugins and other instances, so that no kind is imported.
 
     Returns:
-        None if :func:`load_with_sources` is needed: because of environment variables, or because there is a fault.
+        None if :func:`load_with_sources` is needed because of environment variables or a fault.
     """
     if has_options(environ):
         return None
@@ -81,7 +81,7 @@ def load_text(text: str, name: str, kinds: "InstalledKinds", environ: Mapping[st
     """Return the configuration in a text. Nothing else is read, and secrets are not resolved.
 
     Raises:
-        ConfigurationError: as :func:`load_with_sources`; ``name`` stands for the file.
+        ConfigurationError: as in :func:`load_with_sources`, with ``name`` instead of a file.
     """
     from auditord.config.kinds import instance_models  # noqa: PLC0415 imports the kinds
 

@@ -1,7 +1,7 @@
-"""Merge the files of the configuration into one document, and read state folder and store without models.
+"""Merging of the configuration files into one document, and a shortcut to state folder and store without models.
 
-Commands that only need the state folder and the record store take :func:`plain_place`: pydantic and the models would be
-half of their run time.
+Commands that need only the state folder and the record store use :func:`plain_place`. Importing pydantic and the models
+would be half of their run time.
 """
 
 import os
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DEFAULT_FILE: Final = Path("/etc/auditord/auditord.yml")
 
 CONTROL_FILE: Final = "control.sock"
-"""The socket in the state folder at which the daemon answers the commands of its host."""
+"""Socket in the state folder on which the daemon answers commands of its host."""
 
 _SUFFIXES: Final = frozenset({".yml", ".yaml"})
 
@@ -40,16 +40,11 @@ class Place(NamedTuple):
 
 
 def plain_place(paths: Sequence[Path] | None, environ: Mapping[str, str], needed: Collection[str] = ()) -> Place | None:
-    """Return the state folder and the URL of a SQLite store as the files say them.
-
-    Args:
-        paths: of the files; None for the default ones.
-        environ: of the process.
-        needed: sections that the caller reads as well: they must not be there.
+    """Return the state folder and the URL of a SQLite store from the files (the default ones if ``paths`` is None).
 
     Returns:
-        None if the models are needed: because of environment variables, an unknown section, a fault, or a store that
-        is not simply a SQLite file. The options of other sections are not checked.
+        None if the models are needed: because of environment variables, an unknown section, a section in ``needed``, a
+        fault, or a store with more options than the URL of a SQLite file. Other sections' options are not checked.
     """
     if has_options(environ):
         return None
@@ -68,15 +63,15 @@ def plain_place(paths: Sequence[Path] | None, environ: Mapping[str, str], needed
 
 
 def has_options(environ: Mapping[str, str]) -> bool:
-    """Return whether variables of the environment may be options."""
+    """Return whether environment variables may set options."""
     return any(name.startswith((ENVIRONMENT_PREFIX, *FOREIGN_PREFIXES)) for name in environ if name != FILES_VARIABLE)
 
 
 def with_state_dir(values: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any]:
-    """Add the default state folder unless there is one.
+    """Add the default state folder unless one is set.
 
     Raises:
-        ConfigurationError: an ordinary user without ``HOME``.
+        ConfigurationError: the user is not root and has no ``HOME``.
     """
     if "state_dir" in values:
         return values
@@ -87,20 +82,20 @@ def with_state_dir(values: Mapping[str, Any], environ: Mapping[str, str]) -> Map
 
 
 def default_state_dir(environ: Mapping[str, str], uid: int) -> Path:
-    """The default folder of the daemon's files; systemd's ``StateDirectory=`` comes first.
+    """Return the default folder for the daemon's files. systemd's ``StateDirectory=`` takes precedence.
 
     Raises:
-        KeyError: an ordinary user without ``HOME``.
+        KeyError: the user is not root and has no ``HOME``.
     """
     if given := environ.get("STATE_DIRECTORY"):
-        return Path(given.split(":")[0])  # systemd lists several with colons
+        return Path(given.split(":")[0])  # systemd separates several folders by colons
     if uid == 0:
         return Path("/var/lib/auditord")
     return Path(environ.get("XDG_STATE_HOME") or f"{environ['HOME']}/.local/state", "auditord")
 
 
 def read_files(paths: Sequence[Path] | None) -> Document:
-    """Read the files and, for each, ``conf.d/*.yml`` beside it by name; later values take precedence.
+    """Read each file and then ``conf.d/*.yml`` beside it, sorted by name. Later values take precedence.
 
     Raises:
         ConfigurationError: files cannot be read; the error lists all of them.
@@ -121,13 +116,13 @@ def _files(paths: Sequence[Path] | None) -> list[Path]:
         if paths is None:
             return [*([DEFAULT_FILE] if DEFAULT_FILE.exists() else []), *_fragments(DEFAULT_FILE)]
         files = [each for path in paths for each in (path, *_fragments(path))]
-        return list(dict.fromkeys(reversed(files)))[::-1]  # a shared conf.d is read once, after all of them
+        return list(dict.fromkeys(reversed(files)))[::-1]  # a shared conf.d is read once, after all files
     except OSError as error:
         raise ConfigurationError(f"cannot read the configuration {error.filename}: {error.strerror}") from error
 
 
 def _fragments(path: Path) -> list[Path]:
-    """Return the files in ``conf.d`` beside a file, without left-overs of editors and package managers."""
+    """Return the files in ``conf.d`` beside a file, without leftovers of editors and package managers."""
     folder = path.parent / "conf.d"
     if not folder.is_dir():
         return []

@@ -1,6 +1,6 @@
-"""The host's sections of the configuration, as frozen values; the docstrings are the reference that users read.
+"""Models of the host's configuration sections. Their docstrings are the reference that users read.
 
-Each kind brings the model of its own instances (:mod:`auditord.config.kinds` joins them to this one).
+Each kind brings the model of its instances, and :mod:`auditord.config.kinds` joins these models to this one.
 """
 
 import re
@@ -24,7 +24,7 @@ from auditord_hookspecs import Duration, InstanceConfig, Secret, Section
 from auditord_hookspecs.config import AbsolutePath
 
 SenderSource: TypeAlias = Literal["collectors", "api", "all"]
-"""The source of a sender (the option ``from`` of every sender)."""
+"""Values of the option ``from`` of every sender."""
 
 INSTANCE_NAME = r"^[a-z][a-z0-9_]*$"
 
@@ -33,7 +33,7 @@ InstanceName = Annotated[str, Field(pattern=INSTANCE_NAME)]
 INSTANCE_SECTIONS = ("collectors", "plugins", "senders", "authenticators", "transforms")
 
 WORKING_SECTIONS = ("collectors", "plugins", "senders")
-"""Those whose instances do something by themselves."""
+"""Sections whose instances run on their own."""
 
 
 SslMode: TypeAlias = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
@@ -46,7 +46,7 @@ _PASSWORD_PARAMETER = re.compile(
 
 
 ProxyHeaders: TypeAlias = Literal["x-forwarded", "forwarded"]
-"""The form of the headers in which a reverse proxy says for whom it asks."""
+"""Form of the headers in which a reverse proxy names its client."""
 
 
 def _checked_proxy(text: str) -> str:
@@ -136,13 +136,13 @@ class ApiSection(Section):
     @field_validator("listen")
     @classmethod
     def _somewhere(cls, listen: tuple[Listen, ...]) -> tuple[Listen, ...]:
-        if not listen:  # a constraint of the field would complain about lists whose members are wrong, too
+        if not listen:  # a constraint of the field would also report lists with invalid members
             raise ValueError("write at least one address, or enabled: false")
         return listen
 
 
 class StoreSection(Section):
-    """The record store. All but the URL is for PostgreSQL."""
+    """The record store. All options except the URL are for PostgreSQL."""
 
     url: str = Field(
         min_length=1,
@@ -315,7 +315,7 @@ class Configuration(Section):
 
 def kind_of(instance: InstanceConfig) -> str:
     """Return the kind of a configured instance (the host adds ``kind`` to each kind's model)."""
-    kind: str = getattr(instance, "kind")  # noqa: B009 the host's joined models have it, the kind's own one does not
+    kind: str = getattr(instance, "kind")  # noqa: B009 only the host's joined models have it
     return kind
 
 

@@ -1,4 +1,4 @@
-"""Secrets that the configuration refers to: read when it is loaded, and again for each new login."""
+"""Secrets that the configuration refers to, read when it is loaded and again for each new login."""
 
 import logging
 from collections.abc import Callable
@@ -14,10 +14,10 @@ _log: Final = logging.getLogger(__name__)
 
 
 class ReferencedSecret(SecretStr):
-    """A secret that is stored elsewhere, where it may be rotated.
+    """A secret that is stored elsewhere and may be rotated there.
 
     Args:
-        read: reads it again; raises ValueError on failure.
+        read: reads the secret again; raises ValueError on failure.
     """
 
     def __init__(self, value: str, read: Callable[[], str]) -> None:
@@ -25,7 +25,7 @@ class ReferencedSecret(SecretStr):
         self._read = read
 
     def latest(self) -> str:
-        """Return the present secret, or the former one if it cannot be read."""
+        """Read and return the current secret, or return the previous one if that fails."""
         try:
             self._secret_value = self._read()
         except ValueError as error:
@@ -37,11 +37,11 @@ class UnreadSecret(SecretStr):
     """A secret that could not be read, in a command that may not need it.
 
     Args:
-        reason: the reason of the failure, without the secret.
+        reason: why it could not be read, without the secret.
     """
 
     def __init__(self, reason: str) -> None:
-        super().__init__("*" * 64)  # no check of its length may fail
+        super().__init__("*" * 64)  # long enough for any check of its length
         self._reason = reason
 
     def get_secret_value(self) -> str:

@@ -28,7 +28,7 @@ READY_MADE: Final[Mapping[str, Role]] = {
     "operator": Role(frozenset({Permission.READ, Permission.METRICS, Permission.OPERATE})),
     "administrator": Role(frozenset(Permission)),
 }
-"""Predefined roles. A configured role of the same name replaces one."""
+"""Predefined roles. A configured role replaces the one of the same name."""
 
 
 class RoleSection(Section):
@@ -200,7 +200,7 @@ DATABASE_METRICS: tuple[DatabaseMetric, ...] = (
     "RecordCountPerSite",
     "RecordCountPerGroup",
 )
-"""The default gauges. Those per user are left out: they name users, and thousands can exist."""
+"""The default gauges. Gauges per user are left out, since they name users and there can be thousands."""
 
 
 class DatabaseMetricsSection(Section):
@@ -235,7 +235,7 @@ class DatabaseMetricsSection(Section):
 
     @property
     def keys(self) -> Mapping[str, str]:
-        """The meta keys of the gauges by value that there are."""
+        """The meta key of each configured gauge that has one."""
         keys = {
             "RecordCountPerSite": self.site_key,
             "RecordCountPerGroup": self.group_key,

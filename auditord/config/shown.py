@@ -1,6 +1,6 @@
-"""The configuration without secrets: shown with the source of each value, and compared with a running one.
+"""The configuration without secrets: shown with the source of each value, and compared with a running daemon's.
 
-:func:`to_yaml` writes YAML that :mod:`auditord.config.yaml_files` reads back, with remarks.
+:func:`to_yaml` writes YAML with remarks that :mod:`auditord.config.yaml_files` can read back.
 """
 
 import re
@@ -17,7 +17,7 @@ from auditord_hookspecs import InstanceConfig
 
 _PASSWORD_IN_URL = re.compile(r"(?<=://)([^\s:/@]*):[^\s/@]+@")
 _SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?i:passw|passphrase|secret|token|api_?key)[^=&\s]*=)[^&#\s]+")
-# The words alone ignore case: a set of characters that does takes tens of milliseconds to compile.
+# Only the words ignore case. A character set that does would take tens of milliseconds to compile.
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -151,7 +151,7 @@ def _may_be_exchanged(before: InstanceConfig | None, after: InstanceConfig | Non
 
 
 def _values(section: Any) -> Any:  # Any: a section of the configuration
-    """Return the values of a section with secrets. Models are not comparable: each reading makes new classes."""
+    """Return the values of a section with secrets. Models cannot be compared, since each load makes new classes."""
     if isinstance(section, Mapping):
         members = cast("Mapping[str, Any]", section)
         return {name: _values(each) for name, each in members.items()}
@@ -224,7 +224,7 @@ def _block(path: Path, value: Any, remarks: Remarks) -> Iterator[str]:
 
 
 def _is_short(value: Any) -> bool:
-    """Tell a value that stands on the line of its key."""
+    """Return whether a value is written on the line of its key."""
     if is_section(value):
         return not value
     return not is_list(value) or not any(isinstance(item, list | dict) for item in value)

@@ -1,7 +1,7 @@
-"""Sizes in bytes as the configuration writes them: ``64MiB``.
+"""Sizes in bytes in the configuration, such as ``64MiB``.
 
-(Not pydantic's ByteSize: it takes fractions, bits, and ``64mb`` in any case, shows ``64.0MiB``, and names no unit when
-it refuses one.)
+pydantic's ByteSize is not used. It accepts fractions, bits, and ``64mb`` in any case, shows ``64.0MiB``, and names no
+valid unit when it refuses one.
 """
 
 import re
@@ -24,10 +24,10 @@ _SIZE = re.compile(r"\s*(\d+)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def parse_size(value: Any) -> Any:  # Any: the value in the file
-    """Read ``64MiB``, ``10 MB``, ``4096``; the result is a number of bytes.
+    """Convert ``64MiB``, ``10 MB`` or ``4096`` to a number of bytes.
 
     Raises:
-        ValueError: the unit is unknown, the number is not whole, or it is no number at all.
+        ValueError: the unit is unknown, or there is no whole number.
     """
     if isinstance(value, bool):
         raise ValueError("a size is a number of bytes or a text such as 64MiB")  # noqa: TRY004 pydantic wants it
@@ -40,7 +40,7 @@ def parse_size(value: Any) -> Any:  # Any: the value in the file
 
 
 def format_size(size: int) -> str | int:
-    """Return the shortest text that :func:`parse_size` reads back; a number if no binary unit fits."""
+    """Return the shortest text that :func:`parse_size` reads back, or the number if no binary unit fits."""
     for unit in ("GiB", "MiB", "KiB"):
         if size and size % _UNITS[unit] == 0:
             return f"{size // _UNITS[unit]}{unit}"

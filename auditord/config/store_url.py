@@ -1,4 +1,4 @@
-"""URLs of record stores, as ``store.url`` writes them."""
+"""URLs of record stores, as in ``store.url``."""
 
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit

@@ -1,9 +1,9 @@
-"""Read YAML so that nothing that was written is lost or changed.
+"""A YAML reader that neither loses nor changes what was written.
 
-Scalars follow the core schema of YAML 1.2: ``NO``, ``on``, ``1:30`` and ``2024-01-01`` are text; keys are always text.
-Every value keeps its line. A key that stands twice is refused, as are merge keys, tags and recursion, all of them in
-one answer. (Own rules over PyYAML's parser: ruamel.yaml makes dates of ``2024-01-01``, obeys merge keys, ends at the
-first fault, and would be a second YAML library beside the one of pydantic-settings.)
+Scalars follow the core schema of YAML 1.2: ``NO``, ``on``, ``1:30`` and ``2024-01-01`` are text. Keys are always text.
+Every value keeps its line. Repeated keys, merge keys, tags and recursion are refused, and all such faults are reported
+together. These rules are our own, on top of PyYAML's parser. ruamel.yaml makes dates of ``2024-01-01``, obeys merge
+keys, stops at the first fault, and would be a second YAML library beside the one of pydantic-settings.
 """
 
 import re
@@ -21,13 +21,13 @@ _INTEGER = re.compile(r"[-+]?[0-9]+", re.ASCII)
 _OCTAL_OR_HEX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _MOST_VALUES = 100_000
-"""The most values of a file, because nested anchors can make billions from a few lines."""
+"""Most values in a file. Nested anchors can make billions from a few lines."""
 _PLAIN = "plain"
 _TAGS = frozenset({_PLAIN, "tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"})
 
 
 class _Loader(yaml.SafeLoader):
-    """Parses plain scalars as text; PyYAML would resolve them by YAML 1.1."""
+    """Keeps plain scalars as text. PyYAML would resolve them by YAML 1.1."""
 
     yaml_implicit_resolvers = {None: [(_PLAIN, re.compile(""))]}  # noqa: RUF012 PyYAML's own way to say it
 
@@ -36,25 +36,25 @@ def read_file(path: FilePath) -> Document:
     """Read one file.
 
     Raises:
-        ConfigurationError: it cannot be read or is not valid; the text names the file and each line.
+        ConfigurationError: the file cannot be read or is invalid; the text names the file and each line.
     """
     return parse(_content(path), str(path))
 
 
 def read_tagged_file(path: FilePath) -> Document:
-    """Read a file in which mappings may have tags, as AUDITOR's have: ``!A {b: c}`` is ``{type: A, b: c}``.
+    """Read a file whose mappings may have tags, as in AUDITOR's files: ``!A {b: c}`` is ``{type: A, b: c}``.
 
     Raises:
-        ConfigurationError: as :func:`read_file`.
+        ConfigurationError: as in :func:`read_file`.
     """
     return _document(_content(path), str(path), _TaggedReader(str(path)))
 
 
 def parse(content: bytes | str, name: str) -> Document:
-    """Read the content of a file called ``name``; a document without any content is an empty mapping.
+    """Read the content of a file called ``name``. An empty document is an empty mapping.
 
     Raises:
-        ConfigurationError: it is not valid; one line per fault, each with the line of the file.
+        ConfigurationError: the content is invalid; one line per fault, each with the line of the file.
     """
     return _document(content, name, _Reader(name))
 
@@ -99,7 +99,7 @@ class _Reader:
         self._values = 0
 
     def value(self, node: yaml.Node, path: Path) -> Any:  # Any: what YAML holds
-        """Return the value of a node; note its origin unless that of its key is known.
+        """Return the value of a node, and note its origin unless the origin of its key is known.
 
         Raises:
             ConfigurationError: there are too many values.

@@ -1,4 +1,4 @@
-"""Take a client's record into the store: check permission, transform it, and queue it behind entries in the spool."""
+"""Ingest of clients' records: check permissions, transform records, and store them or queue them in the spool."""
 
 from auditord.ingest.delivery import Pairing, StoreSink, add_each, missing_store, recognise, refuse_lost_spool
 from auditord.ingest.service import Ingest

@@ -1,11 +1,11 @@
-"""The local record store as a destination of the send-queue, and the numbers by which store and spool know each other.
+"""The local record store as a destination of the send-queue, and the generation that pairs a store with a spool.
 
-Neither of the two may treat an entry as done that the other has lost: collectors do not read again what lies before
-their checkpoints in the spool. So a store that is older than the spool (a restored copy), or another one, would
-silently lack records for good. Both keep a number that grows with every delivery, start and stop, and twice a minute
-while clients write records past the spool: in the store once all that it stands for is there, and then in the spool. If
-the spool cannot write a number, the store gets no further one until it can: a start takes the store for the spool's if
-the store is ahead by one at most.
+Neither of the two may treat an entry as done that the other has lost. Collectors do not read again what lies before
+their checkpoints in the spool, so a store that is older than the spool (a restored copy), or another store, would
+silently lack records for good. Both keep a number, the generation. It grows with every delivery, start and stop, and
+twice a minute while clients write records past the spool. It is written to the store once the store has everything that
+the number stands for, and then to the spool. If the spool cannot write a number, the store gets no further one until it
+can: a daemon that starts accepts a store that is ahead of the spool by at most one.
 """
 
 import asyncio
@@ -43,33 +43,33 @@ _LOST_SPOOL_REMEDY: Final = (
 
 
 class Pairing:
-    """A store and a spool that must know each other."""
+    """A store and a spool that must have matching generations."""
 
     def __init__(self, store: RecordStore, spool: Spool) -> None:
         self._store = store
         self._spool = spool
         self._lock = anyio.Lock()
-        self._writes = 0  # of the store, which all copies of it have that have the generation
+        self._writes = 0  # number of writes in every copy of the store with this generation
 
     async def check(self) -> None:
-        """Return if the store is the spool's.
+        """Raise unless store and spool belong together.
 
         Raises:
             StoreMismatch: they do not belong together, or one of them is an older copy.
-            StoreUnavailable: the store cannot be asked.
+            StoreUnavailable: the store cannot be read.
         """
         async with self._lock:
             own = await self._spool.generation()
             _require_pair(own.number, await self._store.generation(own.spool_id))
 
     async def advance(self) -> None:
-        """Reach the next generation in the store; the spool writes it with what it settles next.
+        """Advance the store to the next generation, which the spool writes with the entries that it settles next.
 
-        Every copy of the store that has the generation has all earlier deliveries.
+        Every copy of the store with this generation has all earlier deliveries.
 
         Raises:
-            StoreMismatch: they do not belong together, or one of them is an older copy.
-            StoreUnavailable: one of them cannot be used; the next call repeats the generation.
+            StoreMismatch: store and spool do not belong together, or one of them is an older copy.
+            StoreUnavailable: store or spool cannot be used; the next call repeats the generation.
         """
         async with self._lock:
             await self._advance()
@@ -82,7 +82,7 @@ class Pairing:
         self._writes = writes
 
     async def follow_writes(self) -> None:
-        """Advance both if records were written since; a copy of the store without them is older from then on."""
+        """Advance both if records were written since the last time. A copy of the store without them is then older."""
         if self._store.writes != self._writes:
             await self.advance_both()
 
@@ -94,7 +94,7 @@ class Pairing:
             if follows(known, own.number + 1):
                 await self._advance()
             else:
-                number = max(own.number, known) + 1  # which no copy of either has
+                number = max(own.number, known) + 1  # no copy of either has this number
                 await self._store.advance(own.spool_id, number, adopt=True)
                 self._spool.reach(number)
             await self._spool.keep_generation()
@@ -102,8 +102,8 @@ class Pairing:
     async def _advance(self) -> None:
         """Advance the store to the generation after the one in the spool's file.
 
-        If the store has that number already, the spool has failed to write it, and a copy of the store may have it
-        without the deliveries since. So the spool writes it first, and the store gets the next one.
+        If the store already has that number, the spool failed to write it, and a copy of the store may have the number
+        without later deliveries. So the spool writes it first, and the store gets the next one.
         """
         own = await self._spool.generation()
         known = await self._store.advance(own.spool_id, own.number + 1)
@@ -116,16 +116,16 @@ class Pairing:
 
 
 def missing_store(lack: str) -> StoreMismatch:
-    """The error about a store that is not there although the spool knows one."""
+    """Return the error for a store that is missing although the spool was paired with one."""
     return StoreMismatch(f"{_mismatch(1, 0)} ({lack})")
 
 
 def recognise(own: Generation, host: str, state_dir: Path, now: datetime) -> Work[None]:
-    """Return if a store may be the one of a spool; changes nothing.
+    """Raise unless a store may belong to a spool. Changes nothing.
 
     Raises:
         StoreMismatch: they do not belong together, one is an older copy, or the spool is new and the store knows
-            another one of this host and folder.
+            another spool of this host and folder.
     """
     _require_pair(own.number, (yield from read_generation(own.spool_id)))
     if own.number == 0:
@@ -134,10 +134,9 @@ def recognise(own: Generation, host: str, state_dir: Path, now: datetime) -> Wor
 
 
 def refuse_lost_spool(daemons: Sequence[KnownDaemon], host: str, state_dir: Path) -> None:
-    """Return unless one of a store's daemons was on this host with this folder.
+    """Raise StoreMismatch if one of a store's daemons was on this host with this folder.
 
-    Raises:
-        StoreMismatch: it was; its spool is lost, or it is on another machine with the same host name.
+    That daemon's spool is lost, or the daemon runs on another machine with the same host name.
     """
     for each in daemons:
         if (each.state.host, each.state.state_dir) == (host, str(state_dir)):
@@ -195,10 +194,10 @@ class StoreSink:
     """Implements :class:`auditord_hookspecs.RecordSink` on a record store.
 
     Args:
-        store: where entries go.
-        now: the present instant, for entries without provenance.
-        duplicates: what a known id means to clients; ``ignore`` also applies to their queued records, as answered then.
-        pairing: of the store and the spool that the entries come from; None if they come from elsewhere.
+        now: the time of receipt of entries without provenance.
+        duplicates: the API's rule for known ids; ``ignore`` also applies to clients' queued records, as they were
+            answered by this rule.
+        pairing: of the store with the spool that the entries come from; None for entries from elsewhere.
     """
 
     def __init__(
@@ -214,14 +213,14 @@ class StoreSink:
         self._ignores = duplicates is Duplicates.IGNORE
 
     async def deliver(self, entries: Sequence[Entry]) -> Mapping[int, str]:
-        """Apply the entries in order; returns why entries were refused for good, by position.
+        """Apply the entries in order, and return the reasons of permanently refused entries by position.
 
-        Entries that may share a transaction do. Entries already stored count as delivered, so a batch may be repeated
-        after a fault.
+        Entries share a transaction where possible. Entries already stored count as delivered, so a batch can be
+        repeated after a fault.
 
         Raises:
-            StoreUnavailable: the database is away; some of the entries may have been applied.
-            StoreMismatch: it is not the store that the spool has delivered to before; nothing has been applied.
+            StoreUnavailable: the database is unavailable; some of the entries may have been applied.
+            StoreMismatch: the store is not the one to which the spool has delivered before; nothing has been applied.
         """
         if self._pairing is not None:
             await self._pairing.check()
@@ -233,11 +232,11 @@ class StoreSink:
             refused |= forbidden
             refused |= {position: reason for (position, _), reason in zip(allowed, reasons, strict=True) if reason}
         if self._pairing is not None:
-            await self._pairing.advance()  # last: a copy of the store that was made before lacks some of the entries
+            await self._pairing.advance()  # last: copies of the store made before may lack some of the entries
         return refused
 
     async def _forbidden(self, run: _Run) -> Mapping[int, str]:
-        """Why clients may not make changes that they sent while the store could not be read, by position."""
+        """Return the reasons against changes that clients sent while the store could not be read, by position."""
         limited = [(position, entry) for position, entry in run if _limits(entry) is not None]
         if not limited:
             return {}
@@ -283,9 +282,9 @@ class StoreSink:
 
 
 def _runs(entries: Sequence[Entry]) -> Iterator[_Run]:
-    """Entries that may be applied at the same time, in order.
+    """Yield groups of consecutive entries that may be applied concurrently.
 
-    They are of one type, and none of them is classified by a stored record that another one of them changes.
+    The entries of a group have one type, and none is checked against a stored record that another one changes.
     """
     run: list[tuple[int, Entry]] = []
     ids: set[str] = set()
@@ -330,16 +329,16 @@ def _client(entry: Entry) -> str:
 async def add_each(
     store: RecordStore, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates
 ) -> Sequence[Verdict | InvalidRecord]:
-    """Add records in one transaction or, where the database refuses one of them for good, one by one.
+    """Add records in one transaction, or one by one if the database refuses one of them for good.
 
     Raises:
-        StoreUnavailable: the store is away; some of them may be there.
+        StoreUnavailable: the store is unavailable; some of the records may have been added.
     """
     if not records:
         return ()
     try:
         return await store.add_all(records, provenance, duplicates, atomic=False)
-    except InvalidRecord:  # of one of them; nothing was kept
+    except InvalidRecord:  # one record was refused, and nothing was added
         return await asyncio.gather(*(_add_one(store, record, provenance, duplicates) for record in records))
 
 

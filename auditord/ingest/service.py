@@ -1,8 +1,8 @@
-"""Everything that happens to a client's records between decoding and the answer.
+"""The path of a client's records from decoding to the answer.
 
-Entries queued in the spool count as stored: a record whose id has queued entries gets the verdict that the store would
-give after applying them, and is queued behind them. All changes of one record id in this process are serialised, and
-the spool is read before the store: an entry that has left the spool has reached the store.
+Entries queued in the spool count as stored. A record whose id has queued entries gets the verdict that the store would
+give after applying them, and is queued behind them. All changes of one record id in this process are serialised. The
+spool is read before the store, because an entry that has left the spool has reached the store.
 """
 
 import logging
@@ -39,9 +39,9 @@ _Waiting: TypeAlias = Mapping[str, Sequence[Entry]]
 
 
 class Claims:
-    """The record ids that are being worked on.
+    """Locks on the record ids of requests in progress.
 
-    All ids of a piece of work are taken at once, so that two pieces never wait for each other.
+    All ids of a request are taken at once, so that two requests never wait for each other.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Claims:
         self._released: anyio.Event | None = None
 
     def take_now(self, ids: Collection[str]) -> bool:
-        """Take the ids if all of them are free."""
+        """Take the ids and return True if all of them are free, else return False."""
         if self._taken.isdisjoint(ids):
             self._taken.update(ids)
             return True
@@ -62,7 +62,7 @@ class Claims:
             await self._released.wait()
 
     def release(self, ids: Collection[str]) -> None:
-        """Give the ids back."""
+        """Release the ids, and wake all waiting requests."""
         self._taken.difference_update(ids)
         if self._released is not None:
             self._released.set()
@@ -70,16 +70,15 @@ class Claims:
 
 
 class Ingest:
-    """Accepts records and updates of clients; they are durable, in the store or in the spool, when a method returns.
+    """Accepts records and updates of clients. They are durable in the store or the spool when a method returns.
 
     Every method raises :class:`StoreUnavailable` if neither store nor spool can write.
 
     Args:
-        store: where records go.
-        spool: where they go while the store is away.
-        destinations: the senders that forward what the spool took; without one, it takes nothing.
-        queue_updates: whether updates of unknown records wait in the spool while the store is away.
-        transform: the change that every record meets, exactly once.
+        spool: takes records while the store is unavailable.
+        destinations: the senders that forward the spool's entries; without any, the spool takes nothing.
+        queue_updates: whether updates of unknown records are queued in the spool while the store is unavailable.
+        transform: applied to every record, exactly once.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class Ingest:
         self._transform = transform
         self._claims = Claims()
         self.spooled = 0
-        """Records and updates that went to the spool."""
+        """Number of records and updates that were queued in the spool."""
 
     def accept(
         self,
@@ -109,18 +108,14 @@ class Ingest:
         atomic: bool,
         duplicates: Duplicates,
     ) -> Awaitable[Sequence[Outcome]]:
-        """Keep records; one outcome each, in order.
+        """Store or queue records, and return one outcome each, in order.
 
-        Args:
-            records: of any number.
-            principal: the sender; None without authentication.
-            provenance: kept beside them.
-            atomic: whether they go together: one of another run, an invalid or a forbidden one keeps out all of them.
-            duplicates: what a known id means.
+        ``principal`` is the sender, or None without authentication. If ``atomic``, a single record that is invalid,
+        forbidden or of another run keeps out all of them.
 
         Raises:
-            InvalidRecord: one of them is refused for good, and they go together.
-            Forbidden: the principal may not write one of them, and they go together.
+            InvalidRecord: a record is refused for good, and ``atomic`` is set.
+            Forbidden: the principal may not write a record, and ``atomic`` is set.
         """
         roles = None if principal is None else writing_roles(principal)
         if roles is None and atomic and len(records) == 1:
@@ -140,9 +135,9 @@ class Ingest:
         return [submission.outcomes[position] for position in range(count)]
 
     async def _accept_one(self, record: Record, provenance: Provenance, duplicates: Duplicates) -> Sequence[Outcome]:
-        """Accept one record that its sender may write regardless of the stored one; most requests are of this kind."""
+        """Accept one record that its sender may write regardless of the stored one, as in most requests."""
         changed = record if self._transform is None else self._transform(record)
-        ids, away = (record.record_id,), None
+        ids, outage = (record.record_id,), None
         if not self._claims.take_now(ids):
             await self._claims.take(ids)
         try:
@@ -150,19 +145,19 @@ class Ingest:
                 try:
                     return (await self.store.add(changed, provenance, duplicates),)
                 except StoreUnavailable as error:
-                    away = error
+                    outage = error
             submission = Submission({0: changed}, None, provenance, duplicates, atomic=True)
-            await self._keep(submission, await self._waiting(ids), away)
+            await self._keep(submission, await self._waiting(ids), outage)
             return (submission.outcomes[0],)
         finally:
             self._claims.release(ids)
 
     async def stop(self, update: RecordUpdate, principal: Principal | None, provenance: Provenance) -> Stopped:
-        """Give a record its stop time, behind all queued entries of the record.
+        """Set the stop time of a record, behind all queued entries of the record.
 
         Raises:
-            Forbidden: the id says that it is not the principal's.
-            StoreUnavailable: also if the store is away and such updates do not wait.
+            Forbidden: by its id, the record is not the principal's.
+            StoreUnavailable: also if the store is unavailable and such updates are not queued.
         """
         roles = updating_roles(principal, update.record_id)
         if roles is not None and not roles:
@@ -174,30 +169,30 @@ class Ingest:
             self._claims.release((update.record_id,))
 
     async def waiting(self, ids: Collection[str]) -> Collection[str]:
-        """Those of the ids that have changes on their way into the store."""
+        """Return the ids that have changes queued for the store."""
         return (await self._waiting(ids)).keys()
 
     # -- records --------------------------------------------------------------------------------------------------
 
-    async def _keep(self, submission: Submission, waiting: _Waiting, away: StoreUnavailable | None = None) -> None:
+    async def _keep(self, submission: Submission, waiting: _Waiting, outage: StoreUnavailable | None = None) -> None:
         queued: Sequence[Entry] = ()
-        if away is None:
+        if outage is None:
             try:
                 queued = await self._store_now(submission, waiting)
             except StoreUnavailable as error:
-                away = error
-        if away is not None:
+                outage = error
+        if outage is not None:
             count = len(submission.records)
             _log.warning(
                 "the record store is away (%s): %s to the spool",
-                away,
+                outage,
                 counted(count, "posted record goes", "posted records go"),
             )
             queued = await _classify_without_store(submission, waiting)
         await self._queue(queued, submission.provenance)
 
     async def _store_now(self, submission: Submission, waiting: _Waiting) -> Sequence[Entry]:
-        """Put into the store what need not wait; returns the rest."""
+        """Store the records that need not wait, and return entries for the rest."""
         if waiting or submission.roles is not None:
             looked_up = submission.ids if depends_on_stored(submission.roles) else waiting.keys()
             plan = await self._projected(looked_up, waiting, submission.provenance)
@@ -239,7 +234,7 @@ class Ingest:
     async def _stop_if_nothing_waits(
         self, update: RecordUpdate, roles: Roles, provenance: Provenance, waiting: _Waiting
     ) -> Stopped | None:
-        """Stop the record in the store; None if the update must be queued."""
+        """Stop the record in the store, or return None if the update must be queued."""
         if waiting or roles is not None:
             record = (await self._projected((update.record_id,), waiting, provenance)).record(update.record_id)
             if record is None:
@@ -273,7 +268,7 @@ class Ingest:
 
 
 async def _classify_without_store(submission: Submission, waiting: _Waiting) -> Sequence[Entry]:
-    """Classify by the queued entries alone; return the entries to queue."""
+    """Classify records by the queued entries alone, and return the entries to queue."""
     plan = projected({}, waiting, submission.provenance)
     submission.permit(plan)
     if not await submission.classify(plan, submission.records):

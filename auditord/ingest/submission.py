@@ -1,6 +1,6 @@
-"""The records that a client sends at once, which of them it may write, and the decision about each; no I/O.
+"""Permissions and verdicts for the records of one request, without I/O.
 
-Entries queued in the spool count as stored: a plan of changes applies them before the records that come behind them.
+Entries queued in the spool count as stored. A plan of changes applies them before the records of the request.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ from auditord_hookspecs.records import Meta
 from auditord_hookspecs.wire import decode_record
 
 Roles: TypeAlias = tuple[Role, ...] | None
-"""The roles that count, each for itself; None if everything is allowed."""
+"""The applicable roles, each of which suffices on its own; None if everything is allowed."""
 
 
 def writing_roles(principal: Principal) -> Roles:
-    """The roles by which a principal may write records."""
+    """Return the roles by which a principal may write records."""
     roles = principal.having(Permission.WRITE)
     return None if any(role.sites is None and role.prefixes is None for role in roles) else roles
 
 
 def updating_roles(principal: Principal | None, record_id: str) -> Roles:
-    """The roles by which a record of this id may be updated, as far as the id says."""
+    """Return the roles by which a record may be updated, judging by its id alone."""
     if principal is None:
         return None
     roles = tuple(role for role in principal.having(Permission.UPDATE) if role.may_write_id(record_id))
@@ -60,17 +60,17 @@ def may_write(roles: Roles, record: Record, stored: Record | None) -> bool:
 
 
 def may_update(roles: Iterable[Role], stored: Record) -> bool:
-    """Return whether one of the roles is about the stored record; one that is not seen is not updated either."""
+    """Return whether one of the roles covers the stored record. A role cannot update a record that it cannot see."""
     return any(role.may_write(stored) and role.shows(stored) for role in roles)
 
 
 def depends_on_stored(roles: Roles) -> bool:
-    """Return whether the stored record decides as well; ids that begin with one's own prefix are one's own."""
+    """Return whether the stored record must be checked too. For roles limited only by prefixes, the id is enough."""
     return roles is not None and any(role.sites is not None for role in roles)
 
 
 def left_to_check(roles: Roles, record: Record) -> Roles:
-    """The roles, one must allow the change once the stored record can be read; None if no check is needed."""
+    """Return the roles to check once the stored record can be read (one must allow the change), or None if no check."""
     if roles is None:
         return None
     writing = tuple(role for role in roles if role.may_write(record))
@@ -82,15 +82,15 @@ _FORBIDDEN: Final = "is of a site, or has a prefix, that is not its sender's to 
 
 
 class Forbidden(AuditordError):
-    """A request for more than its sender may have; the text is for the audit log alone.
+    """A request exceeds its sender's permissions; the text is only for the audit log.
 
     Remedy:
-        give the role `write`, or rows that match, in access.roles; the log of auditord.audit has the reason.
+        give the role `write`, or matching rows, in access.roles; the log of auditord.audit has the reason.
     """
 
 
 class Queued(Enum):
-    """A record that is durable in the spool while the store cannot be asked about its id."""
+    """A record that is durable in the spool while the store cannot be queried for its id."""
 
     QUEUED = "queued"
 
@@ -98,7 +98,7 @@ class Queued(Enum):
 QUEUED: Final = Queued.QUEUED
 
 Outcome: TypeAlias = Verdict | Queued | InvalidRecord | Forbidden
-"""Of one record. The last two are values only where each record counts for itself."""
+"""The outcome for one record. The last two are raised instead if the submission is atomic."""
 
 
 class Stopped(Enum):
@@ -109,20 +109,19 @@ class Stopped(Enum):
     MISSING = "missing"
     """There is no such record."""
     HIDDEN = "hidden"
-    """There is none that this client may update; the answer is the same as for MISSING."""
+    """There is no record that this client may update. The answer is the same as for MISSING."""
 
 
 @dataclass(slots=True)
 class Submission:
-    """Records on their way in.
+    """The records of a request.
 
     Args:
-        records: by position; records refused for good are taken out.
-        roles: those of the sender.
-        provenance: kept beside the records.
-        duplicates: what a known id means.
-        atomic: whether they go together.
-        outcomes: the decisions, by position.
+        records: by position; records refused for good are removed.
+        roles: of the sender.
+        duplicates: the rule for known ids.
+        atomic: whether all records are accepted or none.
+        outcomes: by position.
     """
 
     records: dict[int, Record]
@@ -138,10 +137,10 @@ class Submission:
         return {record.record_id for record in self.records.values()}
 
     async def transform(self, transform: Transform) -> None:
-        """Put what the transform makes of each record in its place.
+        """Replace each record by the transformed one.
 
         Raises:
-            InvalidRecord: it refuses one, and they go together.
+            InvalidRecord: the transform refuses a record, and the submission is atomic.
         """
         for count, (position, record) in enumerate(list(self.records.items())):
             await _pause(count)
@@ -154,32 +153,32 @@ class Submission:
         """Refuse records that the sender may not write, given the stored records.
 
         Raises:
-            Forbidden: that is one of them, and they go together.
+            Forbidden: a record may not be written, and the submission is atomic.
         """
         for position, record in list(self.records.items()):
             if not may_write(self.roles, record, plan.record(record.record_id)):
                 self._refuse(position, Forbidden(f"record {record.record_id!r} {_FORBIDDEN}"))
 
     async def classify(self, plan: ChangePlan, positions: Collection[int]) -> bool:
-        """Decide about records that come behind those in the plan; return whether any of them may be kept."""
+        """Classify records that follow those in the plan, and return whether any may be kept."""
         for count, position in enumerate(positions):
             await _pause(count)
             self.outcomes[position] = classified(plan, self.records[position], self.provenance, self.duplicates)
         return self.is_possible()
 
     def is_possible(self) -> bool:
-        """Return whether any may be kept; if an atomic submission has one of another run, all are refused."""
+        """Return whether any record may be kept. An atomic submission with a record of another run is refused."""
         if not self.atomic or Verdict.EXISTS not in self.outcomes.values():
             return True
         self.outcomes = dict.fromkeys(self.records, Verdict.EXISTS)
         return False
 
     def queue(self, positions: Collection[int]) -> Sequence[Insert]:
-        """The entries of those records that are accepted and not in the store."""
+        """Return entries for the accepted records at these positions."""
         return [self._entry(self.records[at]) for at in positions if self.outcomes[at] is not Verdict.EXISTS]
 
     def leave_open(self) -> None:
-        """Mark new records as queued: without the store, it is unknown whether they are new."""
+        """Mark new records as queued, since without the store it is unknown whether they are new."""
         for position, outcome in self.outcomes.items():
             if outcome is Verdict.ADDED:
                 self.outcomes[position] = QUEUED
@@ -195,7 +194,7 @@ class Submission:
 
 
 async def _pause(count: int) -> None:
-    """Let others have their turn now and then: thousands of records must not hold up everybody else's requests."""
+    """Let other tasks run now and then, so that thousands of records do not hold up other requests."""
     if count % _BETWEEN_PAUSES == _BETWEEN_PAUSES - 1:
         await asyncio.sleep(0)
 
@@ -206,9 +205,9 @@ def projected(
     """Apply the queued entries to the stored records.
 
     Args:
-        stored: wire texts by id; without those of the store if it is away: then only the queued entries count.
+        stored: wire texts by id; empty if the store is unavailable, so that only the queued entries count.
         waiting: entries by id, in order.
-        provenance: of the change that is classified; verdicts do not depend on it.
+        provenance: needed for the plan's changes; verdicts do not depend on it.
     """
     plan = ChangePlan({record_id: _stored(document, provenance) for record_id, document in stored.items()})
     for entries in waiting.values():
@@ -218,7 +217,7 @@ def projected(
 
 
 def classified(plan: ChangePlan, record: Record, provenance: Provenance, duplicates: Duplicates) -> Verdict:
-    """The verdict about a record that comes behind all that, which it then is a part of."""
+    """Return the verdict about a record that follows the plan's changes, and add the record to the plan."""
     return Verdict(plan.apply(make_pending(record, provenance, duplicates)))
 
 
@@ -248,7 +247,7 @@ def _renamed(record: Record, record_id: str, provenance: Provenance) -> PendingR
 
 
 def transformed_once(transform: Transform, record: Record, stored: Record) -> Record:
-    """Apply the transform to what a correction changes of a stored record, and to nothing else.
+    """Apply the transform only to the parts of a stored record that a correction changes.
 
     Raises:
         InvalidRecord: the transform refuses the record.

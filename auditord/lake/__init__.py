@@ -1,11 +1,11 @@
-"""The lake: one Apache Iceberg table with the records of many daemons, for engines that need no auditord.
+"""The lake: one Apache Iceberg table that many daemons write and other engines read without auditord.
 
-A daemon syncs there what its record store holds, and may release old records, which only the lake has then
-(:mod:`auditord.store.lake`). The libraries are the extra ``lake``; nothing imports them unless the configuration has a
-lake.
+Each daemon syncs its record store to the lake. It may also release old records: the store then deletes them, and only
+the lake has them (:mod:`auditord.store.lake`). The libraries come with the extra ``lake`` and are imported only if a
+lake is configured.
 """
 
 import os
 
-# Before Arrow is imported: its own pool of memory keeps 100 MB more for good, and is no faster here.
+# Set before Arrow is imported: Arrow's own memory pool keeps 100 MB more for good and is no faster here.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

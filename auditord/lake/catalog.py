@@ -1,4 +1,4 @@
-"""A table of an Iceberg catalog with its files, and their faults as the daemon knows them."""
+"""An Iceberg table with its catalog and files, whose errors are translated to the daemon's own."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -30,39 +30,39 @@ from auditord.store.lake import LakeOvertaken
 NAMESPACE: Final = "auditord"
 
 _IMPLEMENTATION: Final = "auditord.lake.catalog.DurableFileIO"
-"""The name under which pyiceberg loads it."""
+"""Import path of :class:`DurableFileIO` for pyiceberg."""
 
 TABLE_PROPERTIES: Final = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
-    "write.parquet.compression-level": "3",  # a tenth less than with 1, in the same time
+    "write.parquet.compression-level": "3",  # a tenth smaller than with level 1, and as fast
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
-    # Each list of files costs every question some milliseconds.
+    # Each manifest costs every query some milliseconds.
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "10",
-    # Another process that commits meanwhile may have made this commit wrong: it may not be tried again unchanged.
+    # A concurrent commit may have made this one wrong, so it must not be retried unchanged.
     "commit.retry.num-retries": "0",
 }
-"""Of a table, when it is made."""
+"""Properties of a new table."""
 
 
 class NoTable(StoreUnavailable):
-    """The catalog does not know the table.
+    """The catalog does not have the table.
 
     Remedy:
-        see lake.catalog in the configuration: the catalog is another one, or the table was dropped; put the catalog
-        back from its backup.
+        check lake.catalog in the configuration: it names another catalog, or the table was dropped; in that case
+        restore the catalog from its backup.
     """
 
 
 class CatalogTable:
-    """A table and its catalog, which is connected to when it is first used.
+    """A table and its catalog, which is connected on first use.
 
     Args:
-        name: of the table in the catalog.
-        location: URL of the folder of its files.
-        properties: of the catalog, as pyiceberg's ``load_catalog`` takes them.
+        name: the table's name in the catalog.
+        location: URL of the folder with the table's files.
+        properties: catalog properties for pyiceberg's ``load_catalog``.
     """
 
     def __init__(self, name: str, location: str, properties: Mapping[str, str]) -> None:
@@ -74,7 +74,7 @@ class CatalogTable:
         self._lock = Lock()
 
     def close(self) -> None:
-        """Release the catalog for good."""
+        """Close the catalog for good."""
         with self._lock:
             self._closed = True
             if self._catalog is not None:
@@ -82,10 +82,10 @@ class CatalogTable:
                 self._catalog = None
 
     def connected(self) -> Catalog:
-        """The catalog.
+        """Return the catalog, connecting to it on first use.
 
         Raises:
-            StoreUnavailable: it is closed; the thread of an abandoned question may find that.
+            StoreUnavailable: the table was closed, for example while the thread of an abandoned query still runs.
         """
         with self._lock:
             if self._closed:
@@ -98,23 +98,23 @@ class CatalogTable:
             return self._catalog
 
     def _end_if_closed(self, _connection: Any, entry: ConnectionPoolEntry) -> None:  # Any: a driver's connection
-        """End the connection of a thread that outlives :meth:`close`; its pool would keep it."""
+        """Close the connection of a thread that outlives :meth:`close`. The pool would keep it open."""
         if self._closed:
             entry.invalidate()
 
     @contextmanager
     def loaded(self) -> Generator[Table, None, None]:
-        """The current table; faults are raised as :meth:`faults` does.
+        """Yield the freshly loaded table, translating errors as :meth:`faults` does.
 
         Raises:
-            LakeOvertaken: another process commits meanwhile.
+            LakeOvertaken: another process committed in the meantime.
         """
         with self.faults():
             yield self.connected().load_table(self._name)
 
     @contextmanager
     def faults(self) -> Generator[None, None, None]:
-        """Inside, errors of catalog and files are raised as StoreUnavailable."""
+        """Translate errors of the catalog and the files to StoreUnavailable."""
         try:
             yield
         except (CommitFailedException, ValidationException) as error:
@@ -131,19 +131,19 @@ class CatalogTable:
 
 
 def _make_file(url: str) -> None:
-    """Make the file of a catalog in SQLite, which would make it as the umask says."""
+    """Create the private file of a SQLite catalog. SQLite itself would apply the umask."""
     if url.startswith("sqlite:") and (file := make_url(url).database):
         with suppress(OSError):  # SQLite has the better error message
             make_private(Path(file))
 
 
 class DurableFileIO(PyArrowFileIO):
-    """The file systems of pyarrow; a file in a local one is synchronised before anything refers to it."""
+    """pyarrow's file systems, except that local files are synchronised to disk before anything refers to them."""
 
     def new_output(self, location: str) -> PyArrowFile:
-        """A file to be written."""
+        """Return a file to write to."""
         scheme, netloc, path = self.parse_location(location, self.properties)
-        if scheme != "file":  # object stores keep a file when they have taken it
+        if scheme != "file":  # object stores make a file durable before they acknowledge it
             return super().new_output(location)
         top = urlparse(self.properties["warehouse"]).path
         return _LocalFile(self.fs_by_scheme(scheme, netloc), location, path, Path(unquote(top)))
@@ -155,7 +155,6 @@ class _LocalFile(PyArrowFile):
         self._top = top
 
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002 pyiceberg's signature
-        """Begin to write the file."""
         path = Path(self._path)
         make_private_folder(path.parent)
         folders = [folder for folder in path.parents if folder == self._top or self._top in folder.parents]

@@ -1,4 +1,4 @@
-"""Expire snapshots of the lake, and delete files that no snapshot needs."""
+"""Expiry of the lake's snapshots, and deletion of files that no snapshot needs."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 _fs: Any = import_module("pyarrow.fs")  # Any: it ships no types
 
 _MOST_SNAPSHOTS: Final = 500
-"""Snapshots without a tag that stay at most: each commit writes the list of them."""
+"""Most snapshots kept without a tag. Each commit writes the list of all snapshots."""
 
 
 def expire(table: Table, keep_since: datetime, needed: int) -> int:
@@ -42,7 +42,7 @@ def expire(table: Table, keep_since: datetime, needed: int) -> int:
 
 
 def delete_strays(table: Table, made_before: datetime) -> int:
-    """Delete files that no commit names; see :meth:`auditord.lake.table.LakeTable.delete_strays`."""
+    """Delete files that no snapshot refers to; see :meth:`auditord.lake.table.LakeTable.delete_strays`."""
     io: Any = table.io  # Any: pyiceberg types it as any FileIO
     scheme, netloc, path = io.parse_location(table.location(), io.properties)
     filesystem = io.fs_by_scheme(scheme, netloc)
@@ -59,7 +59,7 @@ def delete_strays(table: Table, made_before: datetime) -> int:
 
 
 def needed_files(table: Table) -> set[str]:
-    """The names of the files, which are unique, that the table refers to."""
+    """Return the names of the files that the table refers to. File names are unique."""
     manifests = _manifests(table, table.snapshots())
     paths = {table.metadata_location, *[entry.metadata_file for entry in table.metadata.metadata_log]}
     paths |= {snapshot.manifest_list for snapshot in table.snapshots()} | manifests.keys()

@@ -1,9 +1,9 @@
-"""The SQL over rows of the lake, as far as its engines say it alike, and the words of DuckDB.
+"""The SQL that all engines of the lake share, and the fragments of DuckDB.
 
-Columns are named as in a record store, times are microseconds since 1970, meta is a map of lists and components are a
-list of structures; so only words for these differ from what a store is asked. A sum that does not fit raises.
-:mod:`auditord.lake.spark_dialect` has the words of Spark: a dozen of them, less than a translator of SQL would have to
-learn about types that the text does not show.
+Columns are named as in a record store, times are microseconds since 1970, meta is a map of lists, and components are a
+list of structures. So only the fragments for these differ from a record store's SQL. A sum that overflows raises.
+:mod:`auditord.lake.spark_dialect` has the fragments of Spark, about a dozen. A translator of SQL would need more rules,
+because it would have to know types that the text does not show.
 """
 
 from collections.abc import Sequence
@@ -28,19 +28,16 @@ SELECT
     list_transform(components, lambda each: struct_pack(name := each.name, scores := each.scores)) AS score_set
 FROM lake
 """
-"""The rows as the statements name them."""
+"""The view that statements read."""
 
 _INSTANTS: Final[dict[TimeField, LiteralString]] = {TimeField.START: "started_at", TimeField.STOP: "stopped_at"}
 
 
 @dataclass(frozen=True, slots=True)
 class LakeDialect(Dialect):
-    """The statements that all engines understand, with the words that differ between them.
+    """SQL that all engines understand, with class variables for the fragments that differ.
 
-    Args:
-        daemon: whose records count; None: those of all.
-        released: of this daemon, only these rows count; None: all.
-        scope: without the rows that its cells answer for.
+    The fields are those of :class:`auditord.lake.engines.Chosen`.
     """
 
     daemon: str | None = None
@@ -48,33 +45,33 @@ class LakeDialect(Dialect):
     scope: Scope | None = None
 
     truncated: ClassVar[LiteralString]
-    """The first day of a period, with its day and the unit in the places of the braces."""
+    """First day of a period; the braces are replaced by a day and the unit."""
     day: ClassVar[LiteralString]
-    """The day of a number of microseconds since 0001-01-01, with it in the place of the braces."""
+    """Day of a number of microseconds since 0001-01-01, which replaces the braces."""
     seconds: ClassVar[LiteralString]
-    """Whole seconds of microseconds."""
+    """Microseconds as whole seconds."""
     meta: ClassVar[LiteralString] = "meta[%s]"
-    """The list under a meta key, or NULL."""
+    """List under a meta key, or NULL."""
     overlap: ClassVar[LiteralString]
-    """The condition that a list has one of some values, with both in the places of the braces."""
+    """Condition that a list has one of some values; both replace the braces."""
     named: ClassVar[LiteralString]
-    """The components of a name. A subquery over those of each record takes ten times as long as functions of lists."""
+    """Components of a name. A subquery over each record's components takes ten times as long as list functions."""
     any_component: ClassVar[LiteralString]
-    """The condition that a component exists for which the text in the place of the braces is true."""
+    """Condition that a component exists for which the text in place of the braces is true."""
     first: ClassVar[LiteralString]
-    """The first one of a list, or NULL."""
+    """First element of a list, or NULL."""
     as_json: ClassVar[LiteralString]
-    """A value as the text of JSON."""
+    """A value as JSON text."""
     amounts: ClassVar[LiteralString]
-    """The sum of the amounts of components, or these with commas between them."""
+    """Sum of the amounts of components, or the amounts separated by commas."""
     total: ClassVar[LiteralString] = "sum({})"
-    """The sum of whole numbers."""
+    """Sum of whole numbers."""
     wide: ClassVar[LiteralString]
-    """A whole number as one of 38 digits."""
+    """A whole number converted to a type with 38 digits."""
     high: ClassVar[LiteralString]
     """A whole number without its last 31 bits."""
     low: ClassVar[LiteralString] = "{} & 2147483647"
-    """These bits."""
+    """The last 31 bits."""
 
     records = "records"
     joined_sets = ""
@@ -91,45 +88,45 @@ class LakeDialect(Dialect):
     meta_is_long = False
 
     def mentions(self, text: str) -> Sql:
-        """Always true."""
+        """Return a condition that is always true."""
         del text
         return TRUE
 
     def has_key(self, key: str) -> Sql:
-        """The condition that a record has a meta key."""
+        """Return the condition that a record has a meta key."""
         return Sql(f"({self.meta} IS NOT NULL)", (key,))
 
     def first_value(self, key: str) -> Sql:
-        """The first value under a meta key."""
+        """Return the first value under a meta key."""
         return Sql(self.first.format(self.meta), (key,))
 
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """The condition that the list under a meta key has one of the values."""
+        """Return the condition that the list under a meta key has one of the values."""
         return Sql(self.overlap.format(self.meta, repeated("%s", ", ", len(values))), (key, *values))
 
     def amount_of_one(self, component: str) -> Sql:
-        """The amount of a component."""
+        """Return the amount of the first component of a name."""
         return Sql(f"{self.first.format(self.named)}.amount", (component,))
 
     def amounts_of(self, component: str) -> Sql:
-        """All amounts of a component."""
+        """Return all amounts of a component, as in :attr:`amounts`."""
         return Sql(self.amounts.format(self.named), (component,))
 
     def first_scores(self, component: str) -> Sql:
-        """The scores of the first component of a name."""
+        """Return the scores of the first component of a name."""
         return Sql(self.as_json.format(f"{self.first.format(self.named)}.scores"), (component,))
 
     def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
-        """The condition that a component of this name compares so."""
+        """Return the condition that the amount of some component of this name satisfies the comparison."""
         compares = f"each.name = %s AND each.amount {OPERATORS[comparison]} %s"
         return Sql(self.any_component.format(compares), (component, amount))
 
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
-        """The condition that a column has one of the values."""
+        """Return the condition that a column has one of the values."""
         return Sql(f"{column} IN ({repeated('%s', ', ', len(values))})", tuple(values))
 
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
-        """The first day of a calendar period."""
+        """Return the first day of a calendar period."""
         day = self.day.format(f"({moment.sql} + 62135596800000000)")
         units: dict[CalendarUnit, LiteralString] = {
             CalendarUnit.DAY: day,
@@ -141,7 +138,7 @@ class LakeDialect(Dialect):
         return Key(Sql(units[unit], moment.parameters), "CAST(CAST({} AS DATE) AS STRING)")
 
     def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
-        """Finished records, and open ones if they count."""
+        """Return the states to sum: finished records, and open ones if the query has a time for them."""
         where = all_of([self.own(), where])
         finished = [self.finished(query.window), Sql("stop_time >= start_time"), where]
         states = [self._state(query, "stop_time", finished)]
@@ -152,20 +149,20 @@ class LakeDialect(Dialect):
         return states
 
     def own(self) -> Sql:
-        """A condition that is true of the records that count."""
+        """Return the condition that selects the chosen rows."""
         conditions = [] if self.daemon is None else [Sql("daemon = %s", (self.daemon,))]
         if self.released is not None:
             conditions.append(Sql("release <= %s", (self.released.state.release,)))
-            if gone := [f"{row.release}:{row.record_id}" for row in self.released.recalled]:
+            if recalled := [f"{row.release}:{row.record_id}" for row in self.released.recalled]:
                 key: LiteralString = f"concat({self.text_of.format('release')}, ':', record_id)"
-                conditions.append(Sql(f"{key} NOT IN ({repeated('%s', ', ', len(gone))})", tuple(gone)))
+                conditions.append(Sql(f"{key} NOT IN ({repeated('%s', ', ', len(recalled))})", tuple(recalled)))
         if self.scope is not None:
             outside = compile_condition(AnyOf(tuple(self.scope.outside())), self, Columns.EITHER)
             conditions.append(any_of([Sql(self.more), outside]))
         return all_of(conditions)
 
     def _state(self, query: AggregateQuery, stop: LiteralString, conditions: Sequence[Sql]) -> State:
-        """Finished records, or open ones, with the part of their runtime that is in the window."""
+        """Return finished or open records with the part of their runtime that is in the window."""
         if query.window is None:
             return State(
                 Sql(stop), Sql(self.seconds.format(f"({stop} - start_time)")), join(" AND ", conditions), costly=False
@@ -176,16 +173,16 @@ class LakeDialect(Dialect):
         return State(Sql(stop), runtime, join(" AND ", [overlaps, *conditions]), costly=False)
 
     def finished(self, window: Window | None) -> Sql:
-        """A condition that is true of all finished records of a window, by which an engine knows files to leave out."""
+        """Return a condition true of all finished records in a window, by which an engine can skip files."""
         del window
         return TRUE
 
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Number of records, first and last stop time, sum of runtimes."""
+        """Return expressions for the number of records, the first and last stop time, and the sum of runtimes."""
         return ["count(*)", "min(stopped)", "max(stopped)", self.total.format("ran")], WHOLE
 
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Sums of amounts and of products: in two pieces; four billion of them fit 38 digits in any case."""
+        """Return sums of amounts and, in two pieces, of products. Four billion products always fit 38 digits."""
         del component
         high, low = self.wide.format(self.high.format(amount)), self.wide.format(self.low.format(amount))
         return [self.total.format(amount), f"sum({high} * ran)", f"sum({low} * ran)"], WHOLE, (31, 0)
@@ -193,21 +190,21 @@ class LakeDialect(Dialect):
 
 @dataclass(frozen=True, slots=True)
 class ClusterDialect(LakeDialect):
-    """The words of clusters, whose views have the instants of the table as well: they leave out files by them."""
+    """SQL of clusters. Their views also have the table's own timestamps, by which the cluster skips files."""
 
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
-        """A time to be compared."""
+        """Return the timestamp column to compare."""
         del order
         return _INSTANTS[field]
 
     def moment(self, moment: datetime) -> object:
-        """The instant itself."""
+        """Return the instant itself."""
         return moment.astimezone(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class DuckDbDialect(LakeDialect):
-    """The words of DuckDB, which is given the files that matter."""
+    """SQL of DuckDB, which is given only the relevant files."""
 
     truncated = "date_trunc('{1}', {0})"
     day = "DATE '0001-01-01' + CAST({} // 86400000000 AS INTEGER)"

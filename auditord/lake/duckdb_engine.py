@@ -1,8 +1,8 @@
-"""DuckDB in this process: one database in memory, within limits that all questions share.
+"""DuckDB in this process: one database in memory, with limits that all queries share.
 
-It reads files of this host, which needs none of its extensions: these come over the network. Files of an object store
-are read by Arrow, which hands over the columns that are asked for. DuckDB's own way there is an extension; through file
-systems of Python it reads wrong bytes: it seeks and reads in two steps, on handles that several of its threads share.
+DuckDB reads files of this host without extensions, which it would download. Arrow reads files of an object store and
+hands over the columns that the query needs. DuckDB's own access to object stores is an extension. Through Python's file
+systems DuckDB reads wrong bytes: it seeks and reads in two steps, on handles that several of its threads share.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -32,28 +32,28 @@ _datasets: Any = import_module("pyarrow.dataset")  # Any: it ships no types
 
 _UNREADABLE: Final = (
     *(duckdb.IOException, duckdb.InterruptException, duckdb.ConnectionException),
-    *(duckdb.InvalidInputException, OSError),  # what Arrow raises, through DuckDB and beside it
+    *(duckdb.InvalidInputException, OSError),  # raised by Arrow, through DuckDB or directly
 )
 
 Files: TypeAlias = Callable[[duckdb.DuckDBPyConnection], None]
-"""Shows a connection the rows of files as ``lake``."""
+"""Makes the rows of files available to a connection as ``lake``."""
 
 
 class LakeUnreadable(StoreUnavailable):
-    """Another engine has marked rows of the lake as deleted, and left them in their files.
+    """Another engine has marked rows of the lake as deleted but left them in their files.
 
     Remedy:
-        let it rewrite the files: `rewrite_data_files` in Spark, `optimize` in Trino.
+        let that engine rewrite the files: `rewrite_data_files` in Spark, `optimize` in Trino.
     """
 
 
 class EngineLimits(msgspec.Struct, frozen=True):
-    """The most that all questions take together.
+    """Limits for all queries together.
 
     Args:
-        memory: in bytes; what needs more goes to the disk.
-        threads: that compute.
-        spill: the folder of temporary files.
+        memory: in bytes; queries that need more spill to disk.
+        threads: number of threads that compute.
+        spill: folder for temporary files.
     """
 
     memory: int
@@ -62,7 +62,7 @@ class EngineLimits(msgspec.Struct, frozen=True):
 
 
 class DuckDb(Engine):
-    """The database, opened when it is first asked. Its methods block."""
+    """The database, opened by the first query. Its methods block."""
 
     dialect = DuckDbDialect
 
@@ -93,10 +93,10 @@ class DuckDb(Engine):
 
     @contextmanager
     def reading(self, files: Files) -> Generator[duckdb.DuckDBPyConnection, None, None]:
-        """A connection that has the rows of Parquet files as :data:`auditord.lake.dialect.VIEW` names them.
+        """Yield a connection that has the rows of Parquet files as the view :data:`auditord.lake.dialect.VIEW`.
 
         Raises:
-            StoreUnavailable: something cannot be read, or the limits are too narrow.
+            StoreUnavailable: the files cannot be read, or the limits are too low.
         """
         try:
             with closing(self._opened().cursor()) as connection:
@@ -108,7 +108,7 @@ class DuckDb(Engine):
         except _UNREADABLE as error:
             raise StoreUnavailable(f"The lake cannot be read now: {error}") from error
         except duckdb.FatalException as error:
-            self.close()  # it refuses all from now on
+            self.close()  # the database refuses all further statements
             raise StoreUnavailable(f"DuckDB has failed, and is started anew: {error}") from error
 
     def _opened(self) -> duckdb.DuckDBPyConnection:
@@ -133,7 +133,7 @@ def _open(limits: EngineLimits) -> duckdb.DuckDBPyConnection:
 
 
 def rows_in(connection: duckdb.DuckDBPyConnection) -> Rows:
-    """The answers about the rows that a connection of :meth:`DuckDb.reading` has."""
+    """Return a function that runs statements on a connection of :meth:`DuckDb.reading`."""
     return partial(_rows, connection)
 
 
@@ -144,7 +144,7 @@ def _rows(connection: duckdb.DuckDBPyConnection, statement: Sql) -> Iterator[Seq
 
 
 def files_of_host(paths: Sequence[str]) -> Files:
-    """Files of this host, at least one."""
+    """Return access to files of this host, at least one."""
 
     def add(connection: duckdb.DuckDBPyConnection) -> None:
         connection.read_parquet([escape(path) for path in paths]).create_view("lake")
@@ -153,7 +153,7 @@ def files_of_host(paths: Sequence[str]) -> Files:
 
 
 def _files_of_store(paths: Sequence[str], schema: Any, filesystem: Any) -> Files:  # Any: pyarrow's
-    """Files of an object store, which Arrow reads."""
+    """Return access to files of an object store, which Arrow reads."""
 
     def add(connection: duckdb.DuckDBPyConnection) -> None:
         connection.register("lake", _datasets.dataset(paths, schema, format="parquet", filesystem=filesystem))
@@ -162,12 +162,12 @@ def _files_of_store(paths: Sequence[str], schema: Any, filesystem: Any) -> Files
 
 
 def _interrupt(connection: duckdb.DuckDBPyConnection) -> None:
-    with suppress(duckdb.Error):  # it has been closed
+    with suppress(duckdb.Error):  # already closed
         connection.interrupt()
 
 
 def _files(table: Table, rows: Sequence[BooleanExpression], chosen: Chosen) -> Files | None:
-    """The files that may hold chosen rows for which one of the conditions is true; None if there are none."""
+    """Return the files that may hold chosen rows matching one of the conditions, or None if no file does."""
     scans = [table.scan(And(chosen_rows(chosen), each), snapshot_id=chosen.snapshot_id) for each in rows]
     tasks = [task for scan in scans for task in scan.plan_files()]
     if any(task.delete_files for task in tasks):
@@ -176,7 +176,7 @@ def _files(table: Table, rows: Sequence[BooleanExpression], chosen: Chosen) -> F
             "rewrite them (rewrite_data_files in Spark, optimize in Trino)."
         )
     io: Any = table.io  # Any: pyiceberg types it as any FileIO
-    files = dict.fromkeys(task.file.file_path for task in tasks)  # one may hold rows of several conditions
+    files = dict.fromkeys(task.file.file_path for task in tasks)  # a file may match several conditions
     located = [io.parse_location(file, io.properties) for file in files]
     paths = [path for _, _, path in located]
     if not paths:

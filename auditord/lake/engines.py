@@ -1,4 +1,4 @@
-"""An engine of the lake, as those who ask it see it."""
+"""The interface of the lake's query engines."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -23,22 +23,22 @@ from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, Re
 from auditord_hookspecs.wire import encode_record
 
 Rows: TypeAlias = Callable[[Sql], Iterator[Sequence[Any]]]  # Any: values of all types
-"""Finds the rows of a statement, which has columns of a :class:`LakeDialect`."""
+"""Runs a statement on the columns of a :class:`LakeDialect` and yields its rows."""
 
 PAGE: Final = 64
-"""Rows that are in memory at a time, with all that records have."""
+"""Rows in memory at a time, each with a complete record."""
 
 _BEYOND: Final = 1 << 63
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """The rows of the lake that a question is about.
+    """The rows of the lake that a query reads.
 
     Args:
-        snapshot_id: of a snapshot of the table.
-        daemon: whose records count; None: those of all.
-        released: of this daemon, only these rows count; None: all.
-        scope: without the rows that its cells answer for.
+        snapshot_id: of the table.
+        daemon: reads only the rows of this daemon; None for all daemons.
+        released: reads only these rows of the daemon; None for all rows.
+        scope: leaves out the rows that the cells of this scope cover.
     """
 
     snapshot_id: int
@@ -48,51 +48,47 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 class Work:
-    """The work on an answer, which can be ended from another thread, before and after it has begun."""
+    """A query that another thread can interrupt, before or after it has started."""
 
     def __init__(self) -> None:
         self._interrupt: Callable[[], None] | None = None
         self._is_left = False
 
     def begin(self, interrupt: Callable[[], None]) -> None:
-        """Say how it is ended; an interrupt that comes before a statement has begun may be forgotten.
+        """Set the function that interrupts the query. Calling it before a statement has started may have no effect.
 
         Raises:
-            StoreUnavailable: the caller has left.
+            StoreUnavailable: the query was interrupted already.
         """
         self._interrupt = interrupt
         if self._is_left:
             raise StoreUnavailable("The caller no longer waits for the answer.")
 
     def interrupt(self) -> None:
-        """End the work."""
+        """Interrupt the query, or let :meth:`begin` raise if it has not started."""
         self._is_left = True
         if self._interrupt is not None:
             self._interrupt()
 
 
 class Engine(ABC):
-    """A program that asks the table. Its methods block."""
+    """A query engine for the table. Its methods block."""
 
     dialect: ClassVar[type[LakeDialect]]
 
     def sums(self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work) -> Aggregates:
-        """Sums over rows of a table that was just loaded.
+        """Return sums over the chosen rows of a freshly loaded table.
 
-        Args:
-            table: of the lake.
-            query: the question.
-            chosen: the rows.
-            work: is told how it is ended.
+        ``work`` is given the function that interrupts the query.
 
         Raises:
-            StoreUnavailable: something cannot be read, or the limits are too narrow.
+            StoreUnavailable: the lake cannot be read, or the limits are too low.
         """
         with self._asked(table, query, chosen, work, with_open=query.as_of is not None) as rows:
             return sums_of(rows, query, self._dialect(chosen))
 
     def records(self, table: Table, query: RecordQuery, chosen: Chosen, work: Work) -> Iterator[Sequence[bytes]]:
-        """Pages of wire texts in the query's order, of the same; the first is asked for when it is taken."""
+        """Yield pages of wire texts of the chosen rows, in the query's order. The query runs on the first iteration."""
         with self._asked(table, AggregateQuery(query.where), chosen, work, with_open=True) as rows:
             yield from records_of(rows, query, self._dialect(chosen))
 
@@ -100,24 +96,27 @@ class Engine(ABC):
     def _asked(
         self, table: Table, query: AggregateQuery, chosen: Chosen, work: Work, *, with_open: bool
     ) -> AbstractContextManager[Rows]:
-        """Inside, statements can be asked about the chosen rows, at least those that the query is about."""
+        """Yield a function that runs statements on the chosen rows, or at least on those that may match the query."""
 
-    def close(self) -> None:  # noqa: B027 some keep nothing between questions
-        """Let go of all; questions that run end with an error."""
+    def close(self) -> None:  # noqa: B027 some engines keep no state
+        """Close the engine. Running queries fail."""
 
     def _dialect(self, chosen: Chosen) -> LakeDialect:
         return self.dialect(chosen.daemon, chosen.released, chosen.scope)
 
 
 def parameter(value: object) -> object:
-    """A value as engines take it: columns have 64 bits, so that larger numbers compare as the first beyond them."""
+    """Return a parameter value for an engine.
+
+    Columns have 64 bits. Larger numbers are replaced by the first number beyond that range, which compares the same.
+    """
     if isinstance(value, int) and not -_BEYOND < value < _BEYOND:
         return Decimal(max(-_BEYOND, min(value, _BEYOND)))
     return value
 
 
 def sums_of(rows: Rows, query: AggregateQuery, dialect: LakeDialect) -> Aggregates:
-    """Sums over the rows that statements find."""
+    """Run the statement of a query and return its sums."""
     compiled = compile_aggregate(query, dialect)
     folding = Folding(query, compiled.parts)
     folding.add(rows(compiled.statement))
@@ -125,7 +124,7 @@ def sums_of(rows: Rows, query: AggregateQuery, dialect: LakeDialect) -> Aggregat
 
 
 def records_of(rows: Rows, query: RecordQuery, dialect: LakeDialect) -> Iterator[Sequence[bytes]]:
-    """Pages of wire texts of the rows that statements find."""
+    """Run the statement of a query and yield pages of wire texts."""
     found = rows(compile_query(query, dialect, dialect.own()))
     while page := [_wire_text(row) for row in islice(found, PAGE)]:
         yield page
@@ -140,8 +139,8 @@ def _wire_text(row: Sequence[Any]) -> bytes:
     return encode_record(Record(record_id, from_micros(start), components_of(components), stopped, labels))
 
 
-def components_of(rows: Sequence[Any]) -> tuple[Component, ...]:  # Any: see below
-    """Components of structures."""
+def components_of(rows: Sequence[Any]) -> tuple[Component, ...]:  # Any: see _fields
+    """Convert structures of an engine to components."""
     return tuple(
         Component(name, amount, tuple(Score(*_fields(each, "name", "value")) for each in scores))
         for name, amount, scores in (_fields(each, "name", "amount", "scores") for each in rows)
@@ -149,5 +148,5 @@ def components_of(rows: Sequence[Any]) -> tuple[Component, ...]:  # Any: see bel
 
 
 def _fields(structure: dict[str, Any] | Sequence[Any], *names: str) -> Sequence[Any]:  # Any: values of all types
-    """The values of a structure, which is a dictionary in some engines, and a row in this order in others."""
+    """Return the values of a structure: a dictionary in some engines, a row in this order in others."""
     return [structure[name] for name in names] if isinstance(structure, dict) else structure

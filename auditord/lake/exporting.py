@@ -1,7 +1,7 @@
-"""The finished records of a daemon as plain Parquet files, for programs that know no Iceberg, in one of two layouts.
+"""Export of a daemon's finished records to plain Parquet files, for programs without Iceberg.
 
-``hive`` has a folder for each site and month in it, with the columns of the table. ``auditor`` has a file for each
-month as AUDITOR's own archive: meta and components as JSON, times with milliseconds.
+The layout ``hive`` has a folder for each site and month, and the columns of the table. ``auditor`` has a file for each
+month, as in AUDITOR's own archive: meta and components as JSON, times in milliseconds.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ _parquet: Any = import_module("pyarrow.parquet")  # Any: the same
 
 _NO_SITE: Final = "__HIVE_DEFAULT_PARTITION__"
 _OURS: Final = ("site", "release", "daemon", "batch")
-"""Columns that are left out: the folder names the site, the others mean nothing elsewhere."""
+"""Columns left out. The folder names the site, and the others have no meaning outside the lake."""
 
 _TIME: Final = _arrow.timestamp("ms", tz="UTC")
 _AUDITOR: Final = _arrow.schema(
@@ -40,7 +40,7 @@ _AUDITOR: Final = _arrow.schema(
         }.items()
     ]
 )
-"""The columns of a file of AUDITOR's archive."""
+"""Schema of a file in AUDITOR's archive."""
 
 
 class Exported(msgspec.Struct, frozen=True):
@@ -54,8 +54,8 @@ class Layout(msgspec.Struct, frozen=True):
     """The files of an export.
 
     Args:
-        path: of the file for a partition, below the folder; several partitions may share one.
-        rows: a part of the table (pyarrow's RecordBatch) as a pyarrow Table for the file.
+        path: returns the path of a partition's file below the folder; several partitions may share a file.
+        rows: converts a pyarrow RecordBatch of the table to a pyarrow Table for the file.
         compression: of the files.
     """
 
@@ -71,17 +71,12 @@ def export(
     layout: Layout,
     progressed: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Exported:
-    """Write the finished records of a daemon to files in a new folder.
+    """Write the finished records of a daemon in the newest snapshot to files in a new folder.
 
-    Args:
-        table: of the lake, whose newest snapshot is read.
-        daemon: whose records are written.
-        folder: is made.
-        layout: of the files.
-        progressed: is called with the number of files that have been written, and of all.
+    ``progressed`` is called with the number of files processed so far and the total.
 
     Raises:
-        ConfigurationError: there is something in the folder already.
+        ConfigurationError: the folder is not empty.
     """
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError(f"{folder} is not empty: name a new folder")
@@ -97,7 +92,7 @@ def export(
 
 
 def ids_of(table: LakeTable, daemon: str, released: Released, month: str, site: str | None) -> Sequence[str]:
-    """The ids of the released records that stopped in a month (``2024-02``), of one site or of all."""
+    """Return the ids of the released records of a month (``2024-02``), at one site or at all sites if it is None."""
     wanted = [
         (number, at)
         for number, at in table.partitions()
@@ -113,7 +108,7 @@ def ids_of(table: LakeTable, daemon: str, released: Released, month: str, site: 
 
 
 def of_partition(partition: Partition) -> BooleanExpression:
-    """The condition that a row is in a partition of finished records."""
+    """Return a filter for the rows of a partition of finished records."""
     month, site = partition
     of_site = IsNull(term="site") if site is None else EqualTo(term="site", value=site)
     begin, end = (f"{month_name(each)}-01T00:00:00+00:00" for each in (month or 0, (month or 0) + 1))
@@ -155,7 +150,7 @@ def _auditor_path(partition: Partition) -> str:
 
 
 class _Texts(msgspec.Struct):
-    """Two members of a record's wire text, unchanged."""
+    """Members of a record's wire text as raw JSON."""
 
     meta: msgspec.Raw
     components: msgspec.Raw
@@ -179,4 +174,4 @@ LAYOUTS: Final[Mapping[str, Layout]] = {
     "hive": Layout(_hive_path, _hive_rows, "zstd"),
     "auditor": Layout(_auditor_path, _auditor_rows, "gzip"),
 }
-"""By the names that `auditord lake export --layout` knows."""
+"""Layouts by the name for `auditord lake export --layout`."""

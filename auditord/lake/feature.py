@@ -1,4 +1,4 @@
-"""The lake for the doctor (libraries, table, this daemon's records in it, the backlog) and for the daemon's log."""
+"""Lake checks for the doctor (libraries, table, this daemon's records, backlog) and a warning for the daemon's log."""
 
 import asyncio
 import logging
@@ -21,10 +21,10 @@ from auditord_hookspecs.wording import counted
 
 _LATE: Final = timedelta(hours=1)
 _MANY: Final = 20_000
-"""Changes of one commit. Fewer may have come since the last run, whose failure is a finding about the daemon."""
+"""Changes in one commit. Fewer may have come since the last run, and a failed run is a finding about the daemon."""
 
 _CLIENTS: Final = {"spark": ("pyspark", "lake-spark"), "trino": ("trino", "lake-trino")}
-"""By engine, its library and the extra that brings it."""
+"""Client library of each engine, and the extra that installs it."""
 
 _FOREIGN: Final = (
     "another program has written them, and sums over the lake count them: find out who may write catalog and files, "
@@ -37,19 +37,18 @@ _log: Final = logging.getLogger(__name__)
 
 @hookimpl
 def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
-    """Bring the checks of the lake."""
+    """Yield the checks of the lake."""
     yield "lake", _check_lake(configuration, now)
 
 
 @hookimpl
 def feature_work(configuration: Configuration, store: RecordStore, start_soon: Callable[..., object]) -> None:
-    """Warn, once, of changes that nothing syncs."""
+    """Warn once if changes pile up for a lake that is not enabled."""
     if not configuration.lake.enabled:
         start_soon(_warn_of_changes, store)
 
 
 async def _warn_of_changes(store: RecordStore) -> None:
-    """Warn that changes pile up for a lake that is not enabled."""
     with suppress(StoreUnavailable):
         if (await store.lake_state()).lake_id:
             waiting = counted(await store.lake_waiting(), "change waits", "changes wait")
@@ -57,7 +56,7 @@ async def _warn_of_changes(store: RecordStore) -> None:
 
 
 async def _check_lake(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
-    """Look at the lake, where one is configured, as far as one can come."""
+    """Check a configured lake. The table is checked only if all libraries are installed."""
     if not configuration.lake.is_there:
         return
     libraries = [check_extra(module, "lake") for module in ("pyarrow", "pyiceberg")]
@@ -67,7 +66,7 @@ async def _check_lake(configuration: Configuration, now: Callable[[], datetime])
         yield finding
     for finding in check_tokens(configuration.lake, now()):
         yield finding
-    state, waiting = await _known(configuration) if configuration.lake.enabled else (LakeState(), 0)
+    state, waiting = await _lake_state(configuration) if configuration.lake.enabled else (LakeState(), 0)
     if configuration.lake.enabled and not state.lake_id:
         yield Finding(Severity.OK, "table", "nothing is synced yet")
     elif all(finding.severity is Severity.OK for finding in libraries):
@@ -75,8 +74,8 @@ async def _check_lake(configuration: Configuration, now: Callable[[], datetime])
             yield finding
 
 
-async def _known(configuration: Configuration) -> tuple[LakeState, int]:
-    """The store's side of the lake, and how many changes wait; nothing if the store's own checks say why."""
+async def _lake_state(configuration: Configuration) -> tuple[LakeState, int]:
+    """Return the store's lake state and number of waiting changes; empty if the store's own checks report a fault."""
     try:
         async with open_store_for_reading(configuration.store) as store:
             return await store.lake_state(), await store.lake_waiting()
@@ -85,10 +84,10 @@ async def _known(configuration: Configuration) -> tuple[LakeState, int]:
 
 
 def _table(configuration: Configuration, state: LakeState, waiting: int, now: datetime) -> Iterator[Finding]:
-    daemon, syncs = configuration.lake.name or "", configuration.lake.enabled  # then the model wants a name
+    daemon, syncs = configuration.lake.name or "", configuration.lake.enabled  # the model requires a name then
     with closing(ConfiguredLake(configuration)) as lake:
         try:
-            facts, lacking, foreign = lake.table.facts(), lake.table.lacking_columns(), lake.table.unaccounted()
+            facts, missing, unaccounted = lake.table.facts(), lake.table.lacking_columns(), lake.table.unaccounted()
             if state.records and lake.table.newest().lake_id != state.released_in:
                 text = f"{lake.warehouse} is another table than that to which records are released: {state.location}"
                 yield Finding(Severity.FAILURE, "released", text, _REMEDY)
@@ -100,17 +99,17 @@ def _table(configuration: Configuration, state: LakeState, waiting: int, now: da
         except ConfigurationError as error:
             yield Finding(Severity.FAILURE, "table", str(error), "see the message")
             return
-    for name, count in sorted(foreign.items()):
+    for name, count in sorted(unaccounted.items()):
         text = f"{counted(count, 'row')} under the name {name or '(none)'} came with no batch of that daemon"
         yield Finding(Severity.FAILURE, "origin", text, f"{_FOREIGN} `auditord lake forget {quote(name)}`")
     if syncs and daemon not in facts.positions:
         text = f"it has no records of {daemon}, although some were synced: another table, or an emptied one"
         yield Finding(Severity.WARNING, "table", text, f"{_REMEDY}; if it is right, the next run syncs all again")
     else:
-        held = f"{counted(facts.records, 'record')} of {counted(len(facts.positions), 'daemon')}"
-        yield Finding(Severity.OK, "table", f"{held} at {lake.warehouse}")
-    if lacking:
-        text = f"the table has no column {', '.join(lacking)}"
+        summary = f"{counted(facts.records, 'record')} of {counted(len(facts.positions), 'daemon')}"
+        yield Finding(Severity.OK, "table", f"{summary} at {lake.warehouse}")
+    if missing:
+        text = f"the table has no column {', '.join(missing)}"
         yield Finding(Severity.WARNING, "schema", text, "the next run adds it: `auditord lake run`")
     if syncs:
         yield _backlog(facts.committed_at, waiting, now)

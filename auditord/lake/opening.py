@@ -1,4 +1,4 @@
-"""The lake that a configuration names; its libraries are imported when it is first used."""
+"""The configured lake, whose libraries are imported on first use."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Generator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ConfiguredLake(ReleasedRecords):
-    """The lake of a configuration; implements :class:`auditord.store.lake.ReleasedRecords`."""
+    """The configured lake, from which a record store also reads its released records."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._section = configuration.lake
@@ -38,13 +38,13 @@ class ConfiguredLake(ReleasedRecords):
 
     @cached_property
     def table(self) -> "LakeTable":
-        """The table.
+        """The lake's table.
 
         Raises:
             ConfigurationError: the extra ``lake`` is not installed.
         """
-        made: LakeTable = lake_module("table").LakeTable(self.catalog(), self.warehouse)
-        return made
+        table: LakeTable = lake_module("table").LakeTable(self.catalog(), self.warehouse)
+        return table
 
     @property
     def warehouse(self) -> str:
@@ -53,21 +53,21 @@ class ConfiguredLake(ReleasedRecords):
 
     @property
     def is_of_many(self) -> bool:
-        """True if records of several daemons count, which may have the same ids."""
+        """True if queries cover several daemons, whose records may have the same ids."""
         return self._section.scope == "all"
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Sums over the newest snapshot; see :meth:`auditord.lake.queries.LakeReader.aggregate`.
+        """Return sums over the newest snapshot; see :meth:`auditord.lake.queries.LakeReader.aggregate`.
 
         Raises:
             ConfigurationError: the extra ``lake`` is not installed, or no daemon is chosen.
         """
-        reader = await asyncio.to_thread(self._reader)  # to import the libraries takes a second
+        reader = await asyncio.to_thread(self._reader)  # importing the libraries takes a second
         return await reader.aggregate(query)
 
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
-        """Records of the newest snapshot; see :meth:`auditord.lake.queries.LakeReader.stream`."""
+        """Yield pages of records of the newest snapshot; see :meth:`auditord.lake.queries.LakeReader.stream`."""
         reader = await asyncio.to_thread(self._reader)
         async with reader.stream(query) as pages:
             yield pages
@@ -97,9 +97,9 @@ class ConfiguredLake(ReleasedRecords):
             if self._made is not None:
                 return self._made
             daemon = section.name if section.scope == "own" else None
-            made: LakeReader = lake_module("queries").LakeReader(self.table, daemon, self._engine(), section.name)
-            self._made = made
-            return made
+            reader: LakeReader = lake_module("queries").LakeReader(self.table, daemon, self._engine(), section.name)
+            self._made = reader
+            return reader
 
     def _engine(self) -> "Engine":
         section = self._section
@@ -118,12 +118,12 @@ class ConfiguredLake(ReleasedRecords):
         return embedded
 
     def make_folder(self) -> None:
-        """Make the folder, where it is one."""
+        """Create the warehouse folder, unless the warehouse is a URL."""
         if "://" not in self._warehouse:
             make_private_folder(Path(self._warehouse))
 
     def catalog(self) -> dict[str, str]:
-        """Properties for pyiceberg; they may hold passwords, and are never printed."""
+        """Return the catalog properties for pyiceberg. They may contain passwords and must never be printed."""
         section, url = self._section, self._catalog_url()
         properties = {
             "type": "rest" if url.startswith("http") else "sql",
@@ -138,7 +138,7 @@ class ConfiguredLake(ReleasedRecords):
         return {name: value for name, value in properties.items() if value is not None}
 
     def close(self) -> None:
-        """Wait for open questions, and release the catalog."""
+        """Wait for running queries, then close the catalog."""
         if self._made is not None:
             self._made.close()
         if "table" in vars(self):
@@ -156,7 +156,7 @@ class ConfiguredLake(ReleasedRecords):
 
 @contextmanager
 def lake_of(store: RecordStore, configuration: Configuration) -> Generator[ConfiguredLake, None, None]:
-    """Let a store read the records that it has released to the lake of its configuration."""
+    """Yield the configured lake, and let the store read its released records from it."""
     lake = ConfiguredLake(configuration)
     store.lake = lake if configuration.lake.name is not None else None
     try:
@@ -166,10 +166,10 @@ def lake_of(store: RecordStore, configuration: Configuration) -> Generator[Confi
 
 
 def lake_module(name: str, extra: str = "lake") -> Any:  # Any: a module
-    """A module of the lake that needs the libraries of an extra.
+    """Import a module of the lake that needs the libraries of an extra.
 
     Raises:
-        ConfigurationError: they are missing.
+        ConfigurationError: a library is missing.
     """
     try:
         return import_module(f"auditord.lake.{name}")

@@ -1,6 +1,6 @@
-"""Conditions on records as conditions on rows of the table: true for all that match, and for few others.
+"""Conditions on records, translated to filters on rows of the table.
 
-Files and their parts that cannot match are not read; which of the rows do match is decided by those who ask.
+A filter is true for all matching rows and few others, so that files can be skipped. Callers decide which rows match.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,20 +58,20 @@ _OR_EQUAL: Final = {
     Comparison.EQUALS: Comparison.EQUALS,
 }
 _BORDERS: Final = (MINYEAR, MAXYEAR)
-"""Years in which pyiceberg looks for the microsecond before an instant, or behind it, outside the calendar."""
+"""Years in which the microsecond before or after an instant, which pyiceberg computes, may be outside the calendar."""
 _STOPPED: Final[BooleanExpression] = NotNull(term="stop_time")
 _MORE: Final = EqualTo(term="more", value=True)
-"""Rows that roll-ups do not count."""
+"""Rows that roll-ups leave out."""
 
 
 def rows_of_daemon(daemon: str, release: int | None = None) -> BooleanExpression:
-    """The rows of a daemon; of those with a number of a release, up to this one alone."""
+    """Return a filter for a daemon's rows, limited to release numbers up to ``release`` if it is given."""
     own = EqualTo(term="daemon", value=daemon)
     return own if release is None else And(own, LessThanOrEqual(term="release", value=release))
 
 
 def chosen_rows(chosen: Chosen) -> BooleanExpression:
-    """The rows that a question is about."""
+    """Return a filter for the chosen rows."""
     if chosen.daemon is None:
         return AlwaysTrue()
     released = chosen.released
@@ -80,23 +80,23 @@ def chosen_rows(chosen: Chosen) -> BooleanExpression:
 
 
 def finished_rows(query: AggregateQuery) -> BooleanExpression:
-    """The rows of finished records that may count."""
+    """Return a filter for rows of finished records that may match a query."""
     return And(_STOPPED, fold(query.where, _leaf, _all_of, _any_of), _within(query.window))
 
 
 def open_rows(query: AggregateQuery) -> BooleanExpression:
-    """The rows of open records that may; a condition of its own, since pyiceberg compares no null with an instant."""
-    begun = AlwaysTrue() if query.window is None else _compares("start_time", Comparison.LTE, query.window.stop)
-    return And(IsNull(term="stop_time"), fold(query.where, _leaf_of_open, _all_of, _any_of), begun)
+    """Return a separate filter for rows of open records, since pyiceberg cannot compare null with an instant."""
+    started = AlwaysTrue() if query.window is None else _compares("start_time", Comparison.LTE, query.window.stop)
+    return And(IsNull(term="stop_time"), fold(query.where, _leaf_of_open, _all_of, _any_of), started)
 
 
 def outside_of(scope: Scope) -> BooleanExpression:
-    """The rows of finished records that the cells of a scope do not answer for."""
+    """Return a filter for rows of finished records that the cells of a scope do not cover."""
     return _any_of([_MORE, *[fold(each, _leaf, _all_of, _any_of) for each in scope.outside()]])
 
 
 def stopped_within(first: datetime, last: datetime) -> BooleanExpression:
-    """The rows of records that stopped from one instant to another."""
+    """Return a filter for records that stopped from ``first`` to ``last``, both included."""
     return And(_compares("stop_time", Comparison.GTE, first), _compares("stop_time", Comparison.LTE, last))
 
 
@@ -130,7 +130,7 @@ def _leaf(condition: Leaf) -> BooleanExpression:  # noqa: PLR0911 one branch for
             return _compares(field.value, comparison, moment)
         case RuntimeCompares(comparison, seconds) if abs(seconds) < 2**62:
             return _COMPARE[comparison](term="runtime", value=seconds)
-        case PlaceCompares(comparison, moment):  # at the same start, ids decide
+        case PlaceCompares(comparison, moment):  # ids decide between equal start times
             return _compares("start_time", _OR_EQUAL[comparison], moment)
         case MetaContains(key, value):
             return _contains(key, (value,))

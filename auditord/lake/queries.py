@@ -1,4 +1,4 @@
-"""Sums and records of a snapshot of the lake, as the record stores give them."""
+"""Queries for sums and records of a lake snapshot, with the same results as from a record store."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Sequence
@@ -23,17 +23,17 @@ T = TypeVar("T")
 _Choose: TypeAlias = Callable[[Table], Chosen]
 
 _BETWEEN_INTERRUPTS: Final = 0.1
-"""Seconds: an interrupt that comes before a statement has begun is forgotten."""
+"""Seconds between repeated interrupts. An interrupt that arrives before a statement has started is lost."""
 
 
 class LakeReader:
-    """Asks the lake, in threads of its own.
+    """Queries of the lake, run in their own threads.
 
     Args:
         table: of the lake.
-        daemon: whose records count; None: those of all.
-        engine: computes.
-        name: of this daemon, whose released records are read; None: it has none.
+        daemon: the daemon to query; None for all daemons.
+        engine: runs the queries.
+        name: this daemon's name, under which its released records are; the default is ``daemon``.
     """
 
     def __init__(self, table: LakeTable, daemon: str | None, engine: Engine, name: str | None = None) -> None:
@@ -44,36 +44,36 @@ class LakeReader:
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="lake")
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Sums over the newest snapshot. Cancelling the call ends the work.
+        """Return sums over the newest snapshot. Cancelling the call interrupts the query.
 
         Raises:
-            StoreUnavailable: the lake has nothing yet or cannot be read now, or the limits are too narrow.
+            StoreUnavailable: the lake is empty or unavailable, or the engine's limits are too low.
         """
         work = Work()
-        return await self._done(work, lambda: self._answer(work, query))
+        return await self._in_thread(work, lambda: self._answer(work, query))
 
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
-        """Pages of wire texts of the newest snapshot, in the query's order; the first one is there, if there is any.
+        """Yield pages of wire texts of the newest snapshot, in the query's order. The first page is read on entry.
 
         Raises:
-            StoreUnavailable: the lake has nothing yet or cannot be read now, or the limits are too narrow.
+            StoreUnavailable: the lake is empty or unavailable, or the engine's limits are too low.
         """
         async with self._streamed(query, lambda table: Chosen(self._newest(table).number, self._daemon)) as pages:
             yield pages
 
     async def find(self, state: LakeState, wanted: Collection[ReleasedRow]) -> Sequence[LakeRecord]:
-        """Single rows; see :class:`auditord.store.lake.ReleasedRecords`."""
+        """Return single rows; see :class:`auditord.store.lake.ReleasedRecords`."""
 
         def found() -> Sequence[LakeRecord]:
             with self._table.loaded() as table:
-                has_named = table.snapshot_by_id(state.snapshot_id) is not None
-                return self._table.find(table, state.snapshot_id if has_named else None, self._name or "", wanted)
+                has_snapshot = table.snapshot_by_id(state.snapshot_id) is not None
+                return self._table.find(table, state.snapshot_id if has_snapshot else None, self._name or "", wanted)
 
-        return await self._done(Work(), found)
+        return await self._in_thread(Work(), found)
 
     async def sum_released(self, released: Released, query: AggregateQuery, days: Days | None) -> Aggregates:
-        """Sums over released records; see :class:`auditord.store.lake.ReleasedRecords`."""
+        """Return sums over released records; see :class:`auditord.store.lake.ReleasedRecords`."""
         scope, work = None if days is None else scope_within(query, *days), Work()
 
         def answer() -> Aggregates:
@@ -81,13 +81,13 @@ class LakeReader:
                 chosen = replace(self._released(table, released), scope=scope)
                 return self._engine.sums(table, replace(query, as_of=None), chosen, work)
 
-        return await self._done(work, answer)
+        return await self._in_thread(work, answer)
 
     @asynccontextmanager
     async def stream_released(
         self, released: Released, query: RecordQuery
     ) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
-        """Pages of released records; see :class:`auditord.store.lake.ReleasedRecords`."""
+        """Yield pages of released records; see :class:`auditord.store.lake.ReleasedRecords`."""
         async with self._streamed(query, lambda table: self._released(table, released)) as pages:
             yield pages
 
@@ -98,7 +98,7 @@ class LakeReader:
         work = Work()
         pages = _Pages(self._pages(work, query, choose))
         try:
-            first = await self._done(work, pages.next)
+            first = await self._in_thread(work, pages.next)
             yield self._all(work, first, pages)
         finally:
             self._threads.submit(pages.close)
@@ -107,27 +107,27 @@ class LakeReader:
         page = first
         while page:
             yield page
-            page = await self._done(work, pages.next)
+            page = await self._in_thread(work, pages.next)
 
-    async def _done(self, work: Work, call: Callable[[], T]) -> T:
-        """Do a part of the work in a thread; cancelling the call ends the work."""
+    async def _in_thread(self, work: Work, call: Callable[[], T]) -> T:
+        """Run a part of the work in a thread. Cancelling the call interrupts the work."""
         loop = asyncio.get_running_loop()
         answer = loop.run_in_executor(self._threads, call)
 
-        def leave() -> None:
+        def interrupt() -> None:
             if not answer.done():
                 work.interrupt()
-                loop.call_later(_BETWEEN_INTERRUPTS, leave)
+                loop.call_later(_BETWEEN_INTERRUPTS, interrupt)
             elif not answer.cancelled():
-                answer.exception()  # retrieved, so that asyncio does not warn of it
+                answer.exception()  # retrieve it, or asyncio logs a warning
 
         try:
             return await asyncio.shield(answer)
         finally:
-            leave()
+            interrupt()
 
     def close(self) -> None:
-        """Wait for open questions, and release everything."""
+        """Wait for running queries, then close the engine."""
         self._threads.shutdown()
         self._engine.close()
 
@@ -142,10 +142,10 @@ class LakeReader:
             yield from self._engine.records(table, query, choose(table), work)
 
     def _newest(self, table: Table) -> LakeSnapshot:
-        """The newest snapshot.
+        """Return the newest snapshot.
 
         Raises:
-            StoreUnavailable: there is none, or the daemon has not synced anything yet.
+            StoreUnavailable: there is no snapshot, or the daemon has not synced anything yet.
         """
         newest, positions = table.current_snapshot(), positions_of(table)
         if newest is None or (self._daemon is not None and self._daemon not in positions):
@@ -158,13 +158,13 @@ class LakeReader:
         return LakeSnapshot(newest.snapshot_id, from_micros(newest.timestamp_ms * 1_000), is_complete)
 
     def _released(self, table: Table, released: Released) -> Chosen:
-        """The rows that are released records: of the snapshot that the store names, or of the newest if it is gone.
+        """Choose the released rows in the snapshot that the store names, or in the newest if that one has expired.
 
-        Other daemons expire snapshots, and leave the rows of this one alone. So the newest snapshot has the same
-        ones, unless a later state of the store has changed them: then some are missing.
+        Other daemons expire snapshots but leave this daemon's rows alone. So the newest snapshot has the same rows,
+        unless a later state of the store has changed them. Then some are missing.
 
         Raises:
-            StoreUnavailable: the table does not have them.
+            StoreUnavailable: the table does not have these rows.
         """
         state, newest, here = released.state, table.current_snapshot(), self._table.location
         position = None if self._name is None else positions_of(table).get(self._name)
@@ -190,18 +190,17 @@ class LakeReader:
 
 
 class _Pages:
-    """Pages that one thread at a time takes, and that are closed once it has done so."""
+    """A generator of pages, with a lock so that it is not closed while a thread reads the next page."""
 
     def __init__(self, pages: Generator[Sequence[bytes], None, None]) -> None:
         self._pages = pages
         self._lock = Lock()
 
     def next(self) -> Sequence[bytes]:
-        """The next page; nothing at the end."""
+        """Return the next page, or an empty one at the end."""
         with self._lock:
             return next(self._pages, ())
 
     def close(self) -> None:
-        """End the question."""
         with self._lock:
             self._pages.close()

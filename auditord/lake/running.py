@@ -1,4 +1,4 @@
-"""The lake as an instance that runs by the clock, as plugins do: one daemon of a database at a time."""
+"""The lake sync as a scheduled instance, like those of plugins. One daemon of a database runs it at a time."""
 
 import asyncio
 from collections.abc import Iterator
@@ -24,15 +24,15 @@ INSTANCE: Final = "lake"
 """Name and kind of the instance."""
 
 _COMMIT_TIME: Final = timedelta(days=1)
-"""No commit takes longer; older files that no snapshot names are of one that failed."""
+"""Longest duration of a commit. Older files that no snapshot refers to come from a failed commit."""
 
 _BETWEEN_EXPIRIES: Final = timedelta(hours=12)
 _BETWEEN_LISTINGS: Final = timedelta(days=7)
-"""Between two looks for files of commits that failed, for which all files are listed."""
+"""Interval between searches for files of failed commits, which list all files."""
 
 
 class LakeMetrics(Collector):
-    """The gauges of the lake, from the first run on."""
+    """The gauges of the lake."""
 
     def __init__(self) -> None:
         self.facts: LakeFacts | None = None
@@ -41,7 +41,7 @@ class LakeMetrics(Collector):
         self.released = 0
 
     def collect(self) -> Iterator[Metric]:
-        """The families; unknown figures have no sample."""
+        """Yield the metrics, or none before the first successful run."""
         if (facts := self.facts) is None or facts.committed_at is None or self.complete_at is None:
             return
         yield GaugeMetricFamily(
@@ -66,10 +66,10 @@ class LakeMetrics(Collector):
 
 
 def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) -> PluginKind[LakeSection]:
-    """The kind of the one instance."""
+    """Return the kind of the lake's only instance."""
 
     async def run(section: LakeSection, context: PluginContext) -> None:
-        daemon = section.name or ""  # the model wants one
+        daemon = section.name or ""  # the model requires it
         if context.dry_run:
             waiting = await store.lake_waiting()
             context.show(f"would sync {counted(waiting, 'change')} to {lake.warehouse} as {daemon}")
@@ -79,23 +79,23 @@ def lake_kind(store: RecordStore, lake: ConfiguredLake, metrics: LakeMetrics) ->
                 kept = "all" if age.keep_months is None else counted(age.keep_months, "month")
                 context.show(f"would keep {kept} of site {site}")
             return
-        begun, table = context.now(), lake.table
+        started_at, table = context.now(), lake.table
         lake.make_folder()
-        syncing = await asyncio.to_thread(lake_module, "syncing")  # to import the libraries takes a second
+        syncing = await asyncio.to_thread(lake_module, "syncing")  # importing the libraries takes a second
         synced = await syncing.sync(store, table, daemon, context.log)
         released = await syncing.release(store, table, daemon, partial(section.is_old, context.now()))
-        with suppress(LakeOvertaken):  # another daemon is at work: the next run does it
+        with suppress(LakeOvertaken):  # another daemon committed first: the next run retries
             if synced.batches or released:
                 await asyncio.to_thread(table.compact, daemon)
             await _clean(lake, section, context, (await store.lake_state()).snapshot_id)
         facts = await asyncio.to_thread(table.facts)
-        metrics.facts, metrics.complete_at, metrics.waiting = facts, begun, await store.lake_waiting()
+        metrics.facts, metrics.complete_at, metrics.waiting = facts, started_at, await store.lake_waiting()
         metrics.released = (await store.lake_state()).records
         context.log.info("synced %s in %s", counted(synced.records, "record"), counted(synced.batches, "commit"))
         if released:
             context.log.info("released %s", counted(released, "record"))
-        held = counted(facts.records, "record"), counted(facts.files, "file"), facts.size / 1e6
-        context.log.info("the lake has %s in %s, %.1f MB", *held)
+        summary = counted(facts.records, "record"), counted(facts.files, "file"), facts.size / 1e6
+        context.log.info("the lake has %s in %s, %.1f MB", *summary)
 
     return PluginKind(
         name=INSTANCE, config=LakeSection, run=run, interval=timedelta(minutes=5), timeout=timedelta(days=1)
@@ -122,7 +122,7 @@ async def _clean(lake: ConfiguredLake, section: LakeSection, context: PluginCont
 def lake_plugins(
     store: RecordStore, lake: ConfiguredLake, section: LakeSection, registry: CollectorRegistry
 ) -> dict[str, tuple[PluginKind[Any], LakeSection]]:  # Any: as of kinds of hook modules
-    """The instance by its name, if the configuration wants one, with its metrics."""
+    """Return the instance by its name if the lake is enabled, and register its metrics."""
     if not section.enabled:
         return {}
     registry.register(metrics := LakeMetrics())

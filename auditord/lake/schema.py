@@ -1,6 +1,6 @@
-"""Records as rows of the table: nothing of them is lost, and engines find what they sum up in columns.
+"""Lossless conversion between records and rows of the table, with columns for the figures that engines sum.
 
-The wire text is made again of the other columns; where that does not give the same bytes, ``document`` has it.
+The wire text is rebuilt from the other columns. ``document`` stores it only if that would not give the same bytes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -73,9 +73,9 @@ SCHEMA: Final = Schema(
     NestedField(21, "daemon", StringType(), required=True, doc="its lake.name; ids are unique within a daemon"),
     NestedField(22, "batch", LongType(), required=True, doc="of the daemon, with which the row came"),
 )
-"""Of the table, when it is made; pyiceberg numbers the fields itself. A later column must not be required: earlier rows
-have none; it is added when a daemon that knows it opens the table. Meta keys and components are in lists, so that a new
-one needs no column."""
+"""Schema of a new table, in which pyiceberg numbers the fields itself. A later column must not be required, because
+earlier rows lack it. It is added when a daemon that knows it opens the table. Meta keys and components are in lists, so
+that new ones need no column."""
 
 PARTITIONS: Final = PartitionSpec(
     PartitionField(source_id=3, field_id=1000, transform=MonthTransform(), name="month"),
@@ -86,11 +86,11 @@ _RECORD: Final = ("record_id", "start_time", "stop_time", "meta", "components", 
 _PROVENANCE: Final = ("received_at", "updated_at", "principal", "agent", "release")
 
 RECORD_COLUMNS: Final = (*_RECORD, *_PROVENANCE)
-"""The columns from which :func:`records_of` makes records."""
+"""Columns that :func:`records_of` reads."""
 
 
 def add_columns(table: Table) -> None:
-    """Add the columns that a table of an earlier version does not have."""
+    """Add the columns that a table of an earlier version lacks."""
     known = set(table.schema().column_names)
     if not {field.name for field in SCHEMA.fields} <= known:
         with table.update_schema() as update:
@@ -98,12 +98,9 @@ def add_columns(table: Table) -> None:
 
 
 def rows_of(copies: Sequence[LakeRecord], schema: Any, **constants: object) -> Any:  # Any: pyarrow's Schema and Table
-    """Records as a table of Arrow; columns that are none of ours are empty.
+    """Return records as an Arrow table with this schema.
 
-    Args:
-        copies: the records.
-        schema: of the table in Arrow.
-        constants: values of other columns, the same in every row.
+    ``constants`` are values for all rows of other columns. Columns that this version does not know are null.
     """
     rows = [_row(copy) | constants for copy in copies]
     columns = [_arrow.array([row.get(field.name) for row in rows], type=field.type) for field in schema]
@@ -133,7 +130,7 @@ def _row(copy: LakeRecord) -> dict[str, Any]:  # Any: columns of all types
 
 
 def records_of(batch: Any) -> Iterable[LakeRecord]:  # Any: pyarrow's RecordBatch
-    """The records in a part of the table that has :data:`RECORD_COLUMNS`."""
+    """Yield the records of a batch with :data:`RECORD_COLUMNS`."""
     columns = [values_of(batch.column(name)) for name in RECORD_COLUMNS]
     for record_id, start, stop, meta, components, document, received, updated, principal, agent, release in zip(
         *columns, strict=True
@@ -147,7 +144,7 @@ def records_of(batch: Any) -> Iterable[LakeRecord]:  # Any: pyarrow's RecordBatc
 
 
 def values_of(column: Any) -> list[Any]:  # Any: pyarrow's Array, and columns of all types
-    """The values of a column; times are microseconds since 1970."""
+    """Return the values of a column, with times in microseconds since 1970."""
     if _arrow.types.is_timestamp(column.type):
         column = column.cast(_arrow.int64())  # exact from the year 1 to 9999
     values: list[Any] = column.to_pylist()

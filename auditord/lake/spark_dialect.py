@@ -1,8 +1,8 @@
-"""The SQL of Spark over rows of the lake: the only place that knows a word of it.
+"""All SQL that is specific to Spark.
 
-Spark sums whole numbers in 64 bits. So what may not fit is summed in pieces of 31 bits, which fit for two billion rows;
-a product that is itself too large, in decimals of 38 digits, which take some twenty times as long. In ANSI mode, which
-the engine asks for, a sum that did not fit all the same would raise.
+Spark sums whole numbers in 64 bits. Numbers that may overflow are summed in pieces of 31 bits, which fit for two
+billion rows. Products that are too large themselves are summed in decimals of 38 digits, which takes some twenty times
+as long. The engine sets ANSI mode, in which a sum that overflows nevertheless raises.
 """
 
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ SELECT
     start_time AS started_at, stop_time AS stopped_at
 FROM lake
 """
-"""The rows as the statements name them. Conditions on the instants of the table leave out files and parts of them; to
-group by a list that a function makes of another takes five times as long as by these."""
+"""The view that statements read. Conditions on the table's own timestamps skip files and parts of them. Grouping by a
+list that a function makes from another list takes five times as long as grouping by the lists here."""
 
 _PIECES: Final[Limbs] = (31, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkDialect(ClusterDialect):
-    """The words of Spark, from 4.0 on."""
+    """SQL of Spark 4.0 and later."""
 
     truncated = "trunc({0}, '{1}')"
     day = "date_from_unix_date(CAST({} div 86400000000 - 719162 AS INT))"
@@ -52,18 +52,18 @@ class SparkDialect(ClusterDialect):
     amounts = "nullif(array_join(transform({}, each -> CAST(each.amount AS STRING)), ','), '')"
 
     def finished(self, window: Window | None) -> Sql:
-        """By the months of the partitions, and what files say about their columns."""
+        """Return a condition by which Spark skips files, using partition months and column statistics."""
         if window is None:
             return Sql("stopped_at IS NOT NULL")
         begin, end = self.literal_moment(window.start), self.literal_moment(window.stop)
         return Sql(f"stopped_at >= timestamp_micros({begin}) AND started_at < timestamp_micros({end})")
 
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Number of records, first and last stop time, sum of runtimes."""
+        """Return expressions for the number of records, the first and last stop time, and the sum of runtimes."""
         return ["count(*)", "min(stopped)", "max(stopped)", *_pieces("ran")], _PIECES
 
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Sums of amounts and of products."""
+        """Return sums of amounts and of products."""
         del component
         fits: LiteralString = f"CAST({amount} AS DOUBLE) * ran < 9.0E18"
         product = _pieces(f"CASE WHEN {fits} THEN {amount} * ran END")

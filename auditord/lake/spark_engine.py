@@ -1,7 +1,7 @@
-"""Spark on a cluster, asked by Spark Connect: no Java in this process, with any cluster manager.
+"""Queries on a Spark cluster through Spark Connect, without Java in this process and with any cluster manager.
 
-The table is read by the file of its metadata, which names one snapshot for ever: Spark needs no catalog, and all of a
-question is about the snapshot that this daemon knows. Spark has to reach the files under the same URLs.
+Spark reads the table from its metadata file, which never changes. So Spark needs no catalog, and a whole query reads
+the snapshot that this daemon knows. Spark must be able to reach the files under the same URLs.
 """
 
 from collections.abc import Generator, Iterator
@@ -26,11 +26,11 @@ _grpc: Any = import_module("grpc")
 
 
 class Spark(Engine):
-    """The cluster; each question has a session of its own, which ends with it.
+    """A Spark cluster. Each query has its own session.
 
     Args:
-        url: of its Spark Connect server.
-        token: for this server, which is spoken to over TLS then.
+        url: of the cluster's Spark Connect server.
+        token: for this server; the connection uses TLS if it is given.
     """
 
     dialect = SparkDialect
@@ -47,7 +47,7 @@ class Spark(Engine):
         try:
             session = _sessions.SparkSession(self._url)
             try:
-                session.client.set_retry_policies([])  # it would try for ten minutes; callers can ask again
+                session.client.set_retry_policies([])  # Spark would retry for ten minutes; callers can retry
                 session.conf.set("spark.sql.ansi.enabled", "true")
                 work.begin(lambda: _interrupt(session))
                 _reader(session, table, chosen.snapshot_id).load(table.metadata_location).createTempView("lake")
@@ -61,7 +61,7 @@ class Spark(Engine):
 
 
 def _reader(session: Any, table: Table, snapshot_id: int) -> Any:  # Any: pyspark's SparkSession and DataFrameReader
-    """A reader of a snapshot of the table."""
+    """Return a reader of a snapshot of the table."""
     reader, newest = session.read.format("iceberg"), table.current_snapshot()
     is_newest = newest is not None and newest.snapshot_id == snapshot_id
     return reader if is_newest else reader.option("versionAsOf", str(snapshot_id))
@@ -74,12 +74,12 @@ def _rows(session: Any, statement: Sql) -> Iterator[Any]:  # Any: pyspark's Spar
 
 
 def _end(session: Any) -> None:  # Any: pyspark's SparkSession
-    """End a session; its method ``stop`` writes to the log where the server is gone."""
+    """End a session. Its own method ``stop`` writes to the log if the server is gone."""
     with suppress(_errors.PySparkException, _grpc.RpcError):
         session.client.release_session()
     session.client.close()
 
 
 def _interrupt(session: Any) -> None:  # Any: pyspark's SparkSession
-    with suppress(_errors.PySparkException, _grpc.RpcError):  # it has ended
+    with suppress(_errors.PySparkException, _grpc.RpcError):  # already ended
         session.interruptAll()

@@ -1,9 +1,9 @@
-"""The records of a store on their way to the lake, and from the store once the lake has them.
+"""Sync of a store's records to the lake, and release of old records from the store.
 
-The next run continues one that was killed at any moment. Batches are written on top of each other, see
-:mod:`auditord.store.releasing`. A release is a number that rows of the lake get; they are read back, and the store
-deletes the records that still equal the rows. Numbers that were committed and not dealt with are dealt with
-first.
+A run killed at any point is resumed by the next one. Each batch builds on the previous one, see
+:mod:`auditord.store.releasing`. To release records, their rows in the lake get a release number. The rows are read
+back, and the store deletes the records that still equal their rows. Release numbers that were committed but not
+processed are processed first.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from auditord.store.store import RecordStore
 from auditord_hookspecs.wording import counted
 
 BATCH_CHANGES: Final = 20_000
-"""Changes of one commit; they take about 60 MB of memory."""
+"""Changes in one commit, which take about 60 MB of memory."""
 _RELEASES_AT_ONCE: Final = 50
-"""Releases that are read back at a time."""
+"""Releases read back at a time."""
 
 _Log: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
@@ -40,21 +40,17 @@ class Synced(msgspec.Struct, frozen=True):
 
 
 async def sync(store: RecordStore, table: LakeTable, daemon: str, log: _Log) -> Synced:
-    """Sync all that has changed; a store that the lake does not know is synced as a whole.
+    """Sync all changes of a store. A store that the lake does not know is synced completely.
 
-    Args:
-        store: has the records.
-        table: of the lake.
-        daemon: the name of the records in the lake.
-        log: receives why everything is synced again.
+    A warning with the reason is logged if all records are synced again.
 
     Raises:
-        ConfigurationError: the lake has records of another store under this name, or lacks records that were released.
-        StoreUnavailable: store or lake cannot be used now; all that has been done stays.
+        ConfigurationError: the lake has records of another store under this name, or lacks released records.
+        StoreUnavailable: the store or the lake is unavailable; finished batches are kept.
     """
-    state = await _begun(store, table, daemon)
+    state = await _ensure_started(store, table, daemon)
     position = await asyncio.to_thread(table.position, daemon)
-    if position is not None and position.release > state.release:  # a run was killed; or the store is an older one
+    if position is not None and position.release > state.release:  # a run was killed, or the store is an older state
         await _take_back(store, table, daemon)  # before a later snapshot is noted
     try:
         return await _sync(store, table, daemon, state)
@@ -65,16 +61,10 @@ async def sync(store: RecordStore, table: LakeTable, daemon: str, log: _Log) -> 
 
 
 async def release(store: RecordStore, table: LakeTable, daemon: str, is_old: Callable[[Partition], bool]) -> int:
-    """Release the records of old months, once all is synced; returns how many.
-
-    Args:
-        store: has the records.
-        table: of the lake.
-        daemon: the name of the records in the lake.
-        is_old: tells which months and sites are old enough.
+    """Release the records of old partitions unless a full sync is incomplete, and return their number.
 
     Raises:
-        StoreUnavailable: store or lake cannot be used now; all that has been done stays.
+        StoreUnavailable: the store or the lake is unavailable; finished releases are kept.
     """
     state, position = await store.lake_state(), await asyncio.to_thread(table.position, daemon)
     if position is None or position.is_filling:
@@ -94,8 +84,8 @@ async def release(store: RecordStore, table: LakeTable, daemon: str, is_old: Cal
     return released
 
 
-async def _begun(store: RecordStore, table: LakeTable, daemon: str) -> LakeState:
-    """The state of a store whose records are noted for this lake."""
+async def _ensure_started(store: RecordStore, table: LakeTable, daemon: str) -> LakeState:
+    """Return the store's state, starting a full sync if the store was not synced to this table."""
     lake_id, state = await asyncio.to_thread(table.open), await store.lake_state()
     if state.records and state.released_in != lake_id:
         raise ConfigurationError(
@@ -106,9 +96,9 @@ async def _begun(store: RecordStore, table: LakeTable, daemon: str) -> LakeState
 
 
 async def _begin(store: RecordStore, table: LakeTable, daemon: str, lake_id: str) -> LakeState:
-    """Begin with a part of the lake that has nothing but released records.
+    """Start a full sync: delete the daemon's rows except its released records.
 
-    Killed at any moment, the next run begins again.
+    If it is killed at any point, the next run starts again.
     """
     state = await store.begin_lake()
     await _take_back(store, table, daemon)
@@ -121,9 +111,9 @@ async def _begin(store: RecordStore, table: LakeTable, daemon: str, lake_id: str
 
 
 async def _take_back(store: RecordStore, table: LakeTable, daemon: str) -> None:
-    """Take released records back that the newest snapshot has no more.
+    """Take back released records that the newest snapshot lacks.
 
-    The store was restored from a backup then, and these records were changed after it.
+    This happens if the store was restored from a backup and these records were changed after the backup.
     """
     released = await store.released()
     if released.state.records:
@@ -144,7 +134,7 @@ async def _sync(store: RecordStore, table: LakeTable, daemon: str, state: LakeSt
         if batch.recalled:
             await store.forget_recalled(list(batch.recalled), 0, await asyncio.to_thread(table.newest))
         records, batches = records + len(batch.records), batches + 1
-        del batch  # the next one is as large
+        del batch  # free it before the next one, which is as large
 
 
 async def _position(table: LakeTable, daemon: str, state: LakeState) -> LakePosition:
@@ -160,9 +150,9 @@ async def _position(table: LakeTable, daemon: str, state: LakeState) -> LakePosi
 
 
 async def _delete(store: RecordStore, table: LakeTable, daemon: str, previous: int, last: int) -> int:
-    """Read the rows of releases back, and delete their records in the store; returns how many.
+    """Read the rows of some releases back, delete their records from the store, and return the number deleted.
 
-    Numbers may have no row any more.
+    A release number may have no rows left.
     """
     snapshot, released = await asyncio.to_thread(table.newest), 0
     for first in range(previous + 1, last + 1, _RELEASES_AT_ONCE):
@@ -181,8 +171,8 @@ class Verified:
     """The result of a verification.
 
     Args:
-        records: rows that were read, count, and are known to the store.
-        expected: how many the store knows.
+        records: number of released rows that were read and are in the store's index.
+        expected: number of released records in the store's index.
         findings: a sentence for each fault.
     """
 
@@ -197,13 +187,9 @@ async def verify(
     daemon: str,
     progressed: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Verified:
-    """Read every row of a released record, and compare its id and release with the store's index.
+    """Read every released row of the newest snapshot, and compare its id and release with the store's index.
 
-    Args:
-        store: with the index.
-        table: of the lake, whose newest snapshot is read.
-        daemon: the name of the store's records there.
-        progressed: is called with the number of records that have been read, and of all.
+    ``progressed`` is called with the number of records verified so far and the number expected.
     """
     released = await store.released()
     state, recalled = released.state, set(released.recalled)

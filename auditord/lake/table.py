@@ -1,15 +1,15 @@
-"""The table of the lake, which several daemons write.
+"""The lake's table, which several daemons write.
 
-A record has one row, as its store has it: a change takes the former row out, by writing its file once more without it
-(copy-on-write), in the commit that adds the new one. So every snapshot is exact, and DuckDB, Spark and Trino read it as
-a plain table, without a view, and skip the months and sites that a question is not about. With versions and tombstones
-each of them would have to find the latest version of every record first, in all months, since a correction may move a
-record to another one. The price is paid by changes alone: records mostly come finished and are only appended; open ones
-are few and in partitions of their own (a null month); corrections and deletions are rare.
+Each record has one row, with the version in its daemon's store. A change rewrites the file of the old row without it
+(copy-on-write), in the commit that adds the new row. So every snapshot is exact. DuckDB, Spark and Trino read it as a
+plain table, without a view, and skip irrelevant months and sites. With versions and tombstones, they would first have
+to find the latest version of every record in all months, since a correction may move a record to another month. Only
+changes pay the price. Most records arrive finished and are only appended, open records are few and in partitions of
+their own (a null month), and corrections and deletions are rare.
 
-The summary of each snapshot says which batch of each daemon is the last in it, and which release (:data:`POSITIONS`):
-rows and numbers change together or not at all. Commits are optimistic: where another daemon was faster, what depends on
-the newest snapshot is read again and the commit is tried again.
+The summary of each snapshot holds the last batch and the last release of each daemon (:data:`POSITIONS`), so that rows
+and numbers change together or not at all. Commits are optimistic. If another daemon committed first, the commit is
+rebuilt from the newest snapshot and retried.
 """
 
 import json
@@ -71,28 +71,28 @@ from auditord.store.lake import LakeBatch, LakeOvertaken, LakeRecord, LakeSnapsh
 T = TypeVar("T")
 
 TABLE: Final = f"{NAMESPACE}.lake"
-"""The name in the catalog."""
+"""The table's name in the catalog."""
 
 POSITIONS: Final = "auditord.positions"
-"""The snapshot's property: by daemon, the id of its store, the number of its last batch, whether it is being filled,
-the number of its last release."""
+"""Snapshot property with the position of each daemon: the id of its store, the number of its last batch, whether a
+full sync is incomplete, and the number of its last release."""
 
 _ROWS_AT_ONCE: Final = 100_000
-"""Rows that get releases in one commit, if one file does not have more."""
+"""Rows that get release numbers in one commit, unless a single file has more."""
 _KEYS: Final = ("record_id", "release", "stop_time")
 
 _PATIENCE: Final = 300.0
-"""Seconds for which a commit is tried again while other daemons are faster."""
+"""Seconds for which a commit is retried while other daemons commit first."""
 
 
 class LakePosition(msgspec.Struct, frozen=True):
-    """The part of a store that the lake has.
+    """The state of the sync of a daemon's store.
 
     Args:
         store_id: of the store.
         batch: the number of its last batch.
-        is_filling: whether records that the store had all along are still to come.
-        release: the highest number of a release that rows have, or have had.
+        is_filling: whether a full sync of the store's existing records is incomplete.
+        release: the highest release number that rows have or have had.
     """
 
     store_id: str
@@ -102,14 +102,13 @@ class LakePosition(msgspec.Struct, frozen=True):
 
 
 class LakeFacts(msgspec.Struct, frozen=True):
-    """The newest snapshot.
+    """Figures about the newest snapshot.
 
     Args:
-        snapshot_id: 0 while there is none.
-        committed_at: when it was made.
-        records: in it, of all daemons.
-        files: that have them.
-        size: of these files, in bytes.
+        snapshot_id: 0 if there is no snapshot.
+        records: number of records of all daemons.
+        files: number of data files.
+        size: total size of the data files, in bytes.
         positions: by daemon.
     """
 
@@ -125,15 +124,15 @@ class LakeMoved(StoreUnavailable):
     """Another process syncs the records of the same store.
 
     Remedy:
-        none: one of them ends its batch, the other begins anew with the next run.
+        none: one process finishes its batch, the other starts again with its next run.
     """
 
 
 class LakeTable(CatalogTable):
-    """The table, through its catalog. Every method blocks, and raises StoreUnavailable if it cannot be used now.
+    """The lake's table. All methods block, and raise StoreUnavailable if the catalog or the files are unavailable.
 
     Args:
-        catalog: properties of the catalog, as pyiceberg's ``load_catalog`` takes them.
+        catalog: catalog properties for pyiceberg's ``load_catalog``.
         warehouse: URL of the folder for the table's files.
     """
 
@@ -142,8 +141,8 @@ class LakeTable(CatalogTable):
         super().__init__(TABLE, location, catalog)
 
     def open(self) -> str:
-        """Make the table, or the columns that a later version has added to it; returns the table's id."""
-        for attempt in stamina.retry_context(on=StoreUnavailable, attempts=3):  # another daemon may make it as well
+        """Create the table, or add the columns that it lacks. Return the table's id."""
+        for attempt in stamina.retry_context(on=StoreUnavailable, attempts=3):  # another daemon may be creating it too
             with attempt, self.faults():
                 self._create(self.connected())
         self._try(add_columns)
@@ -158,15 +157,15 @@ class LakeTable(CatalogTable):
                 catalog.create_table(TABLE, SCHEMA, self.location, PARTITIONS, properties=TABLE_PROPERTIES)
 
     def position(self, daemon: str) -> LakePosition | None:
-        """The part of a daemon's store that the newest snapshot has; None if it says nothing about the daemon."""
+        """Return a daemon's position in the newest snapshot, or None if the snapshot does not know the daemon."""
         with self.loaded() as table:
             return positions_of(table).get(daemon)
 
     def write(self, daemon: str, before: LakePosition, batch: LakeBatch) -> None:
-        """Put a batch into the table, after the position that the daemon has there.
+        """Commit a batch that follows the daemon's position ``before``.
 
         Raises:
-            LakeMoved: it has another one by now; nothing is done.
+            LakeMoved: the daemon's position has changed; nothing is done.
         """
         with self.loaded() as table:
             added = list(written(table, daemon, batch))
@@ -174,33 +173,33 @@ class LakeTable(CatalogTable):
         def commit(table: Table) -> None:
             self._refuse_moved(table, daemon, before)
             months = months_of(batch)
-            taken = without(table, _tasks(table, daemon, months) if months else (), replaced_by(daemon, batch))
-            _commit(table, {daemon: replace(before, batch=batch.number)}, taken, added)
+            rewritten = without(table, _tasks(table, daemon, months) if months else (), replaced_by(daemon, batch))
+            _commit(table, {daemon: replace(before, batch=batch.number)}, rewritten, added)
 
         self._try(commit)
 
     def forget(self, daemon: str, store_id: str, released: Released | None = None) -> None:
-        """Take all rows of a daemon out but its released records; nothing else of its store is there from then on.
+        """Delete all rows of a daemon except its released records, and set its position to batch 0.
 
         Raises:
-            ConfigurationError: the rows are of another store, or those of this store have another daemon's name.
+            ConfigurationError: the rows belong to another store, or this store's rows have another daemon's name.
         """
 
         def commit(table: Table) -> None:
             positions = positions_of(table)
             refuse_mixed(positions, daemon, store_id)
-            taken = without(table, _tasks(table, daemon), not_released(daemon, released))
+            rewritten = without(table, _tasks(table, daemon), not_released(daemon, released))
             numbers = [0 if released is None else released.state.release]
             numbers += [positions[daemon].release] if daemon in positions else []
-            _commit(table, {daemon: LakePosition(store_id, 0, is_filling=True, release=max(numbers))}, taken, ())
+            _commit(table, {daemon: LakePosition(store_id, 0, is_filling=True, release=max(numbers))}, rewritten, ())
 
         self._try(commit)
 
     def finish(self, daemon: str, filled: LakePosition) -> None:
-        """Note that all records of a daemon have come that it had when the filling began.
+        """Note that the full sync of a daemon's existing records is complete.
 
         Raises:
-            LakeMoved: it has another position by now; nothing is done.
+            LakeMoved: the daemon's position has changed; nothing is done.
         """
 
         def commit(table: Table) -> None:
@@ -210,7 +209,7 @@ class LakeTable(CatalogTable):
         self._try(commit)
 
     def remove(self, daemon: str) -> int:
-        """Take all rows of a daemon out, and its name; returns how many there were."""
+        """Delete all rows of a daemon and its position, and return the number of deleted rows."""
         before = self.facts().records
 
         def commit(table: Table) -> None:
@@ -220,12 +219,12 @@ class LakeTable(CatalogTable):
         return before - self.facts().records
 
     def mark(self, daemon: str, before: LakePosition, is_old: Callable[[Partition], bool]) -> LakePosition:
-        """Give numbers of releases to the next rows of a daemon in old partitions; returns the position.
+        """Give release numbers to the next rows of a daemon in old partitions, and return the new position.
 
-        The position is the former one if there are no such rows.
+        The position stays the same if there are no such rows.
 
         Raises:
-            LakeMoved: the daemon has another position by now; nothing is done.
+            LakeMoved: the daemon's position has changed; nothing is done.
         """
 
         def commit(table: Table) -> LakePosition:
@@ -241,10 +240,12 @@ class LakeTable(CatalogTable):
         return self._try(commit)
 
     def unmark(self, daemon: str, before: LakePosition, rows: Collection[ReleasedRow]) -> LakePosition:
-        """Let rows of a daemon have no release any more; returns the position, whose number tells that they changed.
+        """Clear the release number of some rows and return the new position.
+
+        The position's release number grows by one if any row has changed.
 
         Raises:
-            LakeMoved: the daemon has another position by now; nothing is done.
+            LakeMoved: the daemon's position has changed; nothing is done.
         """
 
         def commit(table: Table) -> LakePosition:
@@ -260,14 +261,14 @@ class LakeTable(CatalogTable):
         return self._try(commit)
 
     def newest(self) -> LakeSnapshot:
-        """The newest snapshot of the table."""
+        """Return the newest snapshot; its number is 0 if there is none."""
         with self.loaded() as table:
             snapshot = table.current_snapshot()
             number, sequence = (0, 0) if snapshot is None else (snapshot.snapshot_id, snapshot.sequence_number or 0)
             return LakeSnapshot(str(table.metadata.table_uuid), self.location, number, sequence)
 
     def releases(self, daemon: str, snapshot_id: int, numbers: range) -> Iterator[Sequence[LakeRecord]]:
-        """Read the rows of some releases of a daemon back, release by release."""
+        """Yield the rows of a daemon with these release numbers, one release at a time."""
         low, high = (
             GreaterThanOrEqual(term="release", value=numbers.start),
             LessThan(term="release", value=numbers.stop),
@@ -283,7 +284,7 @@ class LakeTable(CatalogTable):
     def find(
         self, table: Table, snapshot_id: int | None, daemon: str, wanted: Collection[ReleasedRow]
     ) -> Sequence[LakeRecord]:
-        """Single rows of a daemon in a snapshot, or the newest, of a table that was just loaded."""
+        """Return single rows of a daemon from a loaded table, from the newest snapshot if ``snapshot_id`` is None."""
         keys, months = {(row.record_id, row.release) for row in wanted}, defaultdict[int, list[ReleasedRow]](list)
         for row in wanted:
             months[month_number(from_micros(row.stop_time))].append(row)
@@ -301,16 +302,16 @@ class LakeTable(CatalogTable):
         return found
 
     def missing(self, daemon: str, released: Released) -> Collection[ReleasedRow]:
-        """Released records of a daemon that the newest snapshot does not have, and the one that the store names has.
+        """Return the released records of a daemon that the store's snapshot has and the newest one lacks.
 
         Raises:
-            ConfigurationError: some are missing, and that snapshot is gone.
+            ConfigurationError: records are missing, and the store's snapshot has expired.
         """
         state, newest = released.state, self.newest().snapshot_id
         with self.loaded() as table:
             if table.snapshot_by_id(state.snapshot_id) is not None:
-                gone = _gone(table, daemon, state.snapshot_id, newest)
-                return {row for row in gone if row.release <= state.release}.difference(released.recalled)
+                lost = _lost_rows(table, daemon, state.snapshot_id, newest)
+                return {row for row in lost if row.release <= state.release}.difference(released.recalled)
             count = count_released(table, daemon, released)
         if count < state.records:
             raise ConfigurationError(
@@ -322,12 +323,12 @@ class LakeTable(CatalogTable):
         return ()
 
     def released_rows(self, daemon: str) -> int:
-        """Count the rows of a daemon that have releases: the lake can be the only copy of their records."""
+        """Count the rows of a daemon with a release number. The lake may have the only copy of their records."""
         with self.loaded() as table:
             return int(table.scan(And(rows_of_daemon(daemon), NotNull(term="release"))).count())
 
     def partitions(self) -> Mapping[Partition, Sequence[DataFile]]:
-        """The files of the newest snapshot by their partitions, in order."""
+        """Return the data files of the newest snapshot by partition, in order."""
         files = defaultdict[Partition, list[DataFile]](list)
         with self.loaded() as table:
             for task in table.scan().plan_files():
@@ -335,7 +336,7 @@ class LakeTable(CatalogTable):
         return {each: files[each] for each in sorted(files, key=_named)}
 
     def rows(self, where: BooleanExpression, columns: Sequence[str] = ("*",)) -> Iterator[Any]:
-        """The rows of the newest snapshot for which a condition is true, in parts (pyarrow's RecordBatch)."""
+        """Yield the rows of the newest snapshot that match a condition, as pyarrow RecordBatches."""
         with self.loaded() as table:
             scan = table.scan(where, selected_fields=tuple(columns))
             reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
@@ -343,73 +344,73 @@ class LakeTable(CatalogTable):
                 yield from reader.to_table([task]).to_batches()
 
     def compact(self, daemon: str) -> int:
-        """Put small files together that hold rows of a daemon; returns how many fewer there are.
+        """Merge small files that hold rows of a daemon, and return by how many the number of files shrank.
 
         Raises:
-            LakeOvertaken: another daemon was faster; nothing is done.
+            LakeOvertaken: another daemon committed first; nothing is done.
         """
         with self.loaded() as table:
             groups = small_files(_tasks(table, daemon), FILE_RECORDS, SMALL_FILES)
             if not groups:
                 return 0
-            put = joined(table, groups)
-            _commit(table, {}, put, ())
-            return len(put.removed) - len(put.added)
+            merged = joined(table, groups)
+            _commit(table, {}, merged, ())
+            return len(merged.removed) - len(merged.added)
 
     def expire(self, keep_since: datetime, needed: int = 0) -> int:
-        """Expire old snapshots and delete the files that only they needed; returns how many files.
+        """Expire old snapshots, delete the files that only they needed, and return the number of deleted files.
 
         Args:
-            keep_since: later snapshots stay, up to some hundred, and those with a tag.
-            needed: the snapshot that the record store reads its released records from.
+            keep_since: later snapshots are kept, up to a few hundred. Tagged snapshots are always kept.
+            needed: the snapshot from which the record store reads its released records. It is kept.
 
         Raises:
-            LakeOvertaken: another daemon was faster; nothing is deleted.
+            LakeOvertaken: another daemon committed first; nothing is deleted.
         """
         with self.loaded() as table:
             return expire(table, keep_since, needed)
 
     def delete_strays(self, made_before: datetime) -> int:
-        """List all files, and delete those of commits that failed; returns how many.
+        """Delete the files of failed commits, which are found by listing all files, and return their number.
 
         Args:
-            made_before: later files stay, which may belong to a commit that is being made.
+            made_before: later files are kept, since they may belong to a commit in progress.
         """
         with self.loaded() as table:
             return delete_strays(table, made_before)
 
     def has(self, snapshot_id: int) -> bool:
-        """Return whether a snapshot is there."""
+        """Return whether the table still has a snapshot."""
         with self.loaded() as table:
             return table.snapshot_by_id(snapshot_id) is not None
 
     def tag(self, prefix: str, wanted: Mapping[str, int]) -> Collection[str]:
-        """Let tags whose names begin with a prefix keep exactly these snapshots.
+        """Add and remove tags with a prefix until they have exactly the wanted names. Existing tags are not moved.
 
         Args:
             prefix: of the tags.
-            wanted: the snapshots by the rest of the tags' names.
+            wanted: snapshot ids by tag name without the prefix.
 
         Returns:
-            Those of the names whose snapshot is gone.
+            The names that could not be added because their snapshot has expired.
         """
 
         def commit(table: Table) -> Collection[str]:
-            there = {name.removeprefix(prefix) for name in table.metadata.refs if name.startswith(prefix)}
-            gone = {name for name in wanted.keys() - there if table.snapshot_by_id(wanted[name]) is None}
-            added, removed = wanted.keys() - there - gone, there - wanted.keys()
+            existing = {name.removeprefix(prefix) for name in table.metadata.refs if name.startswith(prefix)}
+            expired = {name for name in wanted.keys() - existing if table.snapshot_by_id(wanted[name]) is None}
+            added, removed = wanted.keys() - existing - expired, existing - wanted.keys()
             if added or removed:
                 with table.manage_snapshots() as changes:
                     for name in sorted(removed):
                         changes.remove_tag(prefix + name)
                     for name in sorted(added):
                         changes.create_tag(wanted[name], prefix + name)
-            return gone
+            return expired
 
         return self._try(commit)
 
     def facts(self) -> LakeFacts:
-        """The newest snapshot."""
+        """Return figures about the newest snapshot."""
         with self.loaded() as table:
             snapshot = table.current_snapshot()
             if snapshot is None:
@@ -422,17 +423,18 @@ class LakeTable(CatalogTable):
             return LakeFacts(snapshot.snapshot_id, committed_at, records, files, size, positions_of(table))
 
     def unaccounted(self) -> Mapping[str, int]:
-        """Count the rows, by daemon, that came with no batch which the daemon has noted: another writer added them.
+        """Count the rows, by daemon, that belong to no recorded batch: another program wrote them.
 
-        Only files that may hold such a row are read: none of a sound table, if names have at most 16 characters.
+        Only files that may hold such a row are read. In a sound table these are none if daemon names have at most 16
+        characters.
         """
         with self.loaded() as table:
-            strange = table.scan(beyond(positions_of(table)), selected_fields=("daemon",)).to_arrow()
-        counts: Any = strange["daemon"].value_counts()  # Any: pyarrow's
+            rows = table.scan(beyond(positions_of(table)), selected_fields=("daemon",)).to_arrow()
+        counts: Any = rows["daemon"].value_counts()  # Any: pyarrow's
         return {each["values"]: each["counts"] for each in counts.to_pylist()}
 
     def lacking_columns(self) -> Sequence[str]:
-        """The columns that the table of an earlier version does not have yet."""
+        """Return the columns that a table of an earlier version lacks."""
         with self.loaded() as table:
             return sorted({field.name for field in SCHEMA.fields}.difference(table.schema().column_names))
 
@@ -441,7 +443,7 @@ class LakeTable(CatalogTable):
             raise LakeMoved(f"The lake {self.location} has another batch of {daemon} than {position.batch}.")
 
     def _try(self, commit: Callable[[Table], T]) -> T:
-        """The result of a commit, made once more from the newest snapshot wherever another daemon was faster."""
+        """Run a commit, and run it again from the newest snapshot whenever another daemon committed first."""
         for attempt in stamina.retry_context(
             on=LakeOvertaken, attempts=None, timeout=_PATIENCE, wait_initial=0.05, wait_max=5.0
         ):
@@ -451,13 +453,9 @@ class LakeTable(CatalogTable):
 
 
 def refuse_mixed(positions: Mapping[str, LakePosition], daemon: str, store_id: str) -> None:
-    """Return unless two stores would be one daemon's, or one store two daemons'.
-
-    Raises:
-        ConfigurationError: they would.
-    """
-    there = positions.get(daemon)
-    if there is not None and there.store_id != store_id:
+    """Raise ConfigurationError for two stores under one name, or for one store under two names."""
+    existing = positions.get(daemon)
+    if existing is not None and existing.store_id != store_id:
         raise ConfigurationError(
             f"lake.name: the lake has records of another record store under the name {daemon}: choose another name; "
             f"or, if that store is lost and this one has its records, `auditord lake forget {daemon}`."
@@ -471,27 +469,27 @@ def refuse_mixed(positions: Mapping[str, LakePosition], daemon: str, store_id: s
 
 
 def beyond(positions: Mapping[str, LakePosition]) -> BooleanExpression:
-    """The rows of daemons without a position, or of a later batch than that, so that bounds of columns rule files out.
+    """Return a condition for rows of daemons without a position, or of a batch later than the daemon's position.
 
-    A condition ``daemon NOT IN (…)`` would rule out none.
+    It consists of ranges, so that files can be skipped by their column bounds. ``daemon NOT IN (…)`` would skip none.
     """
     names = sorted(positions)
     if not names:
         return AlwaysTrue()
     outside = (LessThan(term="daemon", value=names[0]), GreaterThan(term="daemon", value=names[-1]))
     between = [
-        And(GreaterThan(term="daemon", value=one), LessThan(term="daemon", value=next_one))
-        for one, next_one in pairwise(names)
+        And(GreaterThan(term="daemon", value=lower), LessThan(term="daemon", value=upper))
+        for lower, upper in pairwise(names)
     ]
     later = [
-        And(EqualTo(term="daemon", value=name), GreaterThan(term="batch", value=each.batch))
-        for name, each in positions.items()
+        And(EqualTo(term="daemon", value=name), GreaterThan(term="batch", value=position.batch))
+        for name, position in positions.items()
     ]
     return Or(*outside, *between, *later)
 
 
 def positions_of(table: Table) -> Mapping[str, LakePosition]:
-    """The positions in the newest snapshot, or in that before it which a daemon has made: other engines keep rows."""
+    """Return the positions in the newest snapshot that has any. Snapshots of other engines have none, and keep rows."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
@@ -502,38 +500,39 @@ def positions_of(table: Table) -> Mapping[str, LakePosition]:
 
 
 def _tasks(table: Table, daemon: str, months: Iterable[int | None] | None = None) -> Sequence[FileScanTask]:
-    """The files that may hold rows of a daemon, and of these months."""
+    """Return the files that may hold rows of a daemon, of these months only if they are given."""
     tasks = table.scan(EqualTo(term="daemon", value=daemon)).plan_files()
     wanted = None if months is None else set(months)
     return [task for task in tasks if wanted is None or task.file.partition[0] in wanted]
 
 
 def _commit(
-    table: Table, moved: Mapping[str, LakePosition | None], taken: Rewritten, added: Sequence[DataFile]
+    table: Table, moved: Mapping[str, LakePosition | None], rewritten: Rewritten, added: Sequence[DataFile]
 ) -> None:
-    """Commit files, and the positions of daemons. Files of a commit that failed stay until they are cleaned up.
+    """Commit files together with changed positions of daemons.
 
-    A commit whose answer was lost may be said to have failed: then they are the table's.
+    The files of a failed commit stay until they are cleaned up. If only the answer to a commit was lost, the commit is
+    reported as failed although the table refers to its files.
     """
     now = {**positions_of(table), **moved}
     positions = {daemon: astuple(each) for daemon, each in now.items() if each is not None}
-    commit_files(table, {POSITIONS: json.dumps(positions)}, taken.removed, (*taken.added, *added))
+    commit_files(table, {POSITIONS: json.dumps(positions)}, rewritten.removed, (*rewritten.added, *added))
 
 
 def count_released(table: Table, daemon: str, released: Released) -> int:
-    """Count the released records of a daemon that the newest snapshot of a loaded table has."""
+    """Count the released records of a daemon in the newest snapshot of a loaded table."""
     where = rows_of_daemon(daemon, released.state.release)
     keys = (_keys_in(table, [task], where) for task in table.scan(where).plan_files())
     return sum(len(rows.difference(released.recalled)) for rows in keys)
 
 
 def _read(table: Table, snapshot_id: int | None, where: BooleanExpression, columns: Sequence[str]) -> Any:
-    """Rows of a snapshot as a pyarrow Table."""
+    """Return rows of a snapshot as a pyarrow Table."""
     return table.scan(where, selected_fields=tuple(columns), snapshot_id=snapshot_id).to_arrow()
 
 
 def _next_groups(tasks: Iterable[FileScanTask], is_old: Callable[[Partition], bool]) -> list[list[FileScanTask]]:
-    """The files whose rows get releases in the next commit, by their partitions."""
+    """Return the files whose rows get release numbers in the next commit, grouped by partition."""
     groups, rows = defaultdict[Partition, list[FileScanTask]](list), 0
     for task in sorted(tasks, key=lambda each: _named(partition_of_file(each.file))):
         if is_old(partition_of_file(task.file)):
@@ -544,15 +543,15 @@ def _next_groups(tasks: Iterable[FileScanTask], is_old: Callable[[Partition], bo
     return list(groups.values())
 
 
-def _gone(table: Table, daemon: str, before: int, after: int) -> set[ReleasedRow]:
-    """The rows with releases of one snapshot that another one does not have, with the same releases."""
+def _lost_rows(table: Table, daemon: str, before: int, after: int) -> set[ReleasedRow]:
+    """Return the rows of snapshot ``before`` that ``after`` does not have with the same release number."""
     where = And(rows_of_daemon(daemon), NotNull(term="release"))
     old, new = (
         {task.file.file_path: task for task in table.scan(where, snapshot_id=each).plan_files()}
         for each in (before, after)
     )
-    taken = _keys_in(table, [old[path] for path in old.keys() - new.keys()], where)
-    return taken and taken - _keys_in(table, [new[path] for path in new.keys() - old.keys()], where)
+    removed = _keys_in(table, [old[path] for path in old.keys() - new.keys()], where)
+    return removed and removed - _keys_in(table, [new[path] for path in new.keys() - old.keys()], where)
 
 
 def _keys_in(table: Table, tasks: Sequence[FileScanTask], where: BooleanExpression) -> set[ReleasedRow]:

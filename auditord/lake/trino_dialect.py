@@ -1,6 +1,6 @@
-"""The SQL of Trino over rows of the lake: the only place that knows a word of it.
+"""All SQL that is specific to Trino.
 
-Trino sums whole numbers in 64 bits and raises where one does not fit; so what may be larger is summed in decimals of 38
+Trino sums whole numbers in 64 bits and raises on overflow. Numbers that may be larger are summed in decimals of 38
 digits.
 """
 
@@ -16,7 +16,7 @@ _MICROS: Final = (
     "date_diff('millisecond', TIMESTAMP '1970-01-01 00:00:00 UTC', {0}) * 1000 + CASE WHEN"
     " {0} = date_trunc('millisecond', {0}) THEN 0 ELSE CAST(substr(CAST({0} AS VARCHAR), 24, 3) AS BIGINT) END"
 )
-"""Microseconds since 1970: of its functions, none counts them, and one in floating point rounds those of far years."""
+"""Microseconds since 1970. Trino has no function for them, except one in floating point that rounds distant years."""
 
 _SCORES: Final = (
     """transform(each.scores, score -> concat("""
@@ -26,7 +26,7 @@ _SCORE_SET: Final = (
     "concat('[', array_join(transform(components, each -> concat("
     f"'[', json_format(CAST(each.name AS JSON)), ',[', array_join({_SCORES}, ','), ']]')), ','), ']')"
 )
-"""The text itself: to group by a list of structures takes twice as long."""
+"""The scores as text. Grouping by a list of structures takes twice as long."""
 
 RECORDS: Final = f"""
 WITH records AS (
@@ -38,12 +38,12 @@ WITH records AS (
     FROM {{table}} FOR VERSION AS OF {{snapshot}}
 )
 """  # noqa: S608 literals
-"""The rows as the statements name them, with the table and the number of a snapshot in the places of the braces."""
+"""The rows that statements read; the braces are replaced by the table and the id of a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrinoDialect(ClusterDialect):
-    """The words of Trino."""
+    """SQL of Trino."""
 
     truncated = "date_trunc('{1}', {0})"
     day = "date_add('day', {} / 86400000000, DATE '0001-01-01')"
@@ -69,11 +69,11 @@ class TrinoDialect(ClusterDialect):
     low = "bitwise_and({}, 2147483647)"
 
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
-        """The first day of a calendar period."""
+        """Return the first day of a calendar period."""
         return Key(super(TrinoDialect, self).first_day(moment, unit).column, self.text_of)
 
     def finished(self, window: Window | None) -> Sql:
-        """By the months of the partitions, and what files say about their columns."""
+        """Return a condition by which Trino skips files, using partition months and column statistics."""
         if window is None:
             return Sql("stopped_at IS NOT NULL")
         return Sql("stopped_at >= %s AND started_at < %s", (self.moment(window.start), self.moment(window.stop)))

@@ -1,7 +1,7 @@
-"""Trino on a cluster, asked over HTTP.
+"""Queries on a Trino cluster over HTTP.
 
-It reads the table through a catalog of its own that names the same database or REST server as ``lake.catalog``, as of
-the snapshot that this daemon knows; the number of a snapshot is never used twice.
+Trino reads the table through its own catalog, which must name the same database or REST server as ``lake.catalog``. It
+reads the snapshot that this daemon knows, whose id is never reused.
 """
 
 from collections.abc import Generator, Iterator
@@ -30,12 +30,12 @@ _ROWS_AT_ONCE: Final = 1_000
 
 
 class Trino(Engine):
-    """The cluster; each question has a connection of its own.
+    """A Trino cluster. Each query has its own connection.
 
     Args:
         url: ``https://user@host:port/catalog``.
         password: of the user.
-        token: a JWT that is sent instead of one.
+        token: a JWT sent instead of the password.
     """
 
     dialect = TrinoDialect
@@ -51,7 +51,7 @@ class Trino(Engine):
             "auth": _authentication(unquote(at.username or ""), password, token),
             "source": "auditord",
             "timezone": "UTC",
-            "max_attempts": 1,  # callers can ask again
+            "max_attempts": 1,  # callers can retry
             "legacy_prepared_statements": False,
         }
 
@@ -63,7 +63,6 @@ class Trino(Engine):
         yield partial(self._rows, chosen.snapshot_id, work)
 
     def _rows(self, snapshot_id: int, work: Work, statement: Sql) -> Iterator[list[Any]]:  # Any: values of all types
-        """The rows of a statement over a snapshot."""
         records = RECORDS.format(table=self._table, snapshot=f"BIGINT '{snapshot_id}'")
         with self._cursor() as cursor:
             work.begin(lambda: _cancel(cursor))
@@ -95,7 +94,7 @@ def _quoted(name: str) -> str:
 
 
 def _bound(statement: Sql) -> tuple[str, list[object]]:
-    """The statement and its parameters as the client takes them, which writes years before 1000 wrongly."""
+    """Return the statement and its parameters with instants as texts. Trino's client garbles years before 1000."""
     texts, parameters = statement.sql.split("%s"), [parameter(each) for each in statement.parameters]
     places = ["CAST(? AS TIMESTAMP(6) WITH TIME ZONE)" if isinstance(each, datetime) else "?" for each in parameters]
     sql = "".join(part for pair in zip(texts, [*places, ""], strict=True) for part in pair)
@@ -103,11 +102,11 @@ def _bound(statement: Sql) -> tuple[str, list[object]]:
 
 
 def _rows(cursor: Any) -> Iterator[list[Any]]:  # Any: trino's Cursor and its values
-    """Rows whose decimals are whole numbers."""
+    """Yield rows with decimals converted to whole numbers."""
     while rows := cursor.fetchmany(_ROWS_AT_ONCE):
         yield from ([int(each) if isinstance(each, Decimal) else each for each in row] for row in rows)
 
 
 def _cancel(cursor: Any) -> None:  # Any: trino's Cursor
-    with suppress(_trino.exceptions.Error, _requests.RequestException):  # it has ended
+    with suppress(_trino.exceptions.Error, _requests.RequestException):  # already ended
         cursor.cancel()

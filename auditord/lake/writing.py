@@ -1,7 +1,6 @@
-"""The data files of the lake: new rows; files that take the place of others, with fewer rows, releases, or more rows.
+"""The lake's data files: writing new rows, and rewriting files to remove, number or merge rows.
 
-A file that takes the place of others is read back and compared before it is committed: it may have the only copies of
-records.
+A rewritten file is read back and compared before it is committed, because it may have the only copies of records.
 """
 
 import uuid
@@ -26,45 +25,45 @@ _arrow: Any = import_module("pyarrow")  # Any: it ships no types
 _compute: Any = import_module("pyarrow.compute")
 
 FILE_RECORDS: Final = 250_000
-"""Of a file that small ones are put together to."""
+"""Most rows of a merged file."""
 SMALL_FILES: Final = 8
-"""Files of a partition that are worth while to be put together."""
+"""Minimum number of small files in a partition for a merge."""
 RELEASE_RECORDS: Final = 500
-"""Rows that have the same release: the record store deletes their records in one transaction."""
+"""Rows with the same release number. The record store deletes their records in one transaction."""
 
 _FIRST: Final = 1970 * 12
 
 Partition: TypeAlias = tuple[int | None, str | None]
-"""Months since January 1970, as Iceberg counts them (None: open records), and the site."""
+"""Months since January 1970, as in Iceberg (None for open records), and the site."""
 Mask: TypeAlias = Callable[[Any], Any]
-"""Tells which rows of a pyarrow Table are meant: true, or not."""
+"""Returns a Boolean column that selects rows of a pyarrow Table."""
 
 
 class Rewritten(msgspec.Struct, frozen=True):
-    """Files that take the place of others."""
+    """Data files and the files that replace them."""
 
     removed: Sequence[DataFile]
     added: Sequence[DataFile]
 
 
 def month_number(moment: datetime) -> int:
-    """The month of an instant in UTC, as partitions have it."""
+    """Return the month of an instant in UTC as in :data:`Partition`."""
     return moment.year * 12 + moment.month - 1 - _FIRST
 
 
 def month_name(number: int) -> str:
-    """The month with a number, as ``2024-02``."""
+    """Return the name of a month, such as ``2024-02``, from its number in :data:`Partition`."""
     year, month = divmod(number + _FIRST, 12)
     return f"{year:04d}-{month + 1:02d}"
 
 
 def partition_of_file(file: DataFile) -> Partition:
-    """The partition of a file."""
+    """Return the partition of a file."""
     return file.partition[0], file.partition[1]
 
 
 def written(table: Table, daemon: str, batch: LakeBatch) -> Iterator[DataFile]:
-    """Write the records of a batch."""
+    """Write the records of a batch and yield the new files."""
     partitions: defaultdict[Partition, list[LakeRecord]] = defaultdict(list)
     for copy in batch.records:
         stop = copy.record.stop_time
@@ -76,7 +75,7 @@ def written(table: Table, daemon: str, batch: LakeBatch) -> Iterator[DataFile]:
 
 
 def months_of(batch: LakeBatch) -> set[int | None]:
-    """The months in which the table may have rows that a batch replaces."""
+    """Return the months in which the table may have rows that a batch replaces."""
     stops = {stop for stops in batch.known.values() for stop in stops} | {row.stop_time for row in batch.recalled}
     now = {copy.record.stop_time for copy in batch.records if copy.record.record_id in batch.known}
     moments = {None if stop is None else from_micros(stop) for stop in stops} | now
@@ -84,7 +83,7 @@ def months_of(batch: LakeBatch) -> set[int | None]:
 
 
 def replaced_by(daemon: str, batch: LakeBatch) -> Mask:
-    """The rows of a daemon that a batch replaces."""
+    """Return the mask of a daemon's rows that a batch replaces."""
     are_recalled = recalled_in(batch.recalled)
     ids = list(batch.known)
 
@@ -97,7 +96,7 @@ def replaced_by(daemon: str, batch: LakeBatch) -> Mask:
 
 
 def not_released(daemon: str, released: Released | None) -> Mask:
-    """The rows of a daemon that are no released records; all of them without that."""
+    """Return the mask of a daemon's rows, except released records if ``released`` is given."""
 
     def are_in_store(rows: Any) -> Any:
         own = _compute.equal(rows["daemon"], daemon)
@@ -111,7 +110,7 @@ def not_released(daemon: str, released: Released | None) -> Mask:
 
 
 def recalled_in(recalled: Collection[ReleasedRow]) -> Mask:
-    """Rows with these ids and releases."""
+    """Return the mask of rows with these ids and release numbers."""
     keys = [f"{row.release}:{row.record_id}" for row in recalled]
 
     def are_recalled(rows: Any) -> Any:
@@ -126,13 +125,7 @@ def recalled_in(recalled: Collection[ReleasedRow]) -> Mask:
 
 
 def without(table: Table, tasks: Iterable[FileScanTask], gone: Mask) -> Rewritten:
-    """Write files anew without some of their rows.
-
-    Args:
-        table: that they are of.
-        tasks: files that may hold such rows.
-        gone: the rows.
-    """
+    """Rewrite the files that hold rows of the mask ``gone``, without these rows."""
 
     def kept(rows: Any) -> Any:
         return rows.filter(_compute.invert(gone(rows)))
@@ -143,7 +136,7 @@ def without(table: Table, tasks: Iterable[FileScanTask], gone: Mask) -> Rewritte
 def unnumbered(
     table: Table, tasks: Iterable[FileScanTask], daemon: str, recalled: Collection[ReleasedRow]
 ) -> Rewritten:
-    """Write files anew in which some rows of a daemon have no release any more."""
+    """Rewrite files with the release number of recalled rows cleared."""
     are_recalled = recalled_in(recalled)
 
     def found(rows: Any) -> Any:
@@ -156,13 +149,10 @@ def unnumbered(
 
 
 def numbered(table: Table, groups: Iterable[Sequence[FileScanTask]], daemon: str, first: int) -> tuple[Rewritten, int]:
-    """Write files anew with releases for those rows of a daemon that have none; returns the number behind the last one.
+    """Rewrite files with release numbers for the rows of a daemon that have none.
 
-    Args:
-        table: that they are of.
-        groups: files, each group of one partition, which is one file afterwards.
-        daemon: whose rows they are.
-        first: the number of the first release.
+    Each group has the files of one partition, which become one file. Release numbers start at ``first``; the next
+    unused number is returned with the files.
     """
     scan, removed, added = _scan(table), list[DataFile](), list[DataFile]()
     for tasks in groups:
@@ -178,7 +168,7 @@ def numbered(table: Table, groups: Iterable[Sequence[FileScanTask]], daemon: str
 
 
 def joined(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
-    """Write what the files of each group hold as one file."""
+    """Merge the files of each group into one file."""
     scan, removed, added = _scan(table), list[DataFile](), list[DataFile]()
     for tasks in groups:
         removed += [task.file for task in tasks]
@@ -187,7 +177,7 @@ def joined(table: Table, groups: Iterable[Sequence[FileScanTask]]) -> Rewritten:
 
 
 def small_files(tasks: Iterable[FileScanTask], most: int, least: int) -> Sequence[Sequence[FileScanTask]]:
-    """The files worth merging: ``least`` or more of one partition, with at most ``most`` rows each."""
+    """Return groups of files worth merging: ``least`` or more of one partition, with at most ``most`` rows together."""
     small: defaultdict[Partition, list[FileScanTask]] = defaultdict(list)
     for task in tasks:
         if task.file.record_count <= most // 2:
@@ -196,11 +186,11 @@ def small_files(tasks: Iterable[FileScanTask], most: int, least: int) -> Sequenc
 
 
 ORDER: Final = [("user_group", "ascending"), ("user_name", "ascending"), ("stop_time", "ascending")]
-"""Of rows in a file: equal texts side by side take a third of the space."""
+"""Sort order of the rows in a file. Equal texts take a third of the space side by side."""
 
 
 def write_rows(table: Table, partition: Partition, rows: Any) -> Iterator[DataFile]:  # Any: pyarrow's Table
-    """Write rows of one partition to files."""
+    """Write rows of one partition to new files."""
     metadata, spec = table.metadata, table.spec()
     values = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, partition, strict=True)]
     key = PartitionKey(values, spec, metadata.schema())
@@ -211,7 +201,7 @@ def write_rows(table: Table, partition: Partition, rows: Any) -> Iterator[DataFi
 def commit_files(
     table: Table, properties: Mapping[str, str], removed: Sequence[DataFile], added: Iterable[DataFile]
 ) -> None:
-    """Commit a snapshot with these properties of its own, in which files take the place of others."""
+    """Commit a snapshot that replaces files and has these additional properties."""
     with table.transaction() as transaction:
         update = transaction.update_snapshot(snapshot_properties=dict(properties))
         with update.overwrite() if removed else update.merge_append() as files:
@@ -222,7 +212,7 @@ def commit_files(
 
 
 def _groups(tasks: Iterable[FileScanTask], most: int) -> Iterator[Sequence[FileScanTask]]:
-    """Parts of the files, each with the rows of one new file."""
+    """Yield groups of files with at most ``most`` rows together, each for one new file."""
     group, rows = list[FileScanTask](), 0
     for task in sorted(tasks, key=lambda each: each.file.record_count):
         if rows + task.file.record_count > most:
@@ -238,13 +228,13 @@ def _scan(table: Table, *columns: str) -> ArrowScan:
 
 
 def _changed(table: Table, tasks: Iterable[FileScanTask], found: Mask, change: Callable[[Any], Any]) -> Rewritten:
-    """Write those files anew that have one of some rows."""
+    """Rewrite the files that have a row selected by ``found``."""
     removed, added = list[DataFile](), list[DataFile]()
-    keys, whole = _scan(table, "daemon", "record_id", "release"), _scan(table)
+    keys, all_columns = _scan(table, "daemon", "record_id", "release"), _scan(table)
     for task in tasks:
         if not _compute.any(found(keys.to_table([task]))).as_py():
             continue
-        rows = change(whole.to_table([task]))
+        rows = change(all_columns.to_table([task]))
         removed.append(task.file)
         if rows.num_rows:
             added += _checked(table, task, rows)
@@ -260,11 +250,11 @@ def _checked(table: Table, like: FileScanTask, rows: Any) -> Sequence[DataFile]:
     """Write rows to the partition of a file, and read them back.
 
     Raises:
-        OSError: they differ from the rows written.
+        OSError: the rows read differ from the rows written.
     """
     files = list(write_rows(table, partition_of_file(like.file), rows))
     for file in files:
-        file.spec_id = table.metadata.default_spec_id  # pyiceberg gives it when a file is read from a manifest
+        file.spec_id = table.metadata.default_spec_id  # pyiceberg sets it only on files read from a manifest
     if not _scan(table).to_table([FileScanTask(file) for file in files]).equals(rows):
         raise OSError(f"{files[0].file_path} does not hold the rows that were written to it")
     return files

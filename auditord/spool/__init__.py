@@ -1,4 +1,4 @@
-"""The spool: queued changes, the checkpoints of collectors, and what could not be handled."""
+"""The spool: queued changes, the checkpoints of collectors, and the quarantine."""
 
 from auditord.spool.encoding import (
     Enqueued,

@@ -1,8 +1,8 @@
-"""The spool's values, and their conversion: a collector's batch to rows, and rows to entries.
+"""The spool's values, and the conversion of a collector's batch to rows and of rows to entries.
 
 A record is encoded once: the queue keeps the text that the store will keep. The constructor of a record checks texts,
 numbers and times, but not types, and a record can be changed afterwards. So types are checked here, and a record with
-other types is decoded again. Invalid records of a collector are quarantined alone; the rest of the batch continues.
+other types is decoded again. Only the invalid records of a collector's batch are quarantined.
 """
 
 import json
@@ -38,12 +38,12 @@ if TYPE_CHECKING:  # brings the kinds and their models
 
 
 class Enqueued(msgspec.Struct, frozen=True):
-    """The result of keeping a batch.
+    """The result of storing a batch.
 
     Args:
-        records: how many records were queued, without those that were in the queue already with equal content.
-        quarantined: how many jobs and records of the batch were quarantined.
-        oversized: how many records are longer than AUDITOR's asynchronous client can read.
+        records: number of records queued, without those already in the queue with equal content.
+        quarantined: number of jobs and records of the batch that were quarantined.
+        oversized: number of records longer than AUDITOR's asynchronous client can read.
     """
 
     records: int
@@ -94,11 +94,11 @@ class QuarantineReason(msgspec.Struct, frozen=True):
 
 
 class LastRun(RunReport, frozen=True):
-    """One of the last runs of an instance, and what all of its runs amount to.
+    """One of the last runs of an instance, with a summary of all its runs.
 
     Args:
-        last_success: the end of its last successful run.
-        failures: failed runs since then.
+        last_success: the end of the instance's last successful run.
+        failures: number of failed runs since then.
     """
 
     last_success: datetime | None = None
@@ -134,7 +134,7 @@ _BROKEN: Final = (
     ArithmeticError,
     RecursionError,
 )
-"""The errors that encoding or decoding a value of wrong types raises."""
+"""Errors raised by encoding or decoding a value of wrong types."""
 
 _limits: Final = msgspec.json.Decoder(tuple[Role, ...])
 
@@ -155,17 +155,17 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """Something that could not be handled, for the quarantine.
+    """Input that could not be handled, for the quarantine.
 
     Args:
         stage: where it failed.
-        task: the collector; of an entry the sender; of a body ``api``.
-        source_id: the job's id at the source; of an entry the record id; of a body a digest.
+        task: the collector; for an entry, the sender; for a body, ``api``.
+        source_id: the job's id at the source; for an entry, the record id; for a body, a digest.
         raw: JSON, or the posted body.
-        operation: of an entry: ``insert``, ``close`` or ``replace``.
+        operation: for an entry, ``insert``, ``close`` or ``replace``.
         alternate_id: the alternate id of a record or an entry.
-        route: of a body: the request target.
-        limits: of an entry: the roles of its client that remain to be checked, as JSON.
+        route: for a body, the request target.
+        limits: for an entry, the roles of its client that remain to be checked, as JSON.
     """
 
     stage: Stage
@@ -184,8 +184,8 @@ class QuarantineEntry(SetAside, frozen=True, kw_only=True):
     """An entry of the quarantine.
 
     Args:
-        quarantine_id: its number in commands.
-        quarantined_at: when it was quarantined last.
+        quarantine_id: the entry's number in commands.
+        quarantined_at: when it was last quarantined.
     """
 
     quarantine_id: int
@@ -331,7 +331,7 @@ def _checked(record: Record) -> bytes:
 
 
 def _is_checked(record: Record) -> bool:
-    """Check a record again if everything in it has exactly the declared type. Then its text is valid.
+    """Check a record again if it has exactly the declared types, and return whether it has. Its text is then valid.
 
     Raises:
         InvalidRecord: the record was changed after its construction and is invalid.
@@ -388,7 +388,7 @@ def _record_row(task: str, produced: Produced, error: Exception) -> SetAside:
     return SetAside(Stage.RECORD, task, source_id, _any_json(produced.record), reason, alternate_id=alternate_id)
 
 
-def _any_json(value: Any) -> bytes:  # Any: what could not be handled
+def _any_json(value: Any) -> bytes:  # Any: input that could not be handled
     """Encode any value as JSON; parts that cannot be encoded become their repr, so that nothing is lost."""
     try:
         return json.dumps(msgspec.to_builtins(value, enc_hook=repr), default=repr).encode()

@@ -21,7 +21,7 @@ _log: Final = logging.getLogger(__name__)
 
 @contextmanager
 def own(state_dir: Path) -> Generator[None, None, None]:
-    """Own the state folder, which is created if missing.
+    """Hold the lock of the state folder, which is created if missing.
 
     Raises:
         StateInUse: another process owns it (its id is named), the folder cannot be used, or it belongs to another user
@@ -61,8 +61,8 @@ def owner(state_dir: Path) -> int | None:
 def handing_over(state_dir: Path) -> AbstractAsyncContextManager[None]:
     """Hold the lock under which entries move from the record store's outbox to the spool.
 
-    A backup holds it between its snapshots of the two. Otherwise an entry could leave the one after the first snapshot
-    and reach the other before the second, and would be in neither.
+    A backup holds it from its snapshot of the spool to that of the store. Otherwise an entry that moves between the two
+    snapshots would be in neither.
 
     Raises:
         StoreUnavailable: the lock file cannot be created.
@@ -71,7 +71,7 @@ def handing_over(state_dir: Path) -> AbstractAsyncContextManager[None]:
 
 
 def _refuse_roots_files(state_dir: Path) -> None:
-    """Raise if root runs in the folder of another user, who could not write the files that root would leave."""
+    """Raise if root runs in another user's folder. That user could not write the files that root would leave."""
     try:
         uid = state_dir.stat().st_uid
     except OSError:

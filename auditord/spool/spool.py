@@ -61,7 +61,7 @@ MIGRATIONS: Final = "auditord.spool"
 MAX_BODIES: Final = 10_000
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 
-# Without untried entries, which are due at once, and without entries that wait behind another one.
+# Without untried entries, which are due at once, and without entries that wait behind an earlier one.
 _NEXT_DUE: Final = """
     SELECT min(due_at) FROM queue AS entry
     WHERE sender = ?1 AND attempts > 0 AND NOT EXISTS (
@@ -112,11 +112,11 @@ class Spool:
     and then has had no effect. Use :meth:`opened` or :meth:`opened_read_only`.
 
     Args:
-        max_bodies: the most refused bodies that are kept.
-        max_body_bytes: the most bytes of them.
+        max_bodies: most refused bodies to keep.
+        max_body_bytes: most bytes of refused bodies to keep.
         transform: changes every record before it is stored.
         occupied: the senders whose queues have entries.
-        generation: the stored one; no other process writes to the file.
+        generation: the generation in the file, to which no other process writes.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Spool:
     @classmethod
     @asynccontextmanager
     async def opened_read_only(cls, state_dir: Path, now: Callable[[], datetime]) -> AsyncGenerator["Spool", None]:
-        """Yield the spool of a state folder that a daemon may own; only methods that read work."""
+        """Yield the spool of a state folder that a daemon may own. Only methods that read can be used."""
         database = Database.open_read_only(state_dir / FILE, MIGRATIONS)
         try:
             yield cls(database, now, await database.read(tables.generation))
@@ -197,15 +197,11 @@ class Spool:
     async def enqueue(
         self, task: str, batch: Batch, destinations: Sequence[str], operation: Operation = "insert"
     ) -> Enqueued:
-        """Store a batch in one transaction: records for every destination, quarantined jobs, checkpoint, memory.
+        """Store a batch of the collector ``task`` in one transaction.
 
-        Invalid records are quarantined alone.
-
-        Args:
-            task: the collector.
-            batch: the batch.
-            destinations: the senders that forward the records.
-            operation: whether the records are new or replace stored records of the same runs.
+        Valid records are queued for every destination, and invalid ones are quarantined. Quarantined jobs, checkpoint
+        and memory are stored as well. With the operation ``replace``, the records replace stored records of the same
+        runs.
 
         Raises:
             TypeError: checkpoint or pending values are not JSON; nothing is stored.
@@ -216,17 +212,17 @@ class Spool:
         return Enqueued(queued, len(prepared.set_aside), prepared.oversized)
 
     async def accept(self, entries: Sequence[Entry], provenance: Provenance, destinations: Sequence[str]) -> None:
-        """Queue a client's entries, which are already transformed; all of them, or none if one is invalid.
+        """Queue a client's entries, which are already transformed.
 
         Raises:
-            InvalidRecord: an entry breaks a rule.
+            InvalidRecord: an entry breaks a rule; none is queued.
         """
         named, now = [dataclasses.replace(entry, provenance=provenance) for entry in entries], self._now()
         rows = await anyio.to_thread.run_sync(lambda: [entry_row(entry, now) for entry in named])
         await self._queue(destinations, tables.put, rows, destinations)
 
     async def take_over(self, entries: Sequence[tuple[int, Entry]], destinations: Sequence[str]) -> None:
-        """Queue numbered entries of the record store's outbox, in order, without those that were taken over before.
+        """Queue numbered entries of the record store's outbox in order, except those taken over before.
 
         Call :meth:`forget_taken` when they have left the outbox.
         """
@@ -264,7 +260,7 @@ class Spool:
         return await self._database.read(lambda connection: work(connection, *args))
 
     async def _rows(self, make: Callable[[Any], T], query: str, *parameters: object) -> list[T]:  # Any: a row
-        """Return what a function makes of each row of a query; the thread that reads calls it."""
+        """Return the rows of a query, converted by ``make`` in the reading thread."""
         return await self._database.read(
             lambda connection: [make(row) for row in connection.execute(query, parameters)]
         )
@@ -279,9 +275,9 @@ class Spool:
     # -- out --------------------------------------------------------------------------------------------------------
 
     async def claim(self, sender: str, limit: int) -> Sequence[Queued]:
-        """Return the oldest due entries in order, never one before an earlier one of its record.
+        """Return the oldest due entries in order. No entry overtakes an earlier one of the same record.
 
-        They stay in the queue until they are settled, so a sender must have only one loop.
+        Entries stay in the queue until they are settled, so a sender must have only one loop.
         """
         if sender not in self.occupied:
             return []
@@ -294,7 +290,7 @@ class Spool:
         return entries
 
     async def settle(self, sender: str, delivered: Sequence[int], refused: Mapping[int, str]) -> None:
-        """Delete delivered entries; quarantine refused ones with their reasons."""
+        """Delete delivered entries, and quarantine refused ones with their reasons."""
         now, mark, reached = self._now(), self._occupancy.mark(sender), self._reached
 
         def work(connection: sqlite3.Connection) -> bool:
@@ -315,7 +311,7 @@ class Spool:
         await self._execute("UPDATE queue SET due_at = 0 WHERE sender = ? AND attempts > 0", [(sender,)])
 
     async def next_due(self, sender: str) -> datetime | None:
-        """Return when the first failed entry is due again; None if there is none."""
+        """Return when the first failed entry is due again, or None if no entry has failed."""
         if sender not in self.occupied:
             return None
         ((due,),) = await self._rows(tuple, _NEXT_DUE, sender)
@@ -324,11 +320,11 @@ class Spool:
     # -- memory -----------------------------------------------------------------------------------------------------
 
     async def checkpoint(self, task: str) -> Any:  # Any: the JSON that the collector stored
-        """Return the checkpoint of a collector; None if there is none."""
+        """Return the checkpoint of a collector, or None without one."""
         return next(iter(await self._rows(_json, _LOAD, task)), None)
 
     async def seen(self, task: str, keys: Collection[str]) -> frozenset[str]:
-        """Return those of the keys that a collector has asked to remember and that have not expired."""
+        """Return the keys that a collector has asked to remember and that have not expired."""
         wanted = (task, to_micros(self._now()), json.dumps(list(keys)))
         return frozenset(await self._rows(itemgetter(0), _SEEN, *wanted))
 
@@ -340,7 +336,7 @@ class Spool:
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
     ) -> AbstractAsyncContextManager[PluginMemory]:
-        """Return the memory of a plugin whose records are elsewhere, like :meth:`RecordStore.memory`."""
+        """Return the memory of a plugin whose records are stored elsewhere, like :meth:`RecordStore.memory`."""
         del occasion  # only one daemon uses the file
         return sqlite_memory(self._database, task, waiting)
 
@@ -355,23 +351,23 @@ class Spool:
     # -- quarantine -------------------------------------------------------------------------------------------------
 
     async def keep_refused_body(self, body: bytes, reason: str, provenance: Provenance, route: str) -> None:
-        """Store a body that was answered with 400. Beyond the limits, the oldest are deleted and counted."""
+        """Store a body that was answered with 400. Beyond the limits, the oldest bodies are deleted and counted."""
         digest = hashlib.blake2b(route.encode(errors="replace") + b"\0" + body, digest_size=16).hexdigest()
-        thing = SetAside(
+        item = SetAside(
             Stage.BODY, "api", digest, body, printable(reason), provenance=provenance, route=printable(route)
         )
-        await self._write(tables.keep_body, thing, self._now(), self._max_bodies, self._max_body_bytes)
+        await self._write(tables.keep_body, item, self._now(), self._max_bodies, self._max_body_bytes)
 
     async def quarantine_list(
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000
     ) -> Sequence[QuarantineEntry]:
-        """Return entries by number; the last number is the next call's ``after``."""
+        """Return a page of entries in the order of their numbers. The last number is ``after`` for the next page."""
         return await self._rows(tables.quarantine_entry, _QUARANTINE_LIST, task, after, limit)
 
     async def quarantine_summaries(
         self, task: str | None = None, *, after: int = 0, limit: int = 1_000
     ) -> Sequence[QuarantineEntry]:
-        """Return the entries of the quarantine without their raw input, which may be large: ``raw`` is empty."""
+        """Return a page of entries with an empty ``raw``, since raw input may be large."""
         return await self._rows(tables.quarantine_entry, _SUMMARIES, task, after, limit)
 
     async def quarantine_reasons(self, *, newest: int = 10_000, limit: int = 20) -> Sequence[QuarantineReason]:
@@ -379,7 +375,7 @@ class Spool:
         return await self._rows(lambda row: QuarantineReason(Stage(row[0]), *row[1:]), _REASONS, newest, limit)
 
     async def quarantine_get(self, quarantine_id: int) -> QuarantineEntry | None:
-        """Return an entry; None if it does not exist."""
+        """Return an entry, or None if it does not exist."""
         return next(iter(await self._rows(tables.quarantine_entry, _QUARANTINE_GET, quarantine_id)), None)
 
     async def quarantine_held(self, tasks: Collection[str], source_ids: Collection[str]) -> Collection[str]:
@@ -387,22 +383,18 @@ class Spool:
         return frozenset(await self._rows(itemgetter(0), _HELD, json.dumps(list(tasks)), json.dumps(list(source_ids))))
 
     async def quarantine_discard(self, ids: Sequence[int]) -> int:
-        """Delete entries; return how many there were."""
+        """Delete entries and return the number deleted."""
         return await self._write(tables.discard, ids)
 
     async def quarantine_release(
         self, quarantine_id: int, entries: Sequence[Entry], destinations: Sequence[str], *, transformed: bool
     ) -> None:
-        """Queue the entries that a retry made and delete the entry of the quarantine, in one transaction.
+        """Queue the entries that a retry made (possibly none) and delete the quarantine entry, in one transaction.
 
-        Args:
-            quarantine_id: the number of the entry.
-            entries: the entries to queue; may be empty.
-            destinations: the senders that forward them.
-            transformed: whether they are already transformed.
+        If ``transformed``, the configured transform is not applied to the entries again.
 
         Raises:
-            InvalidRecord: a record is still invalid; the entry of the quarantine stays.
+            InvalidRecord: a record is still invalid; the quarantine entry stays.
         """
         now, transform = self._now(), None if transformed else self._transform
         rows = [entry_row(entry, now, transform) for entry in entries]
@@ -411,15 +403,15 @@ class Spool:
     # -- the record store -------------------------------------------------------------------------------------------
 
     async def generation(self) -> Generation:
-        """Return the generation that is stored in the file."""
+        """Return the generation in the file."""
         return self._generation
 
     def reach(self, number: int) -> None:
-        """Note the generation of the store; :meth:`settle` or :meth:`keep_generation` writes it to the file."""
+        """Note the store's generation. :meth:`settle` or :meth:`keep_generation` writes it to the file."""
         self._reached = msgspec.structs.replace(self._reached, number=number)
 
     async def keep_generation(self) -> None:
-        """Write the generation of the store to the file."""
+        """Write the store's generation to the file."""
         reached = self._reached
         await self._write(tables.set_generation, reached.number)
         self._generation = reached
@@ -435,7 +427,7 @@ class Spool:
         await self._database.give_room_back()
 
     async def statistics(self) -> SpoolStatistics:
-        """Count what the spool holds."""
+        """Count the spool's contents."""
         return await self._database.read(tables.statistics)
 
 
@@ -447,16 +439,13 @@ Convert: TypeAlias = Callable[[Any], Record | Produced | None]  # Any: the colle
 
 
 async def retry(spool: Spool, entry: QuarantineEntry, convert: Convert | None, destinations: Sequence[str]) -> int:
-    """Retry an entry of the quarantine: queue its records and delete the entry, in one transaction.
+    """Retry a quarantine entry: queue its records and delete the entry, in one transaction.
 
-    Args:
-        spool: the spool.
-        entry: the entry.
-        convert: the collector's conversion; only entries of stage JOB need it.
-        destinations: the senders; an entry that a destination refused goes to that one only.
+    ``convert`` is the collector's conversion, needed only for entries of stage JOB. An entry that a destination refused
+    goes only to that destination.
 
     Returns:
-        The number of queued entries; 0 if the job makes no record under the present configuration.
+        The number of queued entries; 0 if the job makes no record under the current configuration.
 
     Raises:
         InvalidRecord: the record is still invalid; the entry stays.

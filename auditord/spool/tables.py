@@ -1,4 +1,4 @@
-"""The spool's tables: send-queue, quarantine, and what instances remember between runs.
+"""The spool's tables: send-queue, quarantine, and the state of instances between runs.
 
 Each function runs its SQL within the transaction of its caller, :class:`auditord.spool.Spool`.
 """
@@ -33,7 +33,7 @@ from auditord.spool.encoding import (
 )
 from auditord_hookspecs import InvalidRecord, Provenance, RunReport
 
-# A queued insert with equal content is not queued twice. Replacements are: one may restore an earlier content.
+# An insert with the same content as a queued one is not queued again. A replacement is: it may restore old content.
 _PUT: Final = """
     INSERT INTO queue (sender, record_id, operation, body, alternate_id, limits, received_at, principal, agent, due_at)
     SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0
@@ -79,7 +79,7 @@ _WAITING: Final = """
 _OCCUPIED: Final = "SELECT 1 FROM queue WHERE sender = ? LIMIT 1"
 
 LONGEST_WAIT: Final = timedelta(hours=1)
-"""The longest wait of an entry for its next attempt."""
+"""Longest wait of an entry for its next attempt."""
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 def put(connection: sqlite3.Connection, rows: Sequence[Row], destinations: Sequence[str]) -> int:
-    """Queue rows for every destination; return how many rows are new to at least one.
+    """Queue rows for every destination; return the number of rows that are new to at least one.
 
     Raises:
         StoreUnavailable: there are rows but no destination, so they would be lost.
@@ -122,7 +122,7 @@ def _row(columns: Sequence[Any]) -> Row:  # Any: SQLite's column types
 
 
 def decoded(rows: Sequence[Claimed]) -> tuple[list[Queued], dict[int, str]]:
-    """Return the entries of rows, and for rows that cannot be decoded the reasons by entry number."""
+    """Return the entries of rows, and the reasons for undecodable rows by entry number."""
     entries, unreadable = list[Queued](), dict[int, str]()
     for each in rows:
         try:
@@ -139,8 +139,8 @@ def settle(
 ) -> bool:
     """Delete delivered entries and quarantine refused ones; return whether the queue still has entries."""
     set_aside(connection, [_refused(connection, sender, entry, reason) for entry, reason in refused.items()], now)
-    gone = [(entry_id, sender) for entry_id in (*delivered, *refused)]
-    connection.executemany("DELETE FROM queue WHERE entry_id = ? AND sender = ?", gone)
+    settled = [(entry_id, sender) for entry_id in (*delivered, *refused)]
+    connection.executemany("DELETE FROM queue WHERE entry_id = ? AND sender = ?", settled)
     return occupied(connection, sender)
 
 
@@ -197,26 +197,26 @@ class Occupancy:
         self._occupied = set(senders)
         self.senders: Final[AbstractSet[str]] = self._occupied
         """A live view of these senders."""
-        self._begun = Counter[str]()
+        self._queueings = Counter[str]()
 
     def queueing(self, senders: Iterable[str]) -> None:
         """Note that entries are about to be queued."""
         for sender in senders:
             self._occupied.add(sender)
-            self._begun[sender] += 1
+            self._queueings[sender] += 1
 
     def mark(self, sender: str) -> int:
-        """Return a mark to pass to :meth:`empty`; to be taken before the write that looks for remaining entries."""
-        return self._begun[sender]
+        """Return a mark for :meth:`empty`. Call this before the write that looks for remaining entries."""
+        return self._queueings[sender]
 
     def empty(self, sender: str, mark: int) -> None:
         """Note that the write requested after the mark has seen the queue empty."""
-        if self._begun[sender] == mark:
+        if self._queueings[sender] == mark:
             self._occupied.discard(sender)
 
 
-# One entry per job, and per record or queue entry with its content, because two runs may have the same record id. A
-# repeated one replaces its entry, keeps the number and counts the occurrences.
+# One entry per job, and one per record or queue entry and its content, because two runs may have the same record id.
+# A repeated failure updates the entry, keeps its number and counts the occurrences.
 _SET_ASIDE: Final = """
     INSERT INTO quarantine (stage, task, source_id, variant, raw, reason, quarantined_at, operation, alternate_id,
                             received_at, principal, agent, route, size, limits)
@@ -246,27 +246,27 @@ COUNT: Final = "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE S
 
 def set_aside(connection: sqlite3.Connection, things: Iterable[SetAside], now: datetime) -> None:
     """Add or update entries of the quarantine."""
-    connection.executemany(_SET_ASIDE, [_quarantine_row(thing, to_micros(now)) for thing in things])
+    connection.executemany(_SET_ASIDE, [_quarantine_row(item, to_micros(now)) for item in things])
 
 
-def _quarantine_row(thing: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column types
-    given = thing.provenance
+def _quarantine_row(item: SetAside, now: int) -> tuple[Any, ...]:  # Any: SQLite's column types
+    given = item.provenance
     origin = (None, None, None) if given is None else provenance_columns(given)
-    stage = thing.stage.value
-    key = (stage, thing.task, thing.source_id, _variant(thing))
-    body = (thing.route, len(thing.raw), thing.limits)
-    return (*key, thing.raw, thing.reason, now, thing.operation, thing.alternate_id, *origin, *body)
+    stage = item.stage.value
+    key = (stage, item.task, item.source_id, _variant(item))
+    body = (item.route, len(item.raw), item.limits)
+    return (*key, item.raw, item.reason, now, item.operation, item.alternate_id, *origin, *body)
 
 
-def _variant(thing: SetAside) -> bytes:
-    if thing.stage not in {Stage.RECORD, Stage.ENTRY}:
-        return b""  # the ids of jobs are unique at their source, that of a body is its digest
-    key = f"{thing.operation}\0{thing.alternate_id}\0".encode()
-    return hashlib.blake2b(key + thing.raw, digest_size=16).digest()
+def _variant(item: SetAside) -> bytes:
+    if item.stage not in {Stage.RECORD, Stage.ENTRY}:
+        return b""  # job ids are unique at their source, and a body's id is its digest
+    key = f"{item.operation}\0{item.alternate_id}\0".encode()
+    return hashlib.blake2b(key + item.raw, digest_size=16).digest()
 
 
 def settle_jobs(connection: sqlite3.Connection, task: str, source_ids: Collection[str]) -> None:
-    """Delete the entries of jobs whose records were made after all."""
+    """Delete the quarantine entries of jobs that have been converted since."""
     if source_ids:
         connection.execute(_SETTLE_JOBS, (task, json.dumps(list(source_ids))))
 
@@ -277,7 +277,7 @@ def keep_body(connection: sqlite3.Connection, body: SetAside, now: datetime, max
     connection.execute(COUNT, ("refused_bodies", 1))
     count, size = connection.execute(_BODIES).fetchone()
     dropped = _oldest_above(connection, count - max_count, size - max_bytes)
-    connection.executemany("DELETE FROM quarantine WHERE quarantine_id = ?", [(one,) for one in dropped])
+    connection.executemany("DELETE FROM quarantine WHERE quarantine_id = ?", [(number,) for number in dropped])
     if dropped:
         connection.execute(COUNT, ("dropped_bodies", len(dropped)))
 
@@ -293,13 +293,13 @@ def _oldest_above(connection: sqlite3.Connection, count: int, size: int) -> list
 
 
 def discard(connection: sqlite3.Connection, ids: Sequence[int]) -> int:
-    """Delete entries; return how many there were."""
-    rows = [(one,) for one in ids]
+    """Delete entries and return the number deleted."""
+    rows = [(quarantine_id,) for quarantine_id in ids]
     return connection.executemany("DELETE FROM quarantine WHERE quarantine_id = ?", rows).rowcount
 
 
 def quarantine_entry(row: Sequence[Any]) -> QuarantineEntry:  # Any: SQLite's column types
-    """Return the entry of a row of the quarantine."""
+    """Convert a row of the quarantine to an entry."""
     number, stage, task, source_id, raw, reason, at, occurrences, operation, alternate_id, *origin, route, limits = row
     received_at, principal, agent = origin
     provenance = None if received_at is None else Provenance(from_micros(received_at), principal, agent)
@@ -326,7 +326,7 @@ _REMEMBER: Final = """
 """
 
 RUNS_KEPT: Final = 20
-"""The number of runs that are kept of each instance."""
+"""Number of runs kept for each instance."""
 
 _RUN: Final = """
     INSERT INTO run (task, started_at, duration, error, records, quarantined, skipped) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -349,12 +349,12 @@ _RUNS: Final = """
 
 
 def save_checkpoint(connection: sqlite3.Connection, task: str, value: bytes, now: datetime) -> None:
-    """Store a checkpoint."""
+    """Store a collector's checkpoint."""
     connection.execute(_SAVE, (task, value, to_micros(now)))
 
 
 def remember(connection: sqlite3.Connection, task: str, keys: Mapping[str, datetime], now: datetime) -> None:
-    """Remember each key until its instant; delete expired keys."""
+    """Remember each key until its expiry, and delete expired keys."""
     rows = [(task, key, to_micros(expires)) for key, expires in keys.items()]
     connection.executemany(_REMEMBER, rows)
     connection.execute("DELETE FROM seen WHERE expires_at <= ?", (to_micros(now),))
@@ -362,14 +362,14 @@ def remember(connection: sqlite3.Connection, task: str, keys: Mapping[str, datet
 
 def keep_pending(connection: sqlite3.Connection, task: str, values: Mapping[str, bytes | None]) -> None:
     """Store values that a collector keeps between runs, or delete them (None)."""
-    gone = [(task, key) for key, value in values.items() if value is None]
-    connection.executemany("DELETE FROM pending WHERE task = ? AND key = ?", gone)
+    deleted = [(task, key) for key, value in values.items() if value is None]
+    connection.executemany("DELETE FROM pending WHERE task = ? AND key = ?", deleted)
     kept = [(task, key, value) for key, value in values.items() if value is not None]
     connection.executemany("INSERT OR REPLACE INTO pending VALUES (?, ?, ?)", kept)
 
 
 def record_run(connection: sqlite3.Connection, report: RunReport) -> None:
-    """Store the report of a run, and delete the oldest ones of its instance."""
+    """Store the report of a run, and delete the instance's oldest reports beyond :data:`RUNS_KEPT`."""
     ended, duration = report.started + report.duration, report.duration // timedelta(microseconds=1)
     counts = (report.records, report.quarantined, json.dumps(report.skipped).encode())
     connection.execute(_RUN, (report.task, to_micros(report.started), duration, report.error, *counts))
@@ -391,7 +391,7 @@ def _run(row: Sequence[Any]) -> LastRun:  # Any: SQLite's column types
 
 
 def checkpoints_saved(connection: sqlite3.Connection) -> dict[str, datetime]:
-    """Return the time at which each collector's checkpoint was saved last."""
+    """Return when each collector's checkpoint was last saved."""
     rows = connection.execute("SELECT task, saved_at FROM checkpoint")
     return {task: from_micros(saved_at) for task, saved_at in rows}
 
@@ -402,7 +402,7 @@ def checkpoints_saved(connection: sqlite3.Connection) -> dict[str, datetime]:
 def keep(
     connection: sqlite3.Connection, task: str, prepared: Prepared, destinations: Sequence[str], now: datetime
 ) -> int:
-    """Store a collector's batch; return how many of its records are new to the queue."""
+    """Store a collector's batch; return the number of its records that are new to the queue."""
     queued = put(connection, prepared.rows, destinations)
     settle_jobs(connection, task, prepared.settled)
     set_aside(connection, prepared.set_aside, now)
@@ -416,7 +416,7 @@ def keep(
 def release(
     connection: sqlite3.Connection, quarantine_id: int, rows: Sequence[Row], destinations: Sequence[str]
 ) -> None:
-    """Queue what a retry made of an entry of the quarantine, and delete the entry."""
+    """Queue the rows that a retry made of a quarantine entry, and delete the entry."""
     put(connection, rows, destinations)
     discard(connection, [quarantine_id])
 
@@ -432,7 +432,7 @@ def take_over(connection: sqlite3.Connection, rows: Sequence[tuple[int, Row]], d
 
 
 def statistics(connection: sqlite3.Connection) -> SpoolStatistics:
-    """Count what the spool holds."""
+    """Count the spool's contents."""
     counted = counters(connection)
     return SpoolStatistics(
         queues=queue_statistics(connection),
