@@ -156,14 +156,17 @@ class CollectorContext(Context, Protocol):
 
     @property
     def window(self) -> Window | None:
-        """The period that an operator collects again, or None: read exactly this period, and keep the checkpoint."""
+        """The period that an operator collects again, or None: read exactly this period.
+
+        Do not change the checkpoint.
+        """
         ...
 
     @property
     def job(self) -> JobChoice | None:
         """The job that an operator collects again (kinds with ``one_job``), or None: read only this job.
 
-        Keep the checkpoint.
+        Do not change the checkpoint.
         """
         ...
 
