@@ -100,10 +100,9 @@ class AccessRefused(AuditordError):
 
 
 Authenticate: TypeAlias = Callable[[Credentials], Awaitable[Identity | None]]
-"""A function that returns the caller's identity, or None if the credentials are not of this authenticator's form.
-
-It is called for every request, so keep slow resources between calls. It may raise :class:`AccessRefused`; any other
-exception refuses the request and is logged."""
+"""A function that returns the caller's identity, or None if the credentials are not of this authenticator's form. May
+raise :class:`AccessRefused`; any other exception refuses the request and is logged. It is called for every request, so
+keep slow resources between calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +176,8 @@ class AuthenticatorKind(msgspec.Struct, Generic[A], frozen=True):
         config: the model of an instance's section.
         open: opens an instance; its context manager is exited when the daemon stops.
         roles: returns the role names in an instance's section. The daemon does not start if one is unknown.
-        names_users: returns whether an instance sets ``Identity.user``. Without it, a role with ``self`` shows no
-            records.
-        check: checks the files and servers in a section, for ``auditord doctor``; see
-            :mod:`auditord_hookspecs.checks`.
+        names_users: returns whether an instance sets ``Identity.user``. If not, a role with ``self`` shows no records.
+        check: checks what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
     """
 
     name: str

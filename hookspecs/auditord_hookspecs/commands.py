@@ -49,8 +49,7 @@ class CommandContext(Protocol):
         """Return the named plugin, or the only one of its kind.
 
         Raises:
-            click.UsageError: this kind has no such plugin, or no name was given and it does not have exactly one. The
-                message lists its plugins.
+            click.UsageError: the kind has no such plugin, or no name is given and it has none or several; lists them.
         """
         ...
 

@@ -156,18 +156,12 @@ class CollectorContext(Context, Protocol):
 
     @property
     def window(self) -> Window | None:
-        """The period that an operator collects again, or None: read exactly this period.
-
-        Do not change the checkpoint.
-        """
+        """The period that an operator collects again, or None: read only this period; do not change the checkpoint."""
         ...
 
     @property
     def job(self) -> JobChoice | None:
-        """The job that an operator collects again (kinds with ``one_job``), or None: read only this job.
-
-        Do not change the checkpoint.
-        """
+        """The job that an operator collects again (needs ``one_job``), or None: read only it; keep the checkpoint."""
         ...
 
     @property

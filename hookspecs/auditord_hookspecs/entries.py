@@ -80,9 +80,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Overwrites a destination's record of this run, under either id, as a deliberate correction.
-
-    If there is no such record, it is inserted.
+    """Overwrites a destination's record of this run, under either id (a deliberate correction); inserts it if missing.
 
     Args:
         record: the record.

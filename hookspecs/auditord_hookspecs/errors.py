@@ -35,8 +35,7 @@ class RecordsRejected(AuditordError):
         reasons: the reasons, by position in the sent batch. All other records of the batch were delivered.
 
     Remedy:
-        `auditord quarantine list` shows the records and the reasons. Remove the cause, then run `auditord quarantine
-        retry`.
+        `auditord quarantine list` shows records and reasons. Remove the cause, then run `auditord quarantine retry`.
     """
 
     def __init__(self, reasons: dict[int, str]) -> None:
@@ -65,8 +64,7 @@ class CommandFailed(AuditordError):
         printed_too_much: whether auditord killed it because it printed too much.
 
     Remedy:
-        run the command in the text as the service's user. The checkpoint stays, so no job is lost once the command
-        works again.
+        run the command in the text as the service's user. The checkpoint stays, so no job is lost once it works again.
     """
 
     def __init__(

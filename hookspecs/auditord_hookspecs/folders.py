@@ -110,8 +110,7 @@ class Folder:
         """Open a regular file of this folder for reading.
 
         Raises:
-            UnsafePath: it is a link, FIFO, device or folder, or has other hard links, so that it may be another user's
-                file.
+            UnsafePath: it is a link, FIFO, device or folder, or has other hard links: it may be another user's file.
             OSError: it does not exist or cannot be read.
         """
         descriptor = self._open(name)

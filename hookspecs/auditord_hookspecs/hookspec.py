@@ -84,9 +84,7 @@ def auditord_authenticators() -> Iterable[AuthenticatorKind[Any] | Deferred[Auth
 
 @hookspec
 def auditord_record_transforms() -> Iterable[TransformKind[Any] | Deferred[TransformKind[Any]]]:  # Any: its model
-    """Declare kinds of transforms, which change every record before it is stored.
-
-    Called before the configuration is read.
+    """Declare transforms, which change every record before it is stored. Called before the configuration is read.
 
     Example::
 
@@ -153,9 +151,7 @@ def auditord_resolve_secret(reference: str) -> SecretStr | None:
 
 @hookspec
 def auditord_panels() -> Iterable[Panel]:
-    """Declare panels for the web page.
-
-    Called after the configuration is read and before the first run, if the daemon serves the page.
+    """Declare panels for the page. Called after the configuration is read, before the first run, if there is a page.
 
     Example::
 

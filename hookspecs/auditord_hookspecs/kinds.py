@@ -25,7 +25,7 @@ C = TypeVar("C", bound=InstanceConfig)
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """How far back an inventory can be compared with the record store.
+    """The part of the past for which an inventory can be compared with the record store.
 
     Args:
         remembers: the source no longer knows jobs that ended before this instant (Slurm's purge, for example). None:
@@ -48,11 +48,9 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
         continuous: ``collect`` watches its source and never returns. If it returns, that counts as a failure.
         interval: the time between runs of an instance with neither ``interval`` nor ``schedule``.
         timeout: the time limit of a run, unless the instance sets its own.
-        convert: converts a quarantined raw value to a record, for ``auditord quarantine retry``. Returns None if the
-            job makes no record under the current configuration. Raises :class:`InvalidRecord`, with the reason, if the
-            value still cannot be converted.
-        import_config: converts one of AUDITOR's configuration files to ours; returns None if the file is not for this
-            kind.
+        convert: converts a quarantined raw value to a record, for ``auditord quarantine retry``; returns None if the
+            job makes no record under the current configuration. Raises :class:`InvalidRecord` if it is still faulty.
+        import_config: converts one of AUDITOR's configuration files for this kind to ours; returns None for others.
         one_job: ``collect`` supports ``context.job``. Without it, requests for a single job are refused.
         job_of: returns the job that a quarantined raw value describes, or None if it names no job. If ``convert`` fails
             on a retry, the job is collected again from the source. Needs ``one_job``.
@@ -65,12 +63,10 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
             if ``collect`` read that period again. ``context.dry_run`` is True: do not change anything at the source.
             Jobs that make no record are counted in ``skipped``. ``checkpoint``, ``seen`` and ``pending`` are ignored.
         reach: returns how far back the inventory can be compared; may read ``context.checkpoint``.
-        check: checks the programs, files and servers in a section, for ``auditord doctor``; see
-            :mod:`auditord_hookspecs.checks`.
+        check: checks what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
         detect: looks for this kind of source on the host, for ``auditord init``; see
             :mod:`auditord_hookspecs.proposals`.
-        demo: returns the options of an instance that replays recorded real output, for ``auditord demo``. It needs no
-            source.
+        demo: returns options of an instance that replays recorded output and so needs no source, for ``auditord demo``.
     """
 
     name: str
@@ -121,10 +117,8 @@ class PluginKind(msgspec.Struct, Generic[C], frozen=True):
         run: does the work once. Every effect must honour ``context.dry_run``.
         interval: the time between runs of an instance with neither ``interval`` nor ``schedule``.
         timeout: the time limit of a run, unless the instance sets its own.
-        import_config: converts one of AUDITOR's configuration files to ours; returns None if the file is not for this
-            kind.
-        check: checks the programs, files and servers in a section, for ``auditord doctor``; see
-            :mod:`auditord_hookspecs.checks`.
+        import_config: converts one of AUDITOR's configuration files for this kind to ours; returns None for others.
+        check: checks what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
         detect: looks for the program that this kind replaces, for ``auditord init``; see
             :mod:`auditord_hookspecs.proposals`.
     """
@@ -160,8 +154,7 @@ class SenderKind(msgspec.Struct, Generic[C], frozen=True):
         config: the model of an instance's section.
         open: opens the destination; entered once, and again after each error.
         batch_size: the maximum number of entries in one ``send``.
-        check: checks the programs, files and servers in a section, for ``auditord doctor``; see
-            :mod:`auditord_hookspecs.checks`.
+        check: checks what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
     """
 
     name: str

@@ -11,7 +11,6 @@ _BEGINNINGS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", 
 def no_formula(value: T) -> T | str:
     """Return the value of a cell. A text that would be a formula gets an apostrophe, which spreadsheets do not show.
 
-    Numbers stay unchanged: -5 is not a formula. Do not use this for files that programs read, since they would have to
-    remove the apostrophe.
+    Numbers stay: -5 is not a formula. Not for files that programs read, which would have to remove the apostrophe.
     """
     return f"'{value}" if isinstance(value, str) and value.startswith(_BEGINNINGS) else value

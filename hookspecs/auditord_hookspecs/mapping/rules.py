@@ -126,15 +126,14 @@ class ScoreRule(Section):
 class ValueRule(Section):
     """The source of a value: the column ``key``, or the value of ``sub_key`` if the column is a list of pairs.
 
-    ``matches`` selects a part of this text: its first group, or the whole match without groups. If it does not match,
-    the value is missing.
+    ``matches`` selects a part of this text: its first group, or the whole match. Without a match, the value is missing.
     """
 
     name: Name
     key: Key | None = None
     key_type: KeyType = KeyType.INTEGER
     key_allow_empty: bool = False
-    """If True, an empty text is not a fault, even if the value is not optional: it is left out."""
+    """An empty text is not a fault, even if the value is not optional: the value is left out."""
     sub_key: Key | None = None
     matches: re.Pattern[str] | None = None
     only_if: Conditions = ()
