@@ -49,7 +49,7 @@ class CommandContext(Protocol):
         """Return the named plugin, or the only one of its kind.
 
         Raises:
-            click.UsageError: the kind has no such plugin, or no name is given and it has none or several; lists them.
+            click.UsageError: the kind has no such plugin, or none or several if no name is given. The text lists them.
         """
         ...
 
