@@ -95,7 +95,7 @@ class AccessRefused(AuditordError):
 
     Remedy:
         use other credentials. `auditord token list` shows expired tokens; the log auditord.audit shows refused callers
-            and the reasons.
+        and the reasons.
     """
 
 

@@ -150,6 +150,8 @@ class CalendarPeriod(msgspec.Struct, frozen=True):
 
 
 Dimension: TypeAlias = MetaValue | ComponentAmount | ComponentPresent | ExceedsRuntime | ScoreValue | CalendarPeriod
+"""A property of records by which an :class:`AggregateQuery` groups them."""
+
 KeyValue: TypeAlias = str | int | bool | Decimal | date | None
 
 

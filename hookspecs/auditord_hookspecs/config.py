@@ -55,6 +55,7 @@ Duration = Annotated[
     PlainSerializer(format_duration, when_used="json"),
     WithJsonSchema({"type": "string", "examples": ["30s", "5m", "1h30m", "1d", "PT5M"]}),
 ]
+"""A length of time with a unit: ``30s``, ``5m``, ``1h30m``, ``1d``, or ISO 8601. A bare number is refused."""
 
 
 def _refuse_negative(period: timedelta) -> timedelta:

@@ -13,8 +13,8 @@ class Contract(NamedTuple):
     """A version of the contract.
 
     Args:
-        major: increases when something is removed or changes its meaning. Modules for another one are refused.
-        minor: increases when something is added. Modules for a later one are refused.
+        major: increases when something is removed or changes meaning. Modules for another major version are refused.
+        minor: increases when something is added. Modules for a later minor version are refused.
     """
 
     major: int

@@ -30,7 +30,7 @@ class Encoded(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Inserts a record into a destination. It is repeated after a crash or a lost answer; the repetition is a no-op.
+    """Inserts a record into a destination. A crash or a lost answer causes a repetition, which is a no-op.
 
     Args:
         record: the record.

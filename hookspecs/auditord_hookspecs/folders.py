@@ -168,7 +168,7 @@ class SharedFolder(Folder):
         return any(os.path.samestat(own, each.stat()) for each in (path, *path.parents) if each.exists())
 
     def may_change(self) -> bool:
-        """Return whether this process can rename and remove entries, other users' files in a sticky folder excepted."""
+        """Return whether this process can rename and remove files here, except others' files in a sticky folder."""
         return os.access(".", os.W_OK | os.X_OK, dir_fd=self.descriptor)
 
     def take_out(self, name: str, known: str) -> bool:

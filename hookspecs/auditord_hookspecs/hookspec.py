@@ -28,6 +28,7 @@ PROJECT = "auditord"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a function of a hook module as the implementation of a hook."""
 
 
 @hookspec

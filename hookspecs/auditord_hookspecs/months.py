@@ -1,4 +1,4 @@
-"""Calendar months of UTC, and arithmetic with them."""
+"""Calendar months in UTC, and arithmetic with them."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -136,7 +136,7 @@ def write_json(value: Any) -> None:  # Any: nested dataclasses, mappings, texts,
 
 
 def output() -> TextIO:
-    """Return standard output for output for programs. On a terminal, control characters are escaped."""
+    """Return the stream for machine-readable output. On a terminal, control characters are escaped."""
     return cast("TextIO", _Screen(sys.stdout)) if sys.stdout.isatty() else sys.stdout
 
 

@@ -129,7 +129,7 @@ class SharedParts:
 
     @property
     def longest(self) -> int:
-        """The maximum number of bytes in both texts of a record; 0 before the first record."""
+        """An upper bound for the bytes of components and meta in one record; 0 before the first record."""
         return max(map(len, self._components), default=0) + max(map(len, self._meta), default=0)
 
     def decode(self, body: bytes) -> list[Record]:

@@ -108,7 +108,7 @@ def remarks_on_sites(sites: Iterable[SiteRule]) -> list[str]:
 
 
 class ScoreRule(Section):
-    """A score of a component: a constant, or a number from a column (from it, the first group of ``matches``)."""
+    """A score of a component: a constant, or the number in a column (in the first group of ``matches``, if given)."""
 
     name: Name
     value: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
