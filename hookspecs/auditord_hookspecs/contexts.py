@@ -156,12 +156,12 @@ class CollectorContext(Context, Protocol):
 
     @property
     def window(self) -> Window | None:
-        """The period that an operator collects again, or None: read only this period; do not change the checkpoint."""
+        """The period that an operator collects again, or None. Read all of it and no more; keep the checkpoint."""
         ...
 
     @property
     def job(self) -> JobChoice | None:
-        """The job that an operator collects again (needs ``one_job``), or None: read only it; keep the checkpoint."""
+        """The job that an operator collects again, or None (needs ``one_job``). Read only it; keep the checkpoint."""
         ...
 
     @property
