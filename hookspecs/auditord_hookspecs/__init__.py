@@ -1,7 +1,7 @@
 """The contract: everything that authors of collectors, plugins and senders for auditord may import.
 
-A hook module declares kinds and listens to events (:mod:`auditord_hookspecs.hookspec`); one line in its distribution's
-metadata makes the daemon load it::
+A hook module declares kinds and handles events (:mod:`auditord_hookspecs.hookspec`). The daemon loads it because its
+distribution has an entry point::
 
     [project.entry-points."auditord.hooks"]
     printers = "auditord_printers"
@@ -219,13 +219,13 @@ _MODULES: Final = {
     "sources": "PluginConfig",
     "transforms": "Transform TransformKind",
 }
-"""The modules, and which of these names each has."""
+"""The names that each module exports."""
 
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
-    """Import a name of the contract."""
+    """Import a name of the contract on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

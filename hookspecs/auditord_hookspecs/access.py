@@ -1,7 +1,7 @@
 """Authentication: the contract between authenticators, which identify callers, and the host, which authorises them.
 
 An authenticator returns a caller's name and the names of roles. The host's configuration (``access.roles``) defines the
-rights of roles, independent of authenticators.
+rights of roles, independently of authenticators.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -42,7 +42,7 @@ class UnixPeer(msgspec.Struct, frozen=True):
     Args:
         uid: the effective user.
         gid: the effective group.
-        groups: the other groups.
+        groups: the supplementary groups.
     """
 
     uid: int
@@ -89,19 +89,20 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class AccessRefused(AuditordError):
-    """Credentials of this authenticator's form are wrong: expired, revoked, badly signed.
+    """Credentials of this authenticator's form are invalid: expired, revoked or badly signed.
 
-    The text goes into the audit log and never to the client; it must not quote the credentials.
+    The text goes into the audit log and never to the client. It must not quote the credentials.
 
     Remedy:
-        use other credentials; `auditord token list` shows expired tokens, the log auditord.audit shows refused
-            callers and the reasons.
+        use other credentials. `auditord token list` shows expired tokens; the log auditord.audit shows refused callers
+        and the reasons.
     """
 
 
 Authenticate: TypeAlias = Callable[[Credentials], Awaitable[Identity | None]]
-"""The identity; None if these credentials are not of this authenticator's form. May raise :class:`AccessRefused`. It is
-called for every request, so it keeps what takes time; any other exception refuses the request and is logged."""
+"""A function that returns the caller's identity, or None if the credentials are not of this authenticator's form. May
+raise :class:`AccessRefused`; any other exception refuses the request and is logged. It is called for every request, so
+keep slow resources between calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,41 +119,41 @@ class LoginStart:
 
 
 class LoginUnavailable(AuditordError):
-    """The login server does not answer; the text goes into the log.
+    """The login server does not answer. The text goes into the log.
 
     Remedy:
-        check the issuer's URL and the log; tokens and certificates work meanwhile.
+        check the issuer's URL and the log. Meanwhile, tokens and certificates still work.
     """
 
 
 @runtime_checkable
 class Login(Protocol):
-    """An authenticator with a login for browsers. ``open`` of a kind may yield one; it must also be callable."""
+    """An authenticator with a login for browsers. A kind's ``open`` may yield one, which must also be callable."""
 
     @property
     def title(self) -> str:
-        """The name of the server at which they log in."""
+        """The name of the login server."""
         ...
 
     async def start(self, callback: str) -> LoginStart:
         """Begin a login; the server sends the browser back to ``callback``.
 
         Raises:
-            LoginUnavailable: it does not answer.
+            LoginUnavailable: the server does not answer.
         """
         ...
 
     async def finish(self, callback: str, kept: Mapping[str, str], answer: Mapping[str, str]) -> Mapping[str, object]:
-        """Return the few claims to keep in the session's cookie, from the query with which the browser comes back.
+        """Verify the query with which the browser returns; return the few claims to keep in the session's cookie.
 
         Raises:
-            AccessRefused: the claims cannot be verified, or no rule knows them.
+            AccessRefused: the claims cannot be verified, or match no rule.
             LoginUnavailable: the server does not answer.
         """
         ...
 
     async def logout(self, back: str) -> str | None:
-        """Return the URL at which the server ends its own session and sends the browser back; None if it has none."""
+        """Return the URL where the server ends its session and redirects to ``back``; None if it has no such URL."""
         ...
 
 
@@ -161,7 +162,7 @@ class AuthenticatorContext(Context, Protocol):
 
     @property
     def state_dir(self) -> Path:
-        """The daemon's folder, for files of the authenticator's own."""
+        """The daemon's folder, for the authenticator's own files."""
         ...
 
 
@@ -171,12 +172,12 @@ class AuthenticatorKind(msgspec.Struct, Generic[A], frozen=True):
     As soon as one instance is enabled, unauthenticated callers are refused everywhere except at ``/health_check``.
 
     Args:
-        name: what ``kind:`` says in the configuration.
+        name: the value of ``kind:`` in the configuration.
         config: the model of an instance's section.
-        open: opens an instance; the context is left when the daemon ends.
-        roles: returns the roles in an instance's section; unknown ones stop the start.
-        names_users: whether an instance sets ``Identity.user``; without it a role with ``self`` shows nothing.
-        check: looks at what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
+        open: opens an instance; its context manager is exited when the daemon stops.
+        roles: returns the role names in an instance's section. The daemon does not start if one is unknown.
+        names_users: returns whether an instance sets ``Identity.user``. If not, a role with ``self`` shows no records.
+        check: checks what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
     """
 
     name: str

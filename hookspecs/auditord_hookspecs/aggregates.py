@@ -1,10 +1,10 @@
 """Queries for sums over records, and their answers. The store computes the sums; see ``PluginContext.records``.
 
-Which records count: those with a stop time that is not before their start, and, if the query has an ``as_of`` instant,
-open records that had started by then, as if they had stopped at it. With a window, only records that overlap it count
-(a job without length is in the window that contains its instant), so consecutive windows count each microsecond once.
+A record counts if its stop time is not before its start. If the query has ``as_of``, open records that had started by
+that instant count too, as if they had stopped then. With a window, only records that overlap it count (a job of zero
+length is in the window that contains its instant), so consecutive windows count each microsecond once.
 
-All sums are integers of any size; products with scores are exact decimals. Callers round them.
+All sums are integers of any size, and products with scores are exact decimals. Callers round them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class CalendarUnit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MetaValue:
-    """Groups by the first value of the first of these keys that a record has; None without one.
+    """Groups by the first value under the first of these keys that a record has; None if it has none of them.
 
     Use it for site, group, user or any other label: ``MetaValue("site_id", "site")`` for a key and its older name.
 
@@ -68,10 +68,10 @@ class MetaValue:
 
 
 class ComponentAmount(msgspec.Struct, frozen=True):
-    """Groups by the amount of a component, summed if a record has several of this name; None without one.
+    """Groups by the amount of a component, summed if a record has several of this name; None if it has none.
 
     Args:
-        component: its name.
+        component: the component's name.
     """
 
     component: str
@@ -83,7 +83,7 @@ class ComponentPresent(msgspec.Struct, frozen=True):
     This separates, for example, the cores of jobs with a known CPU time from those of other jobs.
 
     Args:
-        component: its name.
+        component: the component's name.
     """
 
     component: str
@@ -94,8 +94,8 @@ class ExceedsRuntime(msgspec.Struct, frozen=True):
 
     Args:
         component: the name of a component in seconds, such as TotalCPU.
-        factor: the largest plausible amount per second, from 0 to below 10^9 with at most nine decimals.
-        per: the name of a component whose amount multiplies the factor, such as Cores; None: none.
+        factor: the largest plausible amount per second: at least 0, below 10^9, with at most nine decimals.
+        per: the name of a component whose amount multiplies the factor, such as Cores; None: the factor alone.
     """
 
     component: str
@@ -107,7 +107,7 @@ class ExceedsRuntime(msgspec.Struct, frozen=True):
             raise ValueError(f"a factor is below 10^9, with at most nine decimals, and not {self.factor}")
 
     def holds(self, amount: int | None, runtime: int | None, per: int | None) -> bool:
-        """Return the value for a record with these amounts and this runtime in seconds."""
+        """Return whether a record with these amounts and this runtime in seconds exceeds the limit."""
         times = 1 if self.per is None else per
         if amount is None or runtime is None or times is None:
             return False
@@ -115,10 +115,10 @@ class ExceedsRuntime(msgspec.Struct, frozen=True):
 
 
 class ScoreValue(msgspec.Struct, frozen=True):
-    """Groups by the value of a score of the record's first component of this name; None without one.
+    """Groups by the value of a score of the record's first component of this name; None if there is no such score.
 
     Args:
-        component: its name.
+        component: the component's name.
         score: the score's name.
     """
 
@@ -134,8 +134,8 @@ class CalendarPeriod(msgspec.Struct, frozen=True):
     Args:
         unit: day, week, month, quarter or year.
         field: the start or the stop time.
-        zone: the time zone of the calendar, such as Europe/Berlin. Sums by zones without roll-ups (other than UTC and
-            ``ui.timezone``) read records: all of them for days, those on the border days for longer periods.
+        zone: the time zone of the calendar, such as Europe/Berlin. Zones other than UTC and ``ui.timezone`` have no
+            roll-ups, so the store reads records: all of them for days, only those on border days for longer periods.
 
     Raises:
         ValueError: this host does not have the zone.
@@ -150,11 +150,13 @@ class CalendarPeriod(msgspec.Struct, frozen=True):
 
 
 Dimension: TypeAlias = MetaValue | ComponentAmount | ComponentPresent | ExceedsRuntime | ScoreValue | CalendarPeriod
+"""A property of records by which an :class:`AggregateQuery` groups them."""
+
 KeyValue: TypeAlias = str | int | bool | Decimal | date | None
 
 
 class ComponentUsage(msgspec.Struct, frozen=True):
-    """Requests sums over the components of one name, optionally split by the values of scores.
+    """A request for sums over the components of one name, optionally split by the values of scores.
 
     Args:
         component: the components' name.
@@ -198,7 +200,7 @@ class AggregateQuery(msgspec.Struct, frozen=True):
 
     @property
     def ticks_per_second(self) -> int:
-        """Ticks of runtimes in the answer: whole seconds, or microseconds of overlap with a window."""
+        """Ticks per second of runtimes in the answer: 1, or 1,000,000 (microseconds of overlap) with a window."""
         return 1 if self.window is None else 1_000_000
 
 
@@ -278,9 +280,9 @@ class LakeSnapshot(msgspec.Struct, frozen=True):
     """The immutable state of the lake after a commit.
 
     Args:
-        number: the number of the Iceberg snapshot, for queries of other engines.
+        number: the number of the Iceberg snapshot, for queries with other engines.
         committed_at: the time of the commit; later changes are not included.
-        is_complete: false during the first sync of a record store: sums are too low.
+        is_complete: False during the first sync of a record store, when sums are too low.
     """
 
     number: int
@@ -294,7 +296,7 @@ class Aggregates(msgspec.Struct, frozen=True):
     Args:
         groups: the groups, ordered by key with None first; empty if no record counts.
         ticks_per_second: the ticks of one second of runtime: 1, or 1,000,000 for a query with a window.
-        snapshot: the lake's snapshot for a query of the lake; None for one of the record store.
+        snapshot: the snapshot that answered a query of the lake; None for a query of the record store.
 
     Example::
 

@@ -1,6 +1,6 @@
-"""The results of runs: batches of a collector, and the report of a run.
+"""The results of runs: the batches of a collector, and the report of a run.
 
-The spool and the commands that read it import these without the kinds, whose models need pydantic.
+The spool and the commands that read it import this module without the kinds, whose models need pydantic.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ class Produced(msgspec.Struct, frozen=True):
     """A record on its way into the spool.
 
     Args:
-        record: what happened.
-        alternate_id: the id to use instead when the plain one already belongs to another run (another start time).
-        replaces: the source has changed its account of this run: the record that is stored under either id is
-            overwritten (and kept as a former version).
-        source_id: what the batch system calls the job, as in :class:`Quarantined`: an entry of it in quarantine is
-            settled by this record.
+        record: the record.
+        alternate_id: the id to use if the plain id already belongs to another run (with another start time).
+        replaces: the source has changed its data about this run. The record stored under either id is overwritten, and
+            kept as a former version.
+        source_id: the batch system's id of the job, as in :class:`Quarantined`. This record resolves the job's entry in
+            quarantine.
 
     Example::
 
@@ -40,8 +40,8 @@ class Quarantined(msgspec.Struct, frozen=True):
     """A job that could not be converted; kept with its raw input until it is retried or discarded.
 
     Args:
-        source_id: what the batch system calls the job; one entry per instance and source id is kept, the newest.
-        raw: the input, as JSON; given back to the kind's ``convert`` on retry.
+        source_id: the batch system's id of the job. Only the newest entry per instance and source id is kept.
+        raw: the input, as JSON; passed to the kind's ``convert`` on retry.
         reason: the fault and its remedy, for the operator.
 
     Example::
@@ -55,13 +55,13 @@ class Quarantined(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A component or label that a record lacks because its text could not be read or believed.
+    """A component or label that a record lacks because its text was unreadable or implausible.
 
     Args:
-        name: of the component, or of the rule for the label.
-        reason: the fault, and where that text stood.
-        label: whether it is a label.
-        record_id: of the record.
+        name: the name of the component, or of the rule for the label.
+        reason: the fault, and the place of the text.
+        label: True for a label, False for a component.
+        record_id: the record's id.
 
     Example::
 
@@ -75,16 +75,16 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """The unit of atomicity: all of it reaches the spool in one transaction, or nothing.
+    """The records and other results that reach the spool in one transaction, or not at all.
 
     Args:
-        records: new records; a plain :class:`Record` where there is no alternate id.
+        records: new records; a plain :class:`Record` if it needs no alternate id.
         quarantined: jobs that could not be converted.
-        skipped: how many jobs made no record on purpose, by reason.
+        skipped: the number of jobs that make no record on purpose, by reason.
         checkpoint: how far the source has been read, as JSON; None leaves the stored checkpoint unchanged.
-        seen: keys to remember until the given instant (see ``CollectorContext.seen``).
-        pending: values by key, kept between runs (see ``CollectorContext.pending``); None forgets a key.
-        left_out: optional components and labels that records lack; the host counts them, and logs each name once per
+        seen: keys to remember, each until the given instant (see ``CollectorContext.seen``).
+        pending: values to keep between runs, by key (see ``CollectorContext.pending``); None deletes a key.
+        left_out: optional components and labels that records lack; the host counts them and logs each name once per
             run.
 
     Example::
@@ -114,11 +114,11 @@ class RunReport(msgspec.Struct, frozen=True):
         task: the instance's name.
         kind: the instance's kind.
         started: when the run began (aware).
-        duration: how long it took.
-        error: None after success, else what happened, in one line.
-        records: how many records reached the spool for the first time in this run.
-        quarantined: how many jobs went to quarantine.
-        skipped: how many jobs made no record on purpose, by reason.
+        duration: the time that it took.
+        error: None after success, else the error in one line.
+        records: the number of records that reached the spool for the first time in this run.
+        quarantined: the number of jobs that went to quarantine.
+        skipped: the number of jobs that made no record on purpose, by reason.
     """
 
     task: str

@@ -1,6 +1,6 @@
 """Checks of programs, files and servers in a configuration, for ``auditord doctor``. They change nothing.
 
-A kind's ``check`` yields one finding for each checked thing, also if it is OK::
+A kind's ``check`` yields one finding for each thing that it checks, including those that are OK::
 
     async def check(config: PageLogConfig, context: Context) -> AsyncIterator[Finding]:
         yield await check_program(context, ["lpstat"], option="-v")
@@ -22,7 +22,7 @@ from auditord_hookspecs.errors import CommandFailed
 from auditord_hookspecs.wording import counted
 
 ENDS_SOON: Final = timedelta(days=21)
-"""The time before the end of a certificate from which on it is worth a warning: getting another one takes days."""
+"""The time before a certificate's end at which warnings begin. Getting a new certificate takes days."""
 
 _PATIENCE: Final = timedelta(seconds=30)
 _LONGEST: Final = 200
@@ -33,7 +33,7 @@ class Severity(Enum):
 
     OK = "ok"
     WARNING = "warning"
-    """It works today, and may not tomorrow; or it cannot be looked at."""
+    """It works, but may soon stop working; or it cannot be checked."""
     FAILURE = "failure"
     """Something does not work, or records are being lost."""
 
@@ -43,9 +43,9 @@ class Finding(msgspec.Struct, frozen=True):
 
     Args:
         severity: the severity.
-        subject: the checked thing, such as a program or a file.
+        subject: the thing that was checked, such as a program or a file.
         text: the result, in one line.
-        remedy: what to do; empty if the thing is OK.
+        remedy: what to do; empty if the subject is OK.
     """
 
     severity: Severity
@@ -55,7 +55,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 Check: TypeAlias = Callable[[Any, Context], AsyncIterator[Finding]]  # Any: each kind has its own configuration model
-"""Looks at what an instance's section refers to; may raise AuditordError, which is a failure."""
+"""A function that checks the programs, files and servers in a section. An AuditordError counts as a failure."""
 
 
 async def check_program(
@@ -67,7 +67,7 @@ async def check_program(
     environment: Mapping[str, str] | None = None,
     remedy: str = "install it, or name its path in the configuration",
 ) -> Finding:
-    """Run a program for its version, and show the first line of the output."""
+    """Check that a program runs, and report the first line of its version output."""
     try:
         result = await context.run_command(
             [*argv, option], timeout=_PATIENCE, environment=environment, through=through, max_output=1 << 20
@@ -79,19 +79,19 @@ async def check_program(
 
 
 def check_extra(module: str, extra: str) -> Finding:
-    """Look for a Python module that only this kind needs."""
+    """Check that an optional Python module is installed."""
     if find_spec(module) is not None:
         return Finding(Severity.OK, module, "installed")
     return Finding(Severity.FAILURE, module, "not installed", f"pip install 'auditord[{extra}]'")
 
 
 def check_readable(path: Path, remedy: str) -> Finding:
-    """See if this user can read a file or folder."""
+    """Check that this user can read a file or folder."""
     return _allowed(path, os.R_OK | (os.X_OK if path.is_dir() else 0), "read", remedy)
 
 
 def check_folder(path: Path, remedy: str) -> Finding:
-    """See if this user can make and remove files in a folder."""
+    """Check that this user can create and remove files in a folder."""
     if path.exists() and not path.is_dir():
         return Finding(Severity.FAILURE, str(path), "no folder", remedy)
     return _allowed(path, os.R_OK | os.W_OK | os.X_OK, "written", remedy)
@@ -108,19 +108,19 @@ def _allowed(path: Path, mode: int, what: str, remedy: str) -> Finding:
 
 
 def certificate_end(path: Path) -> datetime:
-    """Return the first end of a certificate in a PEM file (aware).
+    """Return the earliest end (aware) of the certificates in a PEM file.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: there is no certificate in it.
+        OSError: the file cannot be read.
+        ValueError: the file contains no certificate.
     """
-    from cryptography import x509  # noqa: PLC0415 declarations are to stay cheap
+    from cryptography import x509  # noqa: PLC0415 importing a declaration must stay fast
 
     return min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(path.read_bytes()))
 
 
 def check_certificate(path: Path, now: datetime) -> Finding:
-    """See if the certificates in a PEM file are valid for a while."""
+    """Check that the certificates in a PEM file are valid for at least :data:`ENDS_SOON`."""
     try:
         end = certificate_end(path)
     except OSError as error:

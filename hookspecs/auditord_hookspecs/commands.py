@@ -26,43 +26,43 @@ T = TypeVar("T")
 
 
 class CommandContext(Protocol):
-    """The context of a command. It reads and opens things on first use only, so that ``--help`` always works."""
+    """The context of a command. It reads and opens things only on first use, so that ``--help`` always works."""
 
     @property
     def state_dir(self) -> Path:
-        """The daemon's folder, for files that a hook module keeps there itself."""
+        """The daemon's folder, for the hook module's own files."""
         ...
 
     def roles(self) -> Collection[str]:
-        """Return the names of all roles (``access.roles`` and the ready-made ones)."""
+        """Return the names of all roles: those of ``access.roles`` and the predefined ones."""
         ...
 
     def now(self) -> datetime:
-        """Return the present instant, aware."""
+        """Return the current time (aware)."""
         ...
 
     def instances(self, kind: str) -> Sequence[str]:
-        """Return the configured plugins of a kind by name, also those that are not enabled."""
+        """Return the names of a kind's configured plugins, including disabled ones."""
         ...
 
     def chosen(self, kind: str, name: str | None) -> str:
         """Return the named plugin, or the only one of its kind.
 
         Raises:
-            click.UsageError: there is no such plugin of this kind, or no name and not exactly one; it lists them.
+            click.UsageError: the kind has no such plugin, or none or several if no name is given. The text lists them.
         """
         ...
 
     def instance(self, name: str, *, dry_run: bool = False) -> AbstractAsyncContextManager[tuple[Any, PluginContext]]:
-        """Open a plugin: its configuration, and a context with its records and its state.
+        """Open a plugin: its configuration, and a context with its records and state.
 
-        Until the context is left, no other run of the plugin begins, here or in a daemon; a current run is awaited
-        first. A dry run, which saves no state, does neither.
+        A current run of the plugin is awaited first, and no other run begins until the block is left, here or in a
+        daemon. A dry run saves no state, so it neither waits nor excludes other runs.
         """
         ...
 
     def run(self, main: Callable[[], Awaitable[T]]) -> T:
-        """Run a coroutine function on the daemon's kind of event loop.
+        """Run a coroutine function on the same kind of event loop as the daemon's, and return its result.
 
         An :class:`auditord_hookspecs.AuditordError` ends the command with its text and its ``exit_status``.
         """
@@ -70,9 +70,9 @@ class CommandContext(Protocol):
 
 
 def pass_context(command: Callable[Concatenate[CommandContext, P], T]) -> Callable[P, T]:
-    """Give a click command the :class:`CommandContext` as its first argument.
+    """Pass the :class:`CommandContext` to a click command as its first argument.
 
-    Tests hand one in as ``obj``: ``CliRunner().invoke(pages_command, ["office"], obj=command_context)``.
+    Tests pass their own as ``obj``: ``CliRunner().invoke(pages_command, ["office"], obj=command_context)``.
     """
 
     @wraps(command)

@@ -28,7 +28,7 @@ _DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def parse_duration(value: Any) -> Any:  # Any: a value from the file
-    """Read ``30s``, ``5m``, ``1h30m``, ``1d``; ISO 8601 (``PT5M``) is left to pydantic, a bare number is refused."""
+    """Parse ``30s``, ``5m``, ``1h30m``, ``1d``. ISO 8601 (``PT5M``) is left to pydantic; a bare number is refused."""
     if isinstance(value, timedelta):
         return value
     text = str(value).strip()
@@ -55,6 +55,7 @@ Duration = Annotated[
     PlainSerializer(format_duration, when_used="json"),
     WithJsonSchema({"type": "string", "examples": ["30s", "5m", "1h30m", "1d", "PT5M"]}),
 ]
+"""A length of time with a unit: ``30s``, ``5m``, ``1h30m``, ``1d``, or ISO 8601. A bare number is refused."""
 
 
 def _refuse_negative(period: timedelta) -> timedelta:
@@ -82,7 +83,7 @@ def _listed(value: Any) -> Any:  # Any: a value from the file
 
 
 Words = Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...])]
-"""One text, or several: a program, or a list of it and its first arguments."""
+"""One text or a list of texts, such as a program with its first arguments."""
 
 
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -90,7 +91,7 @@ VariableValue = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 
 
 def _resolve_secret(value: Any, info: ValidationInfo) -> Any:  # Any: a value from the file
-    context: Any = info.context  # Any: the host passes {"resolve_secret": a function}, others what they like
+    context: Any = info.context  # Any: the host passes {"resolve_secret": a function}, others anything
     if not context or "resolve_secret" not in context or not isinstance(value, str):
         return value
     resolved = context["resolve_secret"](value)
@@ -98,9 +99,9 @@ def _resolve_secret(value: Any, info: ValidationInfo) -> Any:  # Any: a value fr
 
 
 Secret = Annotated[SecretStr, BeforeValidator(_resolve_secret)]
-"""An option that holds a secret: the file has a reference (``file:/path``, ``env:NAME``, ``credential:name``) or, less
-well, the secret itself. The model gets the secret when the host loads the configuration (hook
-``auditord_resolve_secret``), and the unchanged text when a test builds the model by hand. It is never printed."""
+"""An option that holds a secret. The file has a reference (``file:/path``, ``env:NAME``, ``credential:name``) or, less
+well, the secret itself. The host resolves references when it loads the configuration (``auditord_resolve_secret``). A
+model that a test builds by hand keeps the text unchanged. The secret is never printed."""
 
 
 class Section(BaseModel):
@@ -111,7 +112,7 @@ class Section(BaseModel):
         frozen=True,
         arbitrary_types_allowed=True,
         hide_input_in_errors=True,
-        defer_build=True,  # a command uses few of them
+        defer_build=True,  # a command uses few sections
     )
 
 

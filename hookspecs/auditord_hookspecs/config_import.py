@@ -1,4 +1,4 @@
-"""Translation of another program's configuration file into ours, for a kind's ``import_config``."""
+"""Conversion of another program's configuration file to ours, for a kind's ``import_config``."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -8,13 +8,13 @@ from typing import Any, Final
 from auditord_hookspecs.kinds import ImportedConfig
 
 UNKNOWN: Final = "AUDITOR does not know this option and ignored it; a typing error?"
-"""Why an option is left out that is none of AUDITOR's."""
+"""Why an unknown option is dropped."""
 OWN_STORE: Final = "the daemon keeps the records itself; a sender can feed another server besides"
-"""Why the address of AUDITOR's server is left out of a collector's file."""
+"""Why the address of AUDITOR's server in a collector's file is dropped."""
 OWN_LOG: Final = "the daemon logs to standard error or the journal, which keep and rotate it"
-"""Why options of a log file are left out."""
+"""Why options for a log file are dropped."""
 OWN_QUEUE: Final = "the queue is in the daemon's state_dir; let the old collector send what it still has queued"
-"""Why the database of a collector of AUDITOR's is left out."""
+"""Why the queue database of an AUDITOR collector is dropped."""
 
 NO_ENVIRONMENT: Final = "AUDITOR's environment variables were not looked at."
 
@@ -25,7 +25,7 @@ Document = Mapping[str, Any]  # Any: an operator's YAML
 
 
 class ConfigImport:
-    """Builds the translation of a configuration file.
+    """Builds the :class:`ImportedConfig` of a configuration file.
 
     Args:
         document: the other program's file.
@@ -35,33 +35,33 @@ class ConfigImport:
     def __init__(self, document: Document, instance: str) -> None:
         self.document = document
         self.instance = instance
-        self.sections: dict[str, Any] = {}  # Any: YAML that goes into ours
+        self.sections: dict[str, Any] = {}  # Any: YAML for our configuration
         self.comments: dict[str, str] = {}
         self.dropped: dict[str, str] = {}
 
     def section(self, name: str) -> Document:
-        """Return a section of the file; empty if it is not there."""
+        """Return a section of the file; empty if it is missing."""
         return self.document.get(name) or {}
 
     def put(self, option: str, value: Any, comment: str = "") -> None:  # Any: YAML
-        """Set an option of the instance, with a remark if it means something else than it did."""
+        """Set an option of the instance, with a remark if its meaning has changed."""
         self.sections[f"{self.instance}.{option}"] = value
         if comment:
             self.remark(option, comment)
 
     def remark(self, option: str, comment: str) -> None:
-        """Remark on an option of the instance; on the instance itself where ``option`` is empty."""
+        """Add a remark on an option of the instance, or on the instance itself if ``option`` is empty."""
         self.comments[f"{self.instance}.{option}" if option else self.instance] = comment
 
     def put_level(self, level: object, comment: str = "") -> None:
-        """Set the log level, in our names of levels."""
+        """Set the log level, converted to our names of levels."""
         lower = str(level).lower()
         self.sections["logging.level"] = _LEVELS.get(lower, lower)
         if comment:
             self.comments["logging.level"] = comment
 
     def put_earliest(self, jobs: str, comment: str = "") -> None:
-        """Set ``earliest_datetime``; without one, remark on what the first run accounts for (``jobs that end``)."""
+        """Set ``earliest_datetime``. If the file has none, remark which ``jobs`` the first run accounts for."""
         earliest = self.document.get("earliest_datetime")
         if earliest is not None:
             self.put("earliest_datetime", instant(earliest), comment)
@@ -80,31 +80,31 @@ class ConfigImport:
         place: str = "",
         other: str = UNKNOWN,
     ) -> None:
-        """Name the options that are not taken.
+        """Note the options that were not converted, with the reason for each.
 
         Args:
-            given: the options of the file, or of a section of it.
-            taken: those that were taken.
-            reasons: why some are not.
-            place: the section, with the dot behind it.
-            other: why all others are not.
+            given: the options of the file, or of one of its sections.
+            taken: the names of converted options.
+            reasons: the reasons for some of the other options.
+            place: the section, with a trailing dot.
+            other: the reason for all remaining options.
         """
         for name in given:
             if name not in taken:
                 self.dropped[f"{place}{name}"] = (reasons or {}).get(name, other)
 
     def include(self, other: "ConfigImport | ImportedConfig") -> None:
-        """Take over all of another translation, such as that of a second instance from the same file."""
+        """Add the contents of another conversion, such as that of a second instance from the same file."""
         self.sections.update(other.sections)
         self.comments.update(other.comments)
         self.dropped.update(other.dropped)
 
     def finished(self, taken: Collection[str], reasons: Mapping[str, str]) -> ImportedConfig:
-        """The whole translation, with the log level of the file; names the options of its top level that are not taken.
+        """Return the result, with the file's log level. All other options at its top level are noted as dropped.
 
         Args:
-            taken: those that were taken.
-            reasons: why some are not.
+            taken: the names of converted options.
+            reasons: the reasons for some of the other options.
         """
         if level := self.document.get("log_level"):
             self.put_level(level)
@@ -112,14 +112,14 @@ class ConfigImport:
         return self.result()
 
     def result(self, origin: str = "AUDITOR", notes: Sequence[str] = (NO_ENVIRONMENT,)) -> ImportedConfig:
-        """Return the whole translation, of a file of the program ``origin``, with lines about the file as a whole."""
+        """Return the result for a file of the program ``origin``. Only files of AUDITOR get ``notes``."""
         return ImportedConfig(self.sections, self.comments, self.dropped, origin, notes if origin == "AUDITOR" else ())
 
 
 def instant(value: date | str) -> str:
-    """Return an instant of a YAML file as ISO 8601; in UTC where it names no zone, at midnight where it names no time.
+    """Return an instant of a YAML file as ISO 8601. Without a zone it is in UTC, without a time at midnight.
 
-    YAML takes a blank between date and time, and one before the zone.
+    YAML allows a blank between date and time, and another one before the zone.
     """
     text = str(value).strip().replace(" ", "T", 1).replace(" ", "")
     day, _, clock = text.partition("T")

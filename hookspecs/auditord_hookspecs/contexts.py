@@ -1,6 +1,6 @@
-"""The contexts that the host passes to running instances: everything that a hook module can use of the host.
+"""The contexts that the host passes to running instances: all of the host that a hook module can use.
 
-``auditord.contexts`` implements these protocols; ``auditord.testing`` has fakes.
+``auditord.contexts`` implements these protocols, and ``auditord.testing`` has fakes.
 """
 
 import logging
@@ -24,7 +24,7 @@ class CommandResult(msgspec.Struct, frozen=True):
 
     Args:
         stdout: the complete standard output.
-        stderr: the end of standard error.
+        stderr: the last part of standard error.
     """
 
     stdout: bytes
@@ -35,12 +35,12 @@ class CommandOutput(Protocol):
     """The output of a running child process. Iteration raises CommandFailed if the process fails."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield chunks of standard output, some megabytes at most. The child waits until a chunk is requested."""
+        """Yield chunks of standard output of up to some megabytes. The child waits until the next one is requested."""
         ...
 
     @property
     def stderr(self) -> bytes:
-        """The end of standard error so far."""
+        """The last part of standard error so far."""
         ...
 
 
@@ -48,7 +48,7 @@ class JobChoice(msgspec.Struct, frozen=True):
     """One job to collect again.
 
     Args:
-        job_id: the batch system's id of the job.
+        job_id: the batch system's id of the job; several, separated by commas, for kinds with ``jobs_at_once``.
         source: the schedd or other source of the job, if the collector reads several; None: any.
     """
 
@@ -57,7 +57,7 @@ class JobChoice(msgspec.Struct, frozen=True):
 
 
 class Context(Protocol):
-    """The part of the context that all kinds of instances have."""
+    """The part of the context that instances of all kinds have."""
 
     @property
     def instance(self) -> str:
@@ -87,17 +87,16 @@ class Context(Protocol):
         Args:
             argv: the program and its arguments.
             timeout: the process and its process group are killed after this long.
-            environment: additional variables; they override the option ``environment`` of the instance's section, which
-                overrides the inherited variables (``PATH``, ``HOME``, ``LANG``, ``CONDOR_CONFIG``, ``SLURM_CONF``,
-                ``KUBECONFIG`` and similar ones; no others are inherited).
+            environment: additional variables. They override the option ``environment`` of the instance's section, which
+                overrides the inherited variables. Only ``PATH``, ``HOME``, ``LANG``, ``CONDOR_CONFIG``, ``SLURM_CONF``,
+                ``KUBECONFIG`` and similar variables are inherited.
             through: a program that runs a command line on another host, such as ``["ssh", "head1"]``. It gets one
-                argument,
-                ``env NAME=value … argv`` quoted for a shell, since ssh does not forward the environment.
+                argument, ``env NAME=value … argv`` quoted for a shell, since ssh does not forward the environment.
             max_output: the process is killed if it prints more bytes to standard output.
 
         Raises:
             CommandFailed: the process could not start, exited non-zero, was killed, or printed too much. The error
-                has the end of standard error.
+                contains the last part of standard error.
 
         Example::
 
@@ -157,12 +156,12 @@ class CollectorContext(Context, Protocol):
 
     @property
     def window(self) -> Window | None:
-        """Set if an operator collects a period again: read exactly this period, and do not change the checkpoint."""
+        """The period that an operator collects again, or None. Read all of it and no more; keep the checkpoint."""
         ...
 
     @property
     def job(self) -> JobChoice | None:
-        """Set if an operator collects one job again (kinds with ``one_job``): read only it; keep the checkpoint."""
+        """The job that an operator collects again, or None (needs ``one_job``). Read only it; keep the checkpoint."""
         ...
 
     @property
@@ -180,7 +179,7 @@ class CollectorContext(Context, Protocol):
         ...
 
     async def seen(self, keys: Collection[str]) -> frozenset[str]:
-        """Return those of the keys that earlier batches have remembered (``Batch.seen``), unless expired.
+        """Return the subset of the keys that earlier batches remembered (``Batch.seen``) and that have not expired.
 
         Example::
 
@@ -190,7 +189,7 @@ class CollectorContext(Context, Protocol):
         ...
 
     async def pending(self) -> Mapping[str, Any]:  # Any: the JSON that the collector itself stored
-        """Return the values that earlier batches of this instance have left (``Batch.pending``), by key.
+        """Return the values that earlier batches of this instance stored (``Batch.pending``), by key.
 
         Example::
 
@@ -200,7 +199,7 @@ class CollectorContext(Context, Protocol):
         ...
 
     def report_progress(self, fraction: float) -> None:
-        """Report the done fraction of this run, 0 to 1; ``auditord collect`` shows it."""
+        """Report the completed fraction of this run, from 0 to 1; ``auditord collect`` shows it."""
         ...
 
 
@@ -237,12 +236,12 @@ class PluginContext(Context, Protocol):
         ...
 
     def report_progress(self, fraction: float) -> None:
-        """Report the done fraction of this run, 0 to 1; ``auditord trigger`` shows it."""
+        """Report the completed fraction of this run, from 0 to 1; ``auditord trigger`` shows it."""
         ...
 
     @property
     def redactor(self) -> "Redactor":
-        """Removes personal data from records.
+        """The redactor, which removes personal data from records.
 
         Raises:
             AuditordError: the records are not this daemon's own.
@@ -251,7 +250,7 @@ class PluginContext(Context, Protocol):
 
     @property
     def backups(self) -> "Backups":
-        """Makes backups of this daemon's record store and spool."""
+        """The backups of this daemon's record store and spool."""
         ...
 
     @property
@@ -265,22 +264,23 @@ class PluginContext(Context, Protocol):
 
 
 class Redactor(Protocol):
-    """Removes meta from this daemon's records, for good. Only sums by the removed keys change.
+    """Permanently removes meta from this daemon's records. Only sums by the removed keys change.
 
     The caller must handle dry runs.
     """
 
     async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
-        """Remove the keys from some hundred records and their former versions; return how many records had any.
+        """Remove the keys from some hundred records and their former versions; return how many records had one of them.
 
         Runs in one transaction, and is safe to repeat. Senders do not forward the change.
         """
         ...
 
     async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
-        """Remove the keys from the other data about records that ended before an instant; return how many there were.
+        """Remove the keys from all other data about records that ended before an instant.
 
-        Former versions lose the keys; records that arrived again with different content are deleted.
+        Former versions lose the keys. Copies of records that arrived again with different content are deleted. Returns
+        the number of former versions and copies that had one of the keys.
         """
         ...
 
@@ -294,7 +294,7 @@ class Backups(Protocol):
         Args:
             folder: the folder of all backups.
             keep: how many backups to keep.
-            rate: the maximum of bytes per second read from SQLite files; None: no limit.
+            rate: the maximum number of bytes per second to read from SQLite files; None: no limit.
             dump: whether to dump a record store in PostgreSQL with pg_dump.
 
         Raises:
@@ -316,7 +316,7 @@ class RecordSink(Protocol):
     """The local record store as a destination."""
 
     async def deliver(self, entries: Sequence[Entry]) -> Mapping[int, str]:
-        """Apply the entries in order, durably; return the reasons of permanently refused entries, by position."""
+        """Apply the entries durably, in order; return why entries were refused permanently, by their positions."""
         ...
 
 

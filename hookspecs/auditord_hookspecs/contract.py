@@ -1,6 +1,6 @@
-"""The version of the contract between auditord and hook modules; the package's README has the deprecation policy.
+"""The version of the contract between auditord and hook modules. The package's README has the deprecation policy.
 
-A hook module says for which version it was written by a literal, which stays when auditord is updated::
+A hook module declares the version that it was written for, as a literal that stays when auditord is updated::
 
     AUDITORD_CONTRACT = "1.0"
 """
@@ -13,8 +13,8 @@ class Contract(NamedTuple):
     """A version of the contract.
 
     Args:
-        major: increases when something is removed or changes its meaning. Modules for another one are refused.
-        minor: increases when something is added. Modules for a later one are refused.
+        major: increases when something is removed or changes meaning. Modules for another major version are refused.
+        minor: increases when something is added. Modules for a later minor version are refused.
     """
 
     major: int
@@ -22,10 +22,10 @@ class Contract(NamedTuple):
 
     @classmethod
     def parsed(cls, text: object) -> "Contract":
-        """Return the version that a text such as ``1.0`` says.
+        """Parse a version such as ``1.0``.
 
         Raises:
-            ValueError: it is none; nor is a number, since 1.10 would be 1.1.
+            ValueError: the text is not a version. Numbers are refused, since 1.10 would be 1.1.
         """
         match = re.fullmatch(r"(\d{1,4})\.(\d{1,4})", text, re.ASCII) if isinstance(text, str) else None
         if match is None:
@@ -37,7 +37,7 @@ class Contract(NamedTuple):
 
 
 CONTRACT: Final = Contract(1, 1)
-"""The version that this auditord keeps."""
+"""The version that this auditord implements."""
 
 DECLARED_AS: Final = "AUDITORD_CONTRACT"
-"""The name in a hook module; a module without it is taken to be written for 1.0, the first one."""
+"""The name of the declaration in a hook module. A module without it counts as written for 1.0, the first version."""

@@ -1,7 +1,7 @@
 """Declarations whose implementation is imported on first use.
 
-Every command imports every hook module. A module that imports its models and functions inside a function does not slow
-down other commands::
+Every command imports every hook module. A module that defers the import of its models and functions does not slow down
+other commands::
 
     @hookimpl
     def auditord_collectors():
@@ -19,12 +19,12 @@ D_co = TypeVar("D_co", covariant=True)
 
 
 class Deferred(msgspec.Struct, Generic[D_co], frozen=True):
-    """A kind or a command that is declared by name, and imported on first use.
+    """A kind or a command that is declared by name and imported on first use.
 
     Args:
         name: the name of the kind or command.
-        load: imports and returns it; it must have this name.
-        help: a line about a command for ``auditord --help``, which imports no command.
+        load: imports and returns the kind or command, which must have this name.
+        help: the line about a command in ``auditord --help``, which imports no commands.
     """
 
     name: str

@@ -11,10 +11,10 @@ from auditord_hookspecs.roles import Role
 
 
 class Provenance(msgspec.Struct, frozen=True):
-    """The origin of a record: sender and time; stored beside it, never in its wire text."""
+    """The origin of a record: its sender and time. Stored beside the record, never in its wire text."""
 
     received_at: datetime
-    """The instant at which the daemon took it (aware)."""
+    """The instant at which the daemon received the record (aware)."""
     principal: str | None = None
     """``task:<instance>`` for a collector, the authenticated name for a client, None without authentication."""
     agent: str | None = None
@@ -30,14 +30,14 @@ class Encoded(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Insert a record into a destination. After a crash or a lost answer the insert is repeated, and is then a no-op.
+    """Inserts a record into a destination. A crash or a lost answer causes a repetition, which is a no-op.
 
     Args:
         record: the record.
-        alternate_id: the id to use if the plain one already belongs to another run (with another start time).
+        alternate_id: the id to use if the plain id already belongs to another run (with another start time).
         provenance: the record's origin, if the queue knows it.
-        limits: roles of the client; one of these roles must allow the change of the record that is stored at delivery.
-            Set where the stored record could not be checked when the client sent this one. None: nothing to check.
+        limits: the client's roles. One of them must allow changing the record that is stored at delivery. Set if the
+            stored record could not be checked when the client sent this one. None: nothing to check.
         encoded: the record with its wire text, if known; the host uses it to avoid encoding twice.
 
     Example::
@@ -53,13 +53,13 @@ class Insert:
 
     @property
     def text(self) -> bytes | None:
-        """The wire text of the record, if it is known; of another record that was put in its place it is not."""
+        """The record's wire text; None if it is unknown, or belongs to a record that this one has replaced."""
         return self.encoded.text if self.encoded is not None and self.encoded.record is self.record else None
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Give an open record of a destination its stop time. For a closed record this is a no-op.
+    """Sets the stop time of an open record in a destination. For a closed record, this is a no-op.
 
     Args:
         record_id: the id of the open record.
@@ -80,11 +80,11 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Overwrite a destination's record of this run, under either id (a deliberate correction); insert if there is none.
+    """Overwrites a destination's record of this run, under either id (a deliberate correction); inserts it if missing.
 
     Args:
         record: the record.
-        alternate_id: the id to use if the plain one belongs to another run (with another start time), or if this run is
+        alternate_id: the id to use if the plain id belongs to another run (with another start time), or if this run is
             already stored under it.
         provenance: the record's origin, if the queue knows it.
 
@@ -99,5 +99,5 @@ class Replace:
 
 
 Entry: TypeAlias = Insert | Close | Replace
-"""A change that waits in the send-queue. Entries about one record id come in their order; one id may come in several of
-them, and each of them more than once, so a sender has to make the same of it the second time."""
+"""A change in the send-queue. Entries for one record id are delivered in order. Several entries can have the same id,
+and an entry can be delivered more than once, so delivery must be idempotent."""

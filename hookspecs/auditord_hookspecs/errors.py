@@ -6,24 +6,24 @@ from auditord_hookspecs.wording import counted
 
 
 class AuditordError(Exception):
-    """Base class of every error that auditord raises on purpose; its text is for the operator.
+    """Base class of all errors that auditord raises on purpose. Their texts are for the operator.
 
     Args:
-        exit_status: the exit status of a command that fails with it, 1 unless a subclass sets another one. 2 is wrong
-            usage.
+        exit_status: the exit status of a command that fails with this error: 1, unless a subclass sets another one. 2
+            means wrong usage.
 
     Remedy:
-        do what the text says; `auditord manual WORD` finds the chapter with words of the text.
+        do what the text says. `auditord manual WORD` finds the chapters that contain words of the text.
     """
 
     exit_status: ClassVar[int] = 1
 
 
 class InvalidRecord(AuditordError, ValueError):
-    """A record breaks a rule of the wire contract; the text names the member and the rule.
+    """A record violates a rule of the wire contract. The text names the member and the rule.
 
     Remedy:
-        correct the named member. Such a record is kept in quarantine, or in the body that was answered with 400:
+        correct the named member. Such a record is kept in quarantine, alone or in the body that was answered with 400:
         `auditord quarantine show NUMBER`, then `retry`.
     """
 
@@ -32,10 +32,10 @@ class RecordsRejected(AuditordError):
     """A destination refuses records permanently: sending them again unchanged would fail again.
 
     Args:
-        reasons: the reasons, by position in the sent batch; every other record of the batch was delivered.
+        reasons: the reasons, by position in the sent batch. All other records of the batch were delivered.
 
     Remedy:
-        `auditord quarantine list` shows them with the reasons; remove the cause, then run `auditord quarantine retry`.
+        `auditord quarantine list` shows records and reasons. Remove the cause, then run `auditord quarantine retry`.
     """
 
     def __init__(self, reasons: dict[int, str]) -> None:
@@ -49,7 +49,7 @@ class TooManyGroups(AuditordError):
     """An answer would have more groups than the query allows.
 
     Remedy:
-        group by less, by longer periods, or ask for fewer records.
+        group by fewer keys or longer periods, or select fewer records.
     """
 
 
@@ -57,11 +57,11 @@ class CommandFailed(AuditordError):
     """A child process could not start, ran out of time, printed too much or ended with a non-zero exit code.
 
     Args:
-        text: the command, and what happened.
-        exit_code: the exit code, or the negative number of the signal that ended it; None if it never started or
-            auditord killed it.
-        timed_out: whether it was killed because it took too long.
-        printed_too_much: whether it was killed because it printed too much.
+        text: the command and the failure.
+        exit_code: the exit code, or the negative number of the signal that ended the process; None if it never started
+            or auditord killed it.
+        timed_out: whether auditord killed it because it took too long.
+        printed_too_much: whether auditord killed it because it printed too much.
 
     Remedy:
         run the command in the text as the service's user. The checkpoint stays, so no job is lost once it works again.

@@ -1,8 +1,8 @@
-"""Work in folders that other users can write to, and in private ones, by descriptors instead of paths.
+"""Access to private folders, and to folders that other users can write to, by descriptors instead of paths.
 
-Between the check of a path and its use, another writer of the folder can replace it by a link. So a folder is opened
-once, its files are opened relative to it (``openat``), no link is followed, and checks apply to the opened file. All
-calls block: call them in a worker thread.
+Between the check of a path and its use, another user of the folder can replace the path with a link. So a folder is
+opened once, and its files are opened relative to its descriptor (``openat``). No link is followed, and checks apply to
+the opened file. All calls block: call them in a worker thread.
 """
 
 import os
@@ -19,7 +19,7 @@ from auditord_hookspecs.errors import AuditordError
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Without O_NONBLOCK a FIFO would hold the thread until it is written to."""
+"""Without O_NONBLOCK, opening a FIFO would block the thread until another process opens it for writing."""
 
 _WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _TAKEN: Final = ".taken-"
@@ -28,7 +28,7 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UnsafePath(AuditordError):
-    """A path could have been prepared by another user, and is not used; the text names it and the remedy.
+    """A path is not used because another user could have prepared it. The text names the path and the remedy.
 
     Remedy:
         change owner and mode of the path as the text says, or use another folder.
@@ -36,14 +36,14 @@ class UnsafePath(AuditordError):
 
 
 def identity(status: os.stat_result) -> str:
-    """Return text that changes if a file is written to, or if another file takes its name."""
+    """Return a text that changes if the file is written to, or if another file takes its name."""
     return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
 
 
 def replace_private(path: Path, content: bytes) -> None:
     """Replace a private file atomically.
 
-    If root writes the file, it belongs to the folder's owner, the daemon's user, who must read it.
+    If root writes the file, its owner becomes that of the folder: the daemon's user, who must be able to read it.
     """
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
@@ -56,7 +56,7 @@ def replace_private(path: Path, content: bytes) -> None:
 
 
 def give_to_owner(descriptor: int, folder: Path) -> None:
-    """Give a file of root to the owner of its folder."""
+    """Change the owner of a file to that of its folder, if this process runs as root."""
     if os.geteuid() == 0:
         owner = folder.stat()
         os.fchown(descriptor, owner.st_uid, owner.st_gid)
@@ -64,10 +64,10 @@ def give_to_owner(descriptor: int, folder: Path) -> None:
 
 @contextmanager
 def open_regular(path: Path) -> Generator[BinaryIO, None, None]:
-    """Open a file that the configuration names and that others may replace; links are followed, FIFOs do not block.
+    """Open a file from the configuration that other users may replace. Links are followed, and FIFOs do not block.
 
     Raises:
-        UnsafePath: it is no regular file.
+        UnsafePath: it is not a regular file.
         OSError: it cannot be opened.
     """
     descriptor = os.open(path, _READ & ~os.O_NOFOLLOW)
@@ -82,7 +82,7 @@ class Folder:
     """An open folder.
 
     Args:
-        path: the path, for messages only.
+        path: the path, used only in messages.
         descriptor: the folder's descriptor, which the caller closes.
     """
 
@@ -91,15 +91,15 @@ class Folder:
         self.descriptor: Final = descriptor
 
     def names(self) -> list[str]:
-        """Return the names of all that is in it."""
+        """Return the names of all entries."""
         return os.listdir(self.descriptor)  # noqa: PTH208 pathlib has no descriptors
 
     def status(self, name: str) -> os.stat_result:
-        """Return the status of what bears the name, also of a link itself."""
+        """Return the status of an entry; for a link, that of the link itself."""
         return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
 
     def is_file(self, name: str) -> bool:
-        """Tell a regular file, and no link to one."""
+        """Return whether the entry is a regular file, not a link to one."""
         try:
             return stat.S_ISREG(self.status(name).st_mode)
         except FileNotFoundError:
@@ -110,8 +110,8 @@ class Folder:
         """Open a regular file of this folder for reading.
 
         Raises:
-            UnsafePath: it is a link, FIFO, device or folder, or has other names: it may be a file of another user.
-            OSError: it is gone, or cannot be read.
+            UnsafePath: it is a link, FIFO, device or folder, or has other hard links: it may be another user's file.
+            OSError: it does not exist or cannot be read.
         """
         descriptor = self._open(name)
         try:
@@ -123,11 +123,11 @@ class Folder:
             yield file
 
     def remove(self, name: str) -> None:
-        """Remove a file; a link, and not what it leads to."""
+        """Remove a file; of a link, only the link itself."""
         os.unlink(name, dir_fd=self.descriptor)
 
     def sync(self) -> None:
-        """Make changes of names durable."""
+        """Make created, renamed and removed names durable."""
         os.fsync(self.descriptor)
 
     def _open(self, name: str) -> int:
@@ -146,15 +146,15 @@ class Folder:
 
 
 class SharedFolder(Folder):
-    """A folder that other users may write to."""
+    """A folder that other users can write to."""
 
     @classmethod
     @contextmanager
     def opened(cls, path: Path) -> Generator[Self, None, None]:
-        """Open the folder; that path is the administrator's and may lead over links.
+        """Open the folder. Links in the path are followed, since the administrator chose it.
 
         Raises:
-            OSError: it is not there, is no folder, or cannot be read.
+            OSError: it does not exist, is not a folder, or cannot be read.
         """
         descriptor = os.open(path, _FOLDER)
         try:
@@ -163,25 +163,25 @@ class SharedFolder(Folder):
             os.close(descriptor)
 
     def holds(self, path: Path) -> bool:
-        """Tell a path that is this folder or lies in it."""
+        """Return whether a path is this folder or lies in it."""
         own = os.fstat(self.descriptor)
         return any(os.path.samestat(own, each.stat()) for each in (path, *path.parents) if each.exists())
 
     def may_change(self) -> bool:
-        """Tell if names in it may be changed (but for files of others in a folder with the sticky bit)."""
+        """Return whether this process can rename and remove files here, except others' files in a sticky folder."""
         return os.access(".", os.W_OK | os.X_OK, dir_fd=self.descriptor)
 
     def take_out(self, name: str, known: str) -> bool:
-        """Remove a file that is dealt with, durably.
+        """Remove a processed file durably.
 
-        A file that takes its name in this very moment is not removed: it stays, under a name of its own.
+        If another file has taken its name meanwhile, that file is not removed but kept under a new name.
 
         Args:
-            name: of the file.
-            known: its identity (:func:`identity`) when it was read.
+            name: the file's name.
+            known: the file's :func:`identity` when it was read.
 
         Returns:
-            Whether it was still the same.
+            True if the file was unchanged, and so is removed.
         """
         tail = os.fsencode(name)[-_LONGEST_TAIL:].decode(errors="ignore")
         taken = f"{_TAKEN}{token_hex(8)}-{tail}"
@@ -198,11 +198,11 @@ class SharedFolder(Folder):
         """Write a file durably under another name, then rename it. A link with that name is replaced, not followed.
 
         Raises:
-            OSError: the previous file is unchanged.
+            OSError: the file cannot be written. The previous file is unchanged.
         """
         part = f".{name}.part"
         with suppress(FileNotFoundError):
-            self.remove(part)  # a killed process's, or a link in wait for us
+            self.remove(part)  # left by a killed process, or a link planted for us
         try:
             with os.fdopen(os.open(part, _WRITE | os.O_EXCL, 0o666, dir_fd=self.descriptor), "wb") as file:
                 file.write(content)
@@ -216,7 +216,7 @@ class SharedFolder(Folder):
         self.sync()
 
     def give_back(self) -> None:
-        """Give files back that a killed process was taking out; they are read again."""
+        """Restore files that a killed process was removing with :meth:`take_out`, so that they are read again."""
         for name in self.names():
             if name.startswith(_TAKEN):
                 self._give_back(name)
@@ -233,11 +233,11 @@ class PrivateFolder(Folder):
     @classmethod
     @contextmanager
     def opened(cls, parent: Path, name: str) -> Generator[Self, None, None]:
-        """Open a folder below another one, which others may write to; make it if it is missing.
+        """Open the folder ``name`` in a parent that other users can write to. Create it if it is missing.
 
         Raises:
-            UnsafePath: it is a link, another user's, or others may write to it.
-            OSError: it cannot be made.
+            UnsafePath: it is a link, belongs to another user, or is writable for others.
+            OSError: it cannot be created.
         """
         with SharedFolder.opened(parent) as around:
             descriptor = _made(around, name)
@@ -250,16 +250,16 @@ class PrivateFolder(Folder):
         """Return a new file for reading and writing.
 
         Raises:
-            FileExistsError: there is one.
+            FileExistsError: the name exists.
         """
         return os.fdopen(os.open(name, _WRITE | os.O_EXCL, 0o640, dir_fd=self.descriptor), "w+b")
 
     def open_to_write(self, name: str) -> BinaryIO:
-        """Open a file for reading and writing, and create it if it is missing. Its content does not change."""
+        """Open a file for reading and writing without changing its content. Create it if it is missing."""
         return os.fdopen(os.open(name, _WRITE, 0o640, dir_fd=self.descriptor), "r+b")
 
     def exists(self, name: str) -> bool:
-        """Tell if anything bears the name."""
+        """Return whether an entry with this name exists."""
         try:
             self.status(name)
         except FileNotFoundError:
@@ -267,7 +267,7 @@ class PrivateFolder(Folder):
         return True
 
     def rename(self, name: str, wanted: str) -> str:
-        """Give a file the wanted name or, if that is taken, the next one (``a.1.csv``), durably; returns the name."""
+        """Rename a file durably to ``wanted`` or, if that exists, the next free name (``a.1.csv``); return the name."""
         free, number = wanted, 0
         while self.exists(free):
             number += 1
@@ -277,7 +277,7 @@ class PrivateFolder(Folder):
         return free
 
     def room(self) -> int:
-        """Return the free bytes of its file system."""
+        """Return the number of free bytes in the folder's file system."""
         found = os.fstatvfs(self.descriptor)
         return found.f_bavail * found.f_frsize
 
@@ -315,7 +315,7 @@ def _refuse_foreign(path: Path, status: os.stat_result, around: os.stat_result) 
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user, or the number where the system knows none."""
+    """Return the name of a user, or the number if the system has no name for it."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -1,8 +1,8 @@
-"""The hooks of auditord. A module in entry-point group ``auditord.hooks`` implements any of them with :data:`hookimpl`.
+"""The hooks of auditord. A module in the entry-point group ``auditord.hooks`` implements them with :data:`hookimpl`.
 
-There are two families. *Declarations* tell what a module provides: plain functions, called once at start-up, that yield
-frozen values. *Events* report that something happened: ``async def`` functions, each awaited with its own error
-handling and time limit. The loader refuses an implementation of the wrong form.
+There are two families. *Declarations* describe what a module provides: they are plain functions, called once at
+start-up, that yield frozen values. *Events* report that something happened: they are ``async def`` functions, each
+awaited with its own error handling and time limit. The loader refuses an implementation of the wrong form.
 """
 
 from collections.abc import Iterable
@@ -21,18 +21,19 @@ from auditord_hookspecs.kinds import CollectorKind, PluginKind, SenderKind
 from auditord_hookspecs.panels import Panel
 from auditord_hookspecs.transforms import TransformKind
 
-if TYPE_CHECKING:  # the daemon alone has metrics
+if TYPE_CHECKING:  # only the daemon needs prometheus_client
     from prometheus_client.registry import Collector
 
 PROJECT = "auditord"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a function of a hook module as the implementation of a hook."""
 
 
 @hookspec
 def auditord_collectors() -> Iterable[CollectorKind[Any] | Deferred[CollectorKind[Any]]]:  # Any: its model
-    """Bring kinds of collectors. Called before the configuration is read.
+    """Declare kinds of collectors. Called before the configuration is read.
 
     Example::
 
@@ -45,7 +46,7 @@ def auditord_collectors() -> Iterable[CollectorKind[Any] | Deferred[CollectorKin
 
 @hookspec
 def auditord_plugins() -> Iterable[PluginKind[Any] | Deferred[PluginKind[Any]]]:  # Any: its model
-    """Bring kinds of plugins. Called before the configuration is read.
+    """Declare kinds of plugins. Called before the configuration is read.
 
     Example::
 
@@ -58,7 +59,7 @@ def auditord_plugins() -> Iterable[PluginKind[Any] | Deferred[PluginKind[Any]]]:
 
 @hookspec
 def auditord_senders() -> Iterable[SenderKind[Any] | Deferred[SenderKind[Any]]]:  # Any: its model
-    """Bring kinds of senders. Called before the configuration is read.
+    """Declare kinds of senders. Called before the configuration is read.
 
     Example::
 
@@ -71,7 +72,7 @@ def auditord_senders() -> Iterable[SenderKind[Any] | Deferred[SenderKind[Any]]]:
 
 @hookspec
 def auditord_authenticators() -> Iterable[AuthenticatorKind[Any] | Deferred[AuthenticatorKind[Any]]]:  # Any: its model
-    """Bring kinds of authenticators: ways to prove who one is. Called before the configuration is read.
+    """Declare kinds of authenticators, which identify the callers of the API. Called before the configuration is read.
 
     Example::
 
@@ -84,7 +85,7 @@ def auditord_authenticators() -> Iterable[AuthenticatorKind[Any] | Deferred[Auth
 
 @hookspec
 def auditord_record_transforms() -> Iterable[TransformKind[Any] | Deferred[TransformKind[Any]]]:  # Any: its model
-    """Bring kinds of changes that every record meets before it is kept. Called before the configuration is read.
+    """Declare transforms, which change every record before it is stored. Called before the configuration is read.
 
     Example::
 
@@ -97,7 +98,7 @@ def auditord_record_transforms() -> Iterable[TransformKind[Any] | Deferred[Trans
 
 @hookspec
 def auditord_importers() -> Iterable[ImporterKind[Any] | Deferred[ImporterKind[Any]]]:  # Any: its model
-    """Bring kinds of accounting systems whose records ``auditord import KIND`` takes over.
+    """Declare kinds of accounting systems whose records ``auditord import KIND`` imports.
 
     Called before the configuration is read.
 
@@ -112,10 +113,10 @@ def auditord_importers() -> Iterable[ImporterKind[Any] | Deferred[ImporterKind[A
 
 @hookspec
 def auditord_commands() -> Iterable[click.Command | Deferred[click.Command]]:
-    """Bring commands and groups of commands for ``auditord``; they work beside a running daemon and without one.
+    """Add commands and groups of commands to ``auditord``. They work with or without a running daemon.
 
-    Called when a command is looked for that auditord itself does not have, and for ``auditord --help``. Open nothing
-    here: :mod:`auditord_hookspecs.commands` describes a command's context.
+    Called for commands that auditord itself does not have, and for ``auditord --help``. Do not open files or
+    connections here; :mod:`auditord_hookspecs.commands` describes the context of a command.
 
     Example::
 
@@ -128,15 +129,15 @@ def auditord_commands() -> Iterable[click.Command | Deferred[click.Command]]:
 
 @hookspec(firstresult=True)
 def auditord_resolve_secret(reference: str) -> SecretStr | None:
-    """Fetch the secret that a reference in the configuration points to, or None if it is not yours.
+    """Return the secret behind a reference in the configuration, or None if the reference is not yours.
 
-    Called while the configuration is read, for every secret option.
+    Called while the configuration is read, for every option of type ``Secret``.
 
     Args:
         reference: the text in the configuration, such as ``file:/run/secrets/db`` or ``env:DB_PASSWORD``.
 
     Raises:
-        ValueError: the reference is yours and cannot be resolved; the text says why.
+        ValueError: the reference is yours but cannot be resolved; the message says why.
 
     Example::
 
@@ -151,7 +152,7 @@ def auditord_resolve_secret(reference: str) -> SecretStr | None:
 
 @hookspec
 def auditord_panels() -> Iterable[Panel]:
-    """Bring panels for the page. Called after the configuration, before the first run, if there is a page.
+    """Declare panels for the page. Called after the configuration is read, before the first run, if there is a page.
 
     Example::
 
@@ -164,7 +165,7 @@ def auditord_panels() -> Iterable[Panel]:
 
 @hookspec
 def auditord_metrics(daemon: Daemon) -> "Iterable[Collector]":
-    """Bring Prometheus collectors for ``/metrics``. Called after the configuration, before the first run.
+    """Return Prometheus collectors for ``/metrics``. Called after the configuration is read, before the first run.
 
     Args:
         daemon: the daemon that is starting.
@@ -184,7 +185,7 @@ async def auditord_run_finished(daemon: Daemon, report: RunReport) -> None:
 
     Args:
         daemon: the running daemon.
-        report: which instance ran, when, for how long, and with which result.
+        report: the instance, start, duration and result of the run.
 
     Example::
 

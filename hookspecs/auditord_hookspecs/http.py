@@ -13,7 +13,7 @@ from auditord_hookspecs.errors import AuditordError
 from auditord_hookspecs.sources import TlsFiles
 
 RETRIED_STATUSES: Final = frozenset({429, 502, 503, 504})
-"""The answers that say that a server is not there, or has too much to do, at the moment."""
+"""The statuses of a server that is unavailable or overloaded at the moment."""
 
 _SHOWN: Final = 300
 
@@ -25,22 +25,22 @@ class TlsPaths(Protocol):
 
     @property
     def ca(self) -> Path | None:
-        """PEM file of the authorities that may vouch for the server; None: those of the system."""
+        """PEM file of the CAs that may sign the server's certificate; None: the system's CAs."""
         ...
 
     @property
     def certificate(self) -> Path | None:
-        """PEM file of our own certificate with its chain, for a server that asks for one."""
+        """PEM file of our certificate with its chain, for a server that requests one."""
         ...
 
     @property
     def key(self) -> Path | None:
-        """PEM file of its private key; None: it is in the certificate's file."""
+        """PEM file of the certificate's private key; None: the key is in the certificate's file."""
         ...
 
 
 def ignore_attempt(status: int | None) -> None:
-    """Do nothing with the status of an attempt."""
+    """Ignore the status of an attempt; the default of ``HttpOptions.on_attempt``."""
     del status
 
 
@@ -53,17 +53,17 @@ class HttpOptions:
         verify: False accepts any certificate; for tests only.
         proxy: the URL of a proxy; None: the proxy of the environment (``https_proxy``, ``no_proxy`` and so on; never
             for a loopback address).
-        headers: sent with every request; ``User-Agent`` is ``auditord/<version>`` unless it is among them.
-        timeout: the longest time of one attempt at a whole answer, from connecting to its last byte.
-        silence: the longest time without progress: connecting, or waiting for the next bytes; None: ``timeout``.
-        connections: the maximum of open connections.
-        max_answer: a larger complete answer (in bytes) is refused.
+        headers: sent with every request. ``User-Agent`` is ``auditord/<version>`` unless the headers set it.
+        timeout: the time limit of one attempt, from connecting to the last byte of the answer.
+        silence: the time limit without progress, while connecting or waiting for the next bytes; None: ``timeout``.
+        connections: the maximum number of open connections.
+        max_answer: the maximum size of a complete answer in bytes; a larger answer is refused.
         attempts: the maximum number of attempts.
-        retry_for: no attempt starts later than this after the first one.
-        waits: seconds before each further attempt; None: they grow from 0.5 s to 30 s, with jitter. ``Retry-After`` of
-            an answer takes precedence if it ends within ``retry_for``.
+        retry_for: the time after the first attempt in which further attempts may start.
+        waits: seconds before each further attempt; None: they grow from 0.5 s to 30 s, with jitter. The ``Retry-After``
+            of an answer takes precedence if it ends within ``retry_for``.
         retried: the statuses after which an idempotent request is retried.
-        on_attempt: called with the status of each attempt, None if there was no answer; for metrics.
+        on_attempt: called with the status of each attempt, or None if there was no answer; for metrics.
     """
 
     tls: TlsPaths = field(default_factory=TlsFiles)
@@ -85,12 +85,12 @@ class HttpAnswer(msgspec.Struct, frozen=True):
     """A complete answer, with any status.
 
     Args:
-        request: method and URL, for messages.
+        request: the method and URL, for messages.
         status: the HTTP status.
         headers: the headers; names ignore case.
         body: the complete body.
         links: the URLs of the header ``Link`` by ``rel``, such as ``next``.
-        attempts: how often the request was made.
+        attempts: the number of attempts.
     """
 
     request: str
@@ -102,7 +102,7 @@ class HttpAnswer(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """True for 2xx."""
+        """True if the status is 2xx."""
         return 200 <= self.status < 300  # noqa: PLR2004 the classes of HTTP
 
     @property
@@ -115,8 +115,8 @@ class HttpError(AuditordError):
     """Base class of the errors of outgoing HTTP; the text names the request.
 
     Args:
-        text: the request and what happened.
-        attempts: how often it was made.
+        text: the request and the failure.
+        attempts: the number of attempts.
 
     Remedy:
         see the subclass that was raised.
@@ -128,15 +128,15 @@ class HttpError(AuditordError):
 
 
 class NoHttpAnswer(HttpError):
-    """No complete answer arrived: connection refused, reset, cut, or timed out.
+    """No complete answer arrived: the connection was refused, reset or cut, or timed out.
 
     Args:
-        text: the request and what happened.
-        attempts: how often it was made.
+        text: the request and the failure.
+        attempts: the number of attempts.
         sent: False if the server cannot have seen the request.
 
     Remedy:
-        see network and proxy; the next run tries again.
+        check the network and the proxy. The next run tries again.
     """
 
     def __init__(self, text: str, attempts: int = 1, *, sent: bool) -> None:
@@ -145,29 +145,29 @@ class NoHttpAnswer(HttpError):
 
 
 class CertificateUntrusted(NoHttpAnswer):
-    """The server's certificate is not trusted; making the request again would not help.
+    """The server's certificate is not trusted. Repeating the request would not help.
 
     Remedy:
-        name the authority of the server in the option for it (ca_file, or what the section calls it).
+        name the server's CA in the option for it (ca_file, or the section's own name for it).
     """
 
 
 class InvalidHttpAnswer(HttpError):
-    """The URL cannot be asked, what answers does not speak HTTP, or the answer has more bytes than are allowed.
+    """The URL cannot be requested, the server does not speak HTTP, or the answer is larger than allowed.
 
     Remedy:
-        see the URL, and what listens there.
+        check the URL, and which server listens there.
     """
 
 
 class HttpStatusError(HttpError):
-    """A stream was asked for, and the answer is none of 2xx.
+    """A stream was requested, but the status of the answer is not 2xx.
 
     Args:
-        answer: the whole answer.
+        answer: the complete answer.
 
     Remedy:
-        read the body, which is in the words of the server.
+        read the body, which has the server's explanation.
     """
 
     def __init__(self, answer: HttpAnswer) -> None:
@@ -176,7 +176,7 @@ class HttpStatusError(HttpError):
 
 
 class HttpStream(Protocol):
-    """An answer that has begun, 2xx."""
+    """A 2xx answer whose body is still arriving."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -189,7 +189,7 @@ class HttpStream(Protocol):
 
 
 class HttpClient(Protocol):
-    """Makes requests. Redirects are not followed: a POST would become a GET; they are answers like others."""
+    """Makes requests. Redirects are returned, not followed, since a POST would become a GET."""
 
     async def request(
         self,
@@ -206,18 +206,18 @@ class HttpClient(Protocol):
         """Make a request, with retries, and return the answer.
 
         Args:
-            method: of HTTP.
+            method: the HTTP method.
             url: percent-encoded; it is sent unchanged.
-            params: added to its query; a name may be there several times.
-            headers: of this request, besides those of the options.
-            body: JSON, unless the headers say another ``Content-Type``.
-            form: fields to send instead of a body.
-            idempotent: True if making it twice does no harm; None: by the method (GET, HEAD, OPTIONS, PUT, DELETE).
-                Others are made again only if the server cannot have seen them.
-            retry_for: instead of that of the options.
+            params: parameters to add to the URL's query; a name may occur several times.
+            headers: headers of this request, in addition to those of the options.
+            body: the body; JSON, unless the headers set another ``Content-Type``.
+            form: form fields to send instead of a body.
+            idempotent: True if the request can be repeated safely; None: by method (GET, HEAD, OPTIONS, PUT, DELETE).
+                Other requests are repeated only if the server cannot have seen them.
+            retry_for: overrides the limit of the options.
 
         Raises:
-            HttpError: no complete answer came. A status is no error, not even after the last attempt: check it.
+            HttpError: no complete answer arrived. A status is no error, not even after the last attempt: check it.
         """
         ...
 
@@ -230,10 +230,10 @@ class HttpClient(Protocol):
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> AbstractAsyncContextManager[HttpStream]:
-        """Make a request whose answer may be larger than memory; only until the answer begins it is made again.
+        """Make a request whose answer may be larger than memory. It is retried only until an answer begins.
 
         Raises:
-            HttpStatusError: the answer is none of 2xx.
-            HttpError: there is no answer.
+            HttpStatusError: the status of the answer is not 2xx.
+            HttpError: no answer arrived.
         """
         ...

@@ -1,8 +1,8 @@
 """Importers: the records of another accounting system, read page by page for ``auditord import KIND``.
 
-The host does everything but the reading. It writes the records into the record store, where no sender forwards them,
-and saves the position behind each page, so that a killed import continues. Then it reads the source a second time and
-compares each row with the stored record.
+An importer only reads; the host does the rest. It writes the records to the record store, where no sender forwards
+them, and saves the position after each page, so that a killed import continues there. Then it reads the source a second
+time and compares each row with the stored record.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -24,8 +24,8 @@ class ImportRow(NamedTuple):
     """A row of a source, for the report.
 
     Args:
-        where: how an operator finds it in the source, such as ``row with id 7``.
-        text: the row as the source has it.
+        where: the place of the row in the source, for the operator, such as ``row with id 7``.
+        text: the unchanged row.
     """
 
     where: str
@@ -33,15 +33,15 @@ class ImportRow(NamedTuple):
 
 
 class ImportPage(msgspec.Struct, frozen=True):
-    """Some thousand rows of a source.
+    """A page of a source: some thousand rows.
 
     Args:
-        records: the record that each row becomes; an :class:`InvalidRecord` says why a row is none.
-        position: a later reading continues behind this page from here; only the importer knows its form.
-        fraction: the part of the source that has been read so far, from 0 to 1.
-        row: gives a row by its place in ``records``; called for rows that the report lists.
-        runtimes: how many seconds the source says that each record ran, None where it says nothing; empty if it says
-            nothing of any. The runtime here always follows from the times, so the report lists rows that differ.
+        records: the record of each row, or an :class:`InvalidRecord` that says why the row cannot be converted.
+        position: the position after this page, from which a later reading continues. Only the importer knows its form.
+        fraction: the fraction of the source that has been read so far, from 0 to 1.
+        row: returns a row by its index in ``records``; called for rows that the report lists.
+        runtimes: the runtime of each record in seconds according to the source, None if unknown; empty if the source
+            has no runtimes. Our runtimes are computed from the times, so the report lists rows that differ.
     """
 
     records: Sequence[Record | InvalidRecord]
@@ -56,44 +56,44 @@ class Importer(Protocol):
 
     @property
     def name(self) -> str:
-        """The source and the options that change records, for messages and as their provenance; without secrets.
+        """The source and the options that change records, for messages and as provenance. It must not contain secrets.
 
-        A saved position is used again only by an importer of the same name.
+        Only an importer of the same name continues from a saved position.
         """
         ...
 
     def pages(self, position: str | None) -> AsyncGenerator[ImportPage, None]:
-        """Read all rows, or those behind a position; rows before it may come again.
+        """Read all rows, or those after a position. Rows before the position may be repeated.
 
         Write ``async def`` and ``yield``. An iteration that ends without an error counts as complete.
 
         Raises:
-            AuditordError: the source cannot be read, or not to its end.
+            AuditordError: the source cannot be read to its end.
         """
         ...
 
     def remarks(self) -> Sequence[str | Table]:
-        """Return what the operator should know of the records that the last reading gave; the report shows it."""
+        """Return remarks on the records of the last reading, which the report shows to the operator."""
         ...
 
 
 class ImporterKind(msgspec.Struct, Generic[S], frozen=True):
-    """A kind of accounting system whose records ``auditord import KIND`` takes over.
+    """A kind of accounting system whose records ``auditord import KIND`` imports.
 
     Args:
-        name: what stands for KIND.
-        title: what people call the system.
-        config: the model of the command's options: ``milliseconds_until`` is the option ``--milliseconds-until``, and
-            an option without a default is an argument. A tuple is given several times, a ``bool`` is a switch.
-        open: makes the importer; nothing is asked of the source yet.
-        help: what the command says about its arguments and options as a whole.
-        import_config: turns a file of the system's server into ours, for ``auditord config import``, or returns None if
-            it is not one. It gets the document, and the documents of all other files of that command.
-        import_environment: turns variables of the environment of the system's server into options of the daemon. It
-            gets the variables whose names begin with the kind's name in capitals and ``_``, and what the files of the
-            configuration say. In the result, ``comments`` name the variables of each option (a default has none), and
-            ``dropped`` those without a counterpart. Raises ValueError where that server would refuse a value. The host
-            has a list of the prefixes that it looks for before it loads hook modules: ``AUDITOR_`` alone today.
+        name: the name that replaces KIND in the command.
+        title: the system's name for people.
+        config: the model of the command's options: ``milliseconds_until`` becomes ``--milliseconds-until``, and a field
+            without a default becomes an argument. A tuple can be given several times; a ``bool`` is a switch.
+        open: makes the importer. It does not access the source yet.
+        help: the command's help about its arguments and options as a whole.
+        import_config: converts a file of the system's server to ours, for ``auditord config import``; returns None if
+            it is not such a file. It gets the document, and the documents of all other files of that command.
+        import_environment: converts environment variables of the system's server to options of the daemon. It gets the
+            variables whose names begin with the kind's name in capitals and ``_``, and the values of the configuration
+            files. In the result, ``comments`` name the variables of each option (a default has none), and ``dropped``
+            has the variables without a counterpart. Raises ValueError if that server would refuse a value. The host has
+            a list of the prefixes to look for before it loads hook modules, at present only ``AUDITOR_``.
     """
 
     name: str

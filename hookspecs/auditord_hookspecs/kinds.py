@@ -1,7 +1,7 @@
 """Declarations of hook modules: one frozen value per configurable kind.
 
-A *kind* is a type that a hook module declares; an *instance* is a kind plus its section of the configuration. The
-functions inside a declaration are called by the host, under a time limit and an error boundary of their own.
+A *kind* is a type that a hook module declares. An *instance* is a kind plus a section of the configuration. The host
+calls the functions in a declaration later, each with its own time limit and error handling.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -25,13 +25,13 @@ C = TypeVar("C", bound=InstanceConfig)
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """The part of a source's past that an inventory can be held against the record store.
+    """The part of the past for which an inventory can be compared with the record store.
 
     Args:
-        remembers: the source has forgotten jobs that ended before, such as sacct's purge; None: not known, then the
-            earliest end that the inventory names counts.
-        collects: the collector was never meant to read jobs that ended before (its first run, ``earliest_datetime``);
-            None: all of them.
+        remembers: the source no longer knows jobs that ended before this instant (Slurm's purge, for example). None:
+            unknown; the earliest end time in the inventory is used instead.
+        collects: the collector was not meant to read jobs that ended before this instant (its first run, or
+            ``earliest_datetime``). None: it was meant to read all jobs.
     """
 
     remembers: datetime | None = None
@@ -39,34 +39,34 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
-    """A kind of source that produces records.
+    """A kind of collector: a source of records.
 
     Args:
-        name: what ``kind:`` says in the configuration.
+        name: the value of ``kind:`` in the configuration.
         config: the model of an instance's section.
-        collect: yields batches; called once per run. Each batch is durable before the next one is asked for.
-        continuous: ``collect`` never ends by itself (a watch); if it does, that is a failure.
-        interval: how often an instance runs that has neither ``interval`` nor ``schedule``.
-        timeout: how long a run may take where the instance does not say.
-        convert: turns a quarantined raw value into a record, on ``auditord quarantine retry``; None if the job makes no
-            record under today's configuration. Raises :class:`InvalidRecord` with the remaining fault.
-        import_config: turns one of AUDITOR's configuration files for this kind into ours, or None if it is not one.
-        one_job: ``collect`` understands ``context.job``; requests for one job of other kinds are refused.
-        job_of: the job of a quarantined raw value, or None if it names none: where ``convert`` fails on a retry, the
-            source is asked for it again. Needs ``one_job``.
-        jobs_at_once: how many jobs ``context.job`` may name, separated by commas.
-        prefix: the record-id prefix of an instance; two instances with one prefix are refused.
-        remarks: what an operator should know of a section that is valid but hardly meant, one sentence with the remedy
-            each; shown by ``auditord config check``, ``status``, ``collect --dry-run`` and at the start.
-        inventory: lists all jobs that ended within ``context.window``, for ``auditord audit``: batches as ``collect``
-            makes them when that period is collected again, by the same rules. ``context.dry_run`` is True: nothing at
-            the source may be changed. Jobs that make no record are counted in ``skipped``; ``checkpoint``, ``seen`` and
-            ``pending`` are not looked at.
-        reach: how far back that inventory can be compared; may look at ``context.checkpoint``.
-        check: looks at what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
+        collect: yields batches; called once per run. Each batch is durable before the next one is requested.
+        continuous: ``collect`` watches its source and never returns. If it returns, that counts as a failure.
+        interval: the time between runs of an instance with neither ``interval`` nor ``schedule``.
+        timeout: the time limit of a run, unless the instance sets its own.
+        convert: converts a quarantined raw value to a record, for ``auditord quarantine retry``; returns None if the
+            job makes no record under the current configuration. Raises :class:`InvalidRecord` if it is still faulty.
+        import_config: converts one of AUDITOR's configuration files for this kind to ours; returns None for others.
+        one_job: ``collect`` supports ``context.job``. Without it, requests for a single job are refused.
+        job_of: returns the job that a quarantined raw value describes, or None if it names no job. If ``convert`` fails
+            on a retry, the job is collected again from the source. Needs ``one_job``.
+        jobs_at_once: the maximum number of jobs in ``context.job.job_id``, separated by commas.
+        prefix: returns the record-id prefix of an instance. Two instances with one prefix are refused, unless one names
+            the other in ``same_source_as``.
+        remarks: returns warnings about a section that is valid but probably unintended, each in one sentence with the
+            remedy. Shown by ``auditord config check``, ``doctor``, ``collect --dry-run`` and at start-up.
+        inventory: yields all jobs that ended within ``context.window``, for ``auditord audit``, in the same batches as
+            if ``collect`` read that period again. ``context.dry_run`` is True: do not change anything at the source.
+            Jobs that make no record are counted in ``skipped``. ``checkpoint``, ``seen`` and ``pending`` are ignored.
+        reach: returns how far back the inventory can be compared; may read ``context.checkpoint``.
+        check: checks what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
         detect: looks for this kind of source on the host, for ``auditord init``; see
             :mod:`auditord_hookspecs.proposals`.
-        demo: options of an instance that replays recorded real output and so needs no source, for ``auditord demo``.
+        demo: returns options of an instance that replays recorded output and so needs no source, for ``auditord demo``.
     """
 
     name: str
@@ -90,15 +90,15 @@ class CollectorKind(msgspec.Struct, Generic[C], frozen=True):
 
 
 class ImportedConfig(msgspec.Struct, frozen=True):
-    """A file of AUDITOR, or of another program, in our words.
+    """A configuration file of AUDITOR, or of another program, converted to ours.
 
     Args:
-        sections: what to put into the configuration, by dotted path (``collectors.slurm.interval``). A
-            ``logging.level`` is not taken over, since it is that of the whole daemon: the command says so.
-        comments: remarks by the same paths, for every value that means something else than it did.
-        dropped: options that have no counterpart, with the reason.
+        sections: the values to set in the configuration, by dotted path (``collectors.slurm.interval``). A
+            ``logging.level`` is dropped, since the level applies to the whole daemon; the command says so.
+        comments: remarks by the same paths, for every value whose meaning has changed.
+        dropped: options without a counterpart, with the reason.
         origin: the program whose file it is.
-        notes: lines about the file as a whole.
+        notes: remarks about the file as a whole.
     """
 
     sections: Mapping[str, Any]
@@ -109,16 +109,16 @@ class ImportedConfig(msgspec.Struct, frozen=True):
 
 
 class PluginKind(msgspec.Struct, Generic[C], frozen=True):
-    """A kind of consumer that turns records into an effect.
+    """A kind of plugin: an action on records.
 
     Args:
-        name: what ``kind:`` says in the configuration.
+        name: the value of ``kind:`` in the configuration.
         config: the model of an instance's section.
-        run: does the work once; honours ``context.dry_run`` for every effect.
-        interval: how often an instance runs that has neither ``interval`` nor ``schedule``.
-        timeout: how long a run may take where the instance does not say.
-        import_config: turns one of AUDITOR's configuration files for this kind into ours, or None if it is not one.
-        check: looks at what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
+        run: does the work once. Every effect must honour ``context.dry_run``.
+        interval: the time between runs of an instance with neither ``interval`` nor ``schedule``.
+        timeout: the time limit of a run, unless the instance sets its own.
+        import_config: converts one of AUDITOR's configuration files for this kind to ours; returns None for others.
+        check: checks what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
         detect: looks for the program that this kind replaces, for ``auditord init``; see
             :mod:`auditord_hookspecs.proposals`.
     """
@@ -140,21 +140,21 @@ class Sender(Protocol):
         """Deliver the entries in order. Entries that the destination already has count as delivered.
 
         Raises:
-            RecordsRejected: some are refused for good; the others were delivered.
-            Exception: anything else is a passing fault: the whole batch is sent again later.
+            RecordsRejected: some entries are refused permanently; all others were delivered.
+            Exception: any other error counts as temporary: the whole batch is sent again later.
         """
         ...
 
 
 class SenderKind(msgspec.Struct, Generic[C], frozen=True):
-    """A kind of destination of the send-queue.
+    """A kind of sender: a destination of the send-queue.
 
     Args:
-        name: what ``kind:`` says in the configuration.
+        name: the value of ``kind:`` in the configuration.
         config: the model of an instance's section.
-        open: opens the destination; entered once and again after each fault.
-        batch_size: how many entries one ``send`` gets at most.
-        check: looks at what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
+        open: opens the destination; entered once, and again after each error.
+        batch_size: the maximum number of entries in one ``send``.
+        check: checks what a section refers to, for ``auditord doctor``; see :mod:`auditord_hookspecs.checks`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Calendar months of UTC, and arithmetic with them."""
+"""Calendar months in UTC, and arithmetic with them."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,12 +18,12 @@ M = TypeVar("M", bound="Month")
 
 
 class Month(msgspec.Struct, frozen=True, order=True):
-    """One month; earlier ones are smaller, ``str`` gives ``2026-02``.
+    """A calendar month. Earlier months compare as smaller; ``str`` returns ``2026-02``.
 
-    Its JSON is part of the digests of what APEL was sent: another field would have every month reported again.
+    Do not add fields: the JSON is part of the digests of data sent to APEL, so every month would be reported again.
 
     Args:
-        year: 1 to 9998, so that there is a next month.
+        year: 1 to 9998, so that every month has a next one.
         month: 1 to 12.
     """
 
@@ -39,7 +39,7 @@ class Month(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def of(cls, moment: datetime) -> "Month":
-        """Return the month that an aware instant is in, in UTC."""
+        """Return the UTC month that contains an aware instant."""
         if moment.tzinfo is None:
             raise ValueError("an instant needs a zone")
         utc = moment.astimezone(UTC)
@@ -47,10 +47,10 @@ class Month(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> "Month":
-        """Read ``2026-02``.
+        """Parse ``2026-02``.
 
         Raises:
-            ValueError: the text is something else.
+            ValueError: the text is not a month.
         """
         if (match := _WRITTEN.fullmatch(text.strip())) is None:
             raise ValueError(f"{text!r} is no month: write it as 2026-02")
@@ -68,17 +68,17 @@ class Month(msgspec.Struct, frozen=True, order=True):
 
     @property
     def window(self) -> Window:
-        """From its first instant up to the next month's first one; months that follow each other tile."""
+        """The period from the month's first instant to that of the next month. Consecutive months leave no gap."""
         return Window(self.start, self.next.start)
 
     @property
     def next(self) -> Self:
-        """The month after it."""
+        """The next month."""
         return self.plus(1)
 
     @property
     def previous(self) -> Self:
-        """The month before it."""
+        """The previous month."""
         return self.plus(-1)
 
     def plus(self, months: int) -> Self:
@@ -88,20 +88,20 @@ class Month(msgspec.Struct, frozen=True, order=True):
 
 
 def months_from(first: M, last: M) -> Iterator[M]:
-    """Yield the months from one to another, which is included."""
+    """Yield the months from ``first`` to ``last``, both included."""
     while first.first_day <= last.first_day:
         yield first
         first = first.next
 
 
 def first_month(since: datetime) -> Month:
-    """Return the first month that lies wholly behind an instant: reporting half a month would replace a whole one."""
+    """Return the first month that begins at or after an instant. Reporting half a month would replace a whole one."""
     month = Month.of(since)
     return month if month.start == since else month.next
 
 
 def whole_months(start: datetime, stop: datetime) -> Sequence[Month]:
-    """Return the months that a period touches.
+    """Return the months that a period overlaps.
 
     Raises:
         AuditordError: the period is empty.

@@ -1,6 +1,6 @@
-"""Collect the outcomes of single jobs, and make batches of them; for collectors.
+"""The outcomes of single jobs, which collectors gather into batches.
 
-A job makes a record, is skipped on purpose, or goes to quarantine. An error in its conversion must not stop other
+A job makes a record, is skipped on purpose, or goes to quarantine. An error in one conversion must not stop the other
 jobs::
 
     outcomes = Outcomes()
@@ -31,7 +31,7 @@ class Converted(msgspec.Struct, frozen=True):
     """A job that makes a record.
 
     Args:
-        produced: the record; with its second id if it has one.
+        produced: the record, with its alternate id if it has one.
         left_out: components and labels that the record lacks, with the reason.
     """
 
@@ -45,7 +45,7 @@ class Converted(msgspec.Struct, frozen=True):
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A job that makes no record on purpose; it is counted under ``reason``."""
+    """A job that makes no record on purpose, counted by ``reason``."""
 
     reason: str
 
@@ -58,9 +58,9 @@ class Outcomes:
     """The outcomes of some jobs, in order.
 
     Args:
-        records: those that go into the batch.
+        records: the records of converted jobs.
         quarantined: jobs that could not be converted.
-        skipped: how many jobs made no record on purpose, by reason.
+        skipped: the number of jobs that make no record on purpose, by reason.
         left_out: components and labels that records lack, each with the record's id and the reason.
     """
 
@@ -70,7 +70,7 @@ class Outcomes:
     left_out: list[LeftOut] = field(default_factory=list[LeftOut])
 
     def add(self, outcome: Outcome) -> None:
-        """Add one job's."""
+        """Add the outcome of one job."""
         if isinstance(outcome, Converted):
             self.records.append(outcome.produced)
             if outcome.left_out:
@@ -87,7 +87,7 @@ class Outcomes:
         checkpoint: Json | None = None,
         pending: Mapping[str, Json | None] | None = None,
     ) -> Batch:
-        """Return the batch of all outcomes, with what the collector remembers."""
+        """Return a batch of all outcomes, with the collector's checkpoint and the values it keeps between runs."""
         skipped = dict(+self.skipped)
         return Batch(self.records, self.quarantined, skipped, checkpoint, seen or {}, pending or {}, self.left_out)
 
@@ -96,10 +96,10 @@ class Outcomes:
 
 
 def retried(outcome: Outcome) -> Record | Produced | None:
-    """Convert a quarantined job again (for ``CollectorKind.convert``); None if it makes no record now.
+    """Return the record of a retried job, or None if it makes no record now; for ``CollectorKind.convert``.
 
     Raises:
-        InvalidRecord: it still cannot be converted; the text says why.
+        InvalidRecord: the job still cannot be converted; the message says why.
     """
     if isinstance(outcome, Quarantined):
         raise InvalidRecord(outcome.reason)
@@ -107,10 +107,10 @@ def retried(outcome: Outcome) -> Record | Produced | None:
 
 
 def restore(checkpoint: Json, shape: type[T]) -> T:
-    """Read back a checkpoint that is a msgspec structure.
+    """Return a saved checkpoint as a msgspec structure.
 
     Raises:
-        AuditordError: it is something else, such as one of a newer version.
+        AuditordError: the checkpoint has another structure, such as that of a newer version.
     """
     try:
         return msgspec.convert(checkpoint, shape)
@@ -119,6 +119,6 @@ def restore(checkpoint: Json, shape: type[T]) -> T:
 
 
 def stray(raw: Mapping[str, Any], reason: str) -> Quarantined:  # Any: JSON
-    """Quarantine output that belongs to no job, under an id from its content: equal output is kept once."""
+    """Quarantine output that belongs to no job. Its id is a hash of the content, so equal output is kept once."""
     digest = hashlib.sha256("\n".join(map(str, raw.values())).encode()).hexdigest()[:16]
     return Quarantined(f"stray/{digest}", raw, reason)

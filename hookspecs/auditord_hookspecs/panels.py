@@ -1,4 +1,4 @@
-"""Panels of hook modules on the page: data that the host renders; nothing in it is HTML."""
+"""Panels of hook modules on the web page: data without HTML, which the host renders."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ from auditord_hookspecs.batches import RunReport
 from auditord_hookspecs.roles import Permission
 
 CellValue: TypeAlias = str | int | float | Decimal | datetime | None
-"""The value of a cell of a table; an instant is aware, None is unknown."""
+"""The value of a table cell. A datetime is aware; None means unknown."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -28,11 +28,11 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table; 500 rows of it are shown at most.
+    """A table. At most 500 rows are shown.
 
     Args:
         columns: the columns, at most 20.
-        rows: the rows, each with a value for each column.
+        rows: the rows, with one value per column.
         title: a heading, if a panel has several tables.
     """
 
@@ -46,7 +46,7 @@ class Series(msgspec.Struct, frozen=True):
 
     Args:
         name: the name in the legend.
-        values: one for each label, 0 or more; None is a gap.
+        values: one value per label, not negative; None is a gap.
     """
 
     name: str
@@ -59,9 +59,9 @@ class Chart(msgspec.Struct, frozen=True):
     Args:
         title: the heading.
         labels: the labels of the axis, at most 400.
-        series: the series, at most 8, as stacked bars by default.
+        series: the series, at most 8. They are stacked bars unless ``lines`` is set.
         unit: the unit of all values.
-        lines: draw lines with dots, for values that cannot be added up.
+        lines: draw lines with dots instead, for values that cannot be added up.
     """
 
     title: str
@@ -72,24 +72,24 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 PanelPart: TypeAlias = Table | Chart | str
-"""A part of a panel; a text is a note."""
+"""A part of a panel. A text is a note."""
 
 
 class PanelContext(Protocol):
-    """The context in which a panel is shown to a visitor."""
+    """The context of a panel that is shown to one visitor."""
 
     @property
     def instance(self) -> str | None:
-        """The instance's name, of a panel that belongs to a kind."""
+        """The instance's name if the panel belongs to a kind, else None."""
         ...
 
     @property
     def config(self) -> Any:  # Any: the kind's own model
-        """The instance's section of the configuration, of a panel that belongs to a kind."""
+        """The instance's section of the configuration if the panel belongs to a kind."""
         ...
 
     def now(self) -> datetime:
-        """Return the present instant, aware and in UTC."""
+        """Return the current time, aware and in UTC."""
         ...
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
@@ -97,10 +97,10 @@ class PanelContext(Protocol):
         ...
 
     async def state(self) -> Any:  # Any: the JSON that the instance itself saved
-        """Return the JSON that the instance has saved: a plugin's state, a collector's checkpoint; or None.
+        """Return the JSON that the instance has saved (a plugin's state, a collector's checkpoint), or None.
 
         Raises:
-            AuditordError: the panel is not declared as ``whole``, or belongs to no kind.
+            AuditordError: the panel is not declared with ``whole``, or belongs to no kind.
         """
         ...
 
@@ -125,13 +125,13 @@ class Panel(msgspec.Struct, frozen=True):
     """A panel of the page.
 
     Args:
-        name: letters, digits and ``_``; no other panel of the module has it.
-        title: above it.
-        show: makes the panel's content for each visit, within five seconds.
-        kind: of collectors or plugins; one panel for each enabled instance of this kind. None: a single panel.
-        whole: the content is not limited to the records that a visitor may see. Visitors with limited roles do not see
-            the panel; for the others, :meth:`PanelContext.state` and similar methods work.
-        permission: the permission that it needs besides ``read``.
+        name: letters, digits and ``_``; unique in the module.
+        title: the heading.
+        show: returns the panel's content; called for each visit, with a time limit of five seconds.
+        kind: a kind of collectors or plugins; each of its enabled instances gets a panel. None: a single panel.
+        whole: the content is not limited to the records that a visitor may see. Only with this option do
+            :meth:`PanelContext.state` and similar methods work. Visitors with limited roles do not see the panel.
+        permission: the permission that visitors need besides ``read``.
     """
 
     name: str
@@ -143,7 +143,7 @@ class Panel(msgspec.Struct, frozen=True):
 
 
 def table_of_runs(reports: Sequence[RunReport]) -> Table:
-    """Return the last runs of an instance, as :meth:`PanelContext.last_runs` has them."""
+    """Return a table of an instance's last runs, as returned by :meth:`PanelContext.last_runs`."""
     columns = ("Started", "Took", "Records", "Quarantined", "Made no record", "Error")
     units = {"Took": "s"}
     rows = [

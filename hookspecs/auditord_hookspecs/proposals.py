@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 Answers: TypeAlias = Mapping[str, str]
-"""Answers by the names of questions; ``site`` (its name) and ``since`` (a day) are always there."""
+"""Answers by the names of their questions. ``site`` (the site's name) and ``since`` (a day) are always included."""
 
 
 class Host(Protocol):
@@ -39,7 +39,7 @@ class Question(msgspec.Struct, frozen=True):
     """A question of ``auditord init``.
 
     Args:
-        name: the answer's name, also in a file of answers: lower-case letters, digits and _.
+        name: the name of the answer, also in a file of answers: lower-case letters, digits and _.
         text: the question.
         default: the answer if none is given.
     """
@@ -50,10 +50,10 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class NewSecret(msgspec.Struct, frozen=True):
-    """The value of an option that is a secret: ``auditord init`` writes a random one into a file.
+    """The value of an option for a secret: ``auditord init`` writes a random one to a file.
 
     Args:
-        name: the file's name, beside the configuration's; an existing file does not change.
+        name: the file's name, in the folder of the configuration file. An existing file does not change.
     """
 
     name: str
@@ -63,15 +63,13 @@ class Proposal(msgspec.Struct, frozen=True):
     """A source that was found on a host, and the section of a configuration for it.
 
     Args:
-        found: a text for the user, such as ``Slurm cluster hpc, with slurmdbd``; it stands above the section as well.
-        options: a function from the answers to the instance's options, without ``kind``; raises ValueError for a wrong
-            answer. A value may be a :class:`NewSecret`. None if no section can be made: ``imports`` says from which
-                files.
-        questions: of this kind, after those for every kind.
-        comments: lines above options of the instance, by the option.
-        gateway: its jobs run in a batch system behind it, so both would count them twice. It is left out if another
-            source
-            was found, unless the user chooses it.
+        found: a text for the user, such as ``Slurm cluster hpc, with slurmdbd``; also a comment above the section.
+        options: returns the instance's options, without ``kind``, for the answers. Raises ValueError for a wrong
+            answer. A value may be a :class:`NewSecret`. None if the section can only be converted from ``imports``.
+        questions: the questions of this kind, asked after those for all kinds.
+        comments: comments above options of the instance, by option.
+        gateway: True if its jobs run in a batch system behind it, so that both sources together would count them twice.
+            It is left out if another source was found, unless the user chooses it.
         imports: configuration files of a program that this kind replaces, for ``auditord config import``.
     """
 
@@ -84,4 +82,4 @@ class Proposal(msgspec.Struct, frozen=True):
 
 
 Detect: TypeAlias = Callable[[Host], Proposal | None]
-"""Look for a source, or for a program that a kind replaces; None if it is not there."""
+"""A function that looks for a source, or for a program that a kind replaces. Returns None if there is none."""

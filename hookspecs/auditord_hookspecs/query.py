@@ -14,11 +14,11 @@ import msgspec
 T = TypeVar("T")
 
 MOST_CPU_TIME: Final = Decimal("1.5")
-"""Seconds of CPU time for each second of a core; more than that is implausible."""
+"""Seconds of CPU time per core and second of runtime, above which the CPU time is implausible."""
 
 
 class Comparison(Enum):
-    """The comparison of a value; the values are the wire contract's operator names."""
+    """A comparison of values. The enum's values are the operator names of the wire contract."""
 
     GT = "gt"
     GTE = "gte"
@@ -35,7 +35,7 @@ class TimeField(Enum):
 
 
 class SortField(Enum):
-    """The order of an answer; ``record_id`` breaks ties, open records sort after every stop time."""
+    """The field that orders an answer. ``record_id`` breaks ties, and open records sort after every stop time."""
 
     START = "start_time"
     STOP = "stop_time"
@@ -44,7 +44,7 @@ class SortField(Enum):
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A half-open period of time, from its start to before its stop, so consecutive windows do not overlap.
+    """A half-open period of time: it includes its start but not its stop, so consecutive windows do not overlap.
 
     Args:
         start: the first instant (aware).
@@ -64,13 +64,13 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class IdEquals(msgspec.Struct, frozen=True):
-    """The record with this id."""
+    """The record has this id."""
 
     record_id: str
 
 
 class TimeCompares(msgspec.Struct, frozen=True):
-    """A start or stop time against an aware instant."""
+    """The start or stop time fulfils the comparison with an aware instant."""
 
     field: TimeField
     comparison: Comparison
@@ -78,41 +78,41 @@ class TimeCompares(msgspec.Struct, frozen=True):
 
 
 class RuntimeCompares(msgspec.Struct, frozen=True):
-    """The runtime in whole seconds; never true of an open record."""
+    """The runtime in whole seconds fulfils the comparison; never true of an open record."""
 
     comparison: Comparison
     seconds: int
 
 
 class MetaContains(msgspec.Struct, frozen=True):
-    """The list under the key has the value, as a whole and case-sensitive."""
+    """The list under the key contains exactly this value; case matters."""
 
     key: str
     value: str
 
 
 class MetaLacks(msgspec.Struct, frozen=True):
-    """The record has the key and the list under it does not have the value (AUDITOR's ``dnc``)."""
+    """The record has the key, and the list under it does not contain the value (AUDITOR's ``dnc``)."""
 
     key: str
     value: str
 
 
 class MetaContainsAny(msgspec.Struct, frozen=True):
-    """The list under the key has at least one of the values; with none, no record."""
+    """The list under the key contains at least one of the values; never true without values."""
 
     key: str
     values: tuple[str, ...]
 
 
 class MetaAbsent(msgspec.Struct, frozen=True):
-    """The record does not have the key; an empty list under it is not absence."""
+    """The record does not have the key. A key with an empty list is not absent."""
 
     key: str
 
 
 class ComponentCompares(msgspec.Struct, frozen=True):
-    """Any component of this name has an amount that fulfils the comparison."""
+    """At least one component of this name has an amount that fulfils the comparison."""
 
     name: str
     comparison: Comparison
@@ -132,9 +132,10 @@ class ImplausibleCpuTime(msgspec.Struct, frozen=True):
 
 
 class PlaceCompares(msgspec.Struct, frozen=True):
-    """A record's place in the order of start times, with ``record_id`` breaking ties: the condition behind a cursor.
+    """The record's place in the order of start times, then of ``record_id``, fulfils the comparison.
 
-    A start time does not change between two pages, but a stop time can. Ids compare by their bytes in UTF-8.
+    Cursors use this condition: a start time does not change between two pages, but a stop time can. Ids compare by
+    their bytes in UTF-8.
     """
 
     comparison: Comparison
@@ -143,13 +144,13 @@ class PlaceCompares(msgspec.Struct, frozen=True):
 
 
 class AllOf(msgspec.Struct, frozen=True):
-    """All of the conditions; without any, every record."""
+    """All of the conditions hold; without conditions, true of every record."""
 
     conditions: tuple["Condition", ...] = ()
 
 
 class AnyOf(msgspec.Struct, frozen=True):
-    """At least one of the conditions; without any, no record."""
+    """At least one of the conditions holds; without conditions, true of no record."""
 
     conditions: tuple["Condition", ...] = ()
 
@@ -167,7 +168,7 @@ Leaf: TypeAlias = (
     | ImplausibleCpuTime
     | PlaceCompares
 )
-"""A condition that holds no others."""
+"""A condition that contains no other conditions."""
 
 Condition: TypeAlias = Leaf | AllOf | AnyOf
 
@@ -178,13 +179,13 @@ def fold(
     all_of: Callable[[Sequence[T]], T],
     any_of: Callable[[Sequence[T]], T],
 ) -> T:
-    """Interpret a tree of conditions from its leaves: in SQL, in a query string, of one record.
+    """Fold a tree of conditions from its leaves, for example into SQL, a query string, or a test of one record.
 
     Args:
         condition: the tree.
-        leaf: what a single condition is.
-        all_of: what several are together.
-        any_of: what alternatives are together.
+        leaf: converts a condition that contains no others.
+        all_of: combines results that must all hold.
+        any_of: combines alternative results.
     """
     if isinstance(condition, AllOf | AnyOf):
         parts = [
@@ -196,25 +197,25 @@ def fold(
 
 
 def stopped_within(window: Window) -> AllOf:
-    """Return the condition on records that stopped in a window; months that follow each other share none."""
-    begun = TimeCompares(TimeField.STOP, Comparison.GTE, window.start)
-    return AllOf((begun, TimeCompares(TimeField.STOP, Comparison.LT, window.stop)))
+    """Return the condition for records that stopped in a window. Consecutive months share no record."""
+    not_before = TimeCompares(TimeField.STOP, Comparison.GTE, window.start)
+    return AllOf((not_before, TimeCompares(TimeField.STOP, Comparison.LT, window.stop)))
 
 
 class Order(msgspec.Struct, frozen=True):
-    """The order of an answer. Descending, open records come first (as in PostgreSQL)."""
+    """The order of an answer. In descending order, open records come first (as in PostgreSQL)."""
 
     field: SortField = SortField.STOP
     descending: bool = False
 
 
 class RecordQuery(msgspec.Struct, frozen=True):
-    """A selection of records, their order, and a limit (0 gives none).
+    """A selection of records, their order, and a limit.
 
     Args:
         where: the condition.
         order: the order of the answer.
-        limit: the largest number of records.
+        limit: the maximum number of records; 0 selects none.
         archived: also select released records, which only the lake has.
     """
 

@@ -1,10 +1,10 @@
-"""Records and their components, as values that are validated when they are constructed.
+"""Records and their components: values that are validated when they are constructed.
 
-The rules are those of AUDITOR's wire contract (names of 1 to 256 extended grapheme clusters that are not blank, amounts
-that fit 63 bits, scores that are not negative) and three additional ones that every store needs: no NUL character, at
-most 1,024 bytes of UTF-8 in a name (an index entry of PostgreSQL has 2,704 bytes, and some have two names), and times
-from the year 1 to 9999. Constructors check text, numbers and times. Decoding checks types, and the spool
-decodes every record once before it stores it.
+The rules are those of AUDITOR's wire contract: names are not blank and have 1 to 256 extended grapheme clusters,
+amounts fit in 63 bits, and scores are not negative. Every store needs three more rules: no NUL character, at most 1,024
+bytes of UTF-8 in a name (an index entry of PostgreSQL has 2,704 bytes, and some contain two names), and times in the
+years 1 to 9999. Constructors check text, numbers and times. Decoding checks types, and the spool decodes every record
+once before it stores it.
 """
 
 import math
@@ -26,15 +26,16 @@ ScoreValue = Annotated[float, msgspec.Meta(ge=0)]
 Meta = dict[Name, tuple[Name, ...]]
 
 PROVENANCE_KEYS = frozenset({"collector_type", "collector_version"})
-"""Meta keys that say who made a record; two records that differ only in them are the same."""
+"""Meta keys that name the program that made a record. Two records that differ only in these keys are the same."""
 
 USER_KEYS = frozenset({"user_id", "user"})
-"""Meta keys that name who ran a job. A record that only lacks them is the same: retention may have taken them out."""
+"""Meta keys that name the user of a job. A record that lacks only these keys is the same, since retention may have
+removed them."""
 
 _MOST_CHECKED = 4_096
 
 _NO_SPACE = frozenset("\x1c\x1d\x1e\x1f")
-"""Separators that are white space to Python and not to Unicode's property, which AUDITOR goes by."""
+"""Separators that are white space for Python, but not by the Unicode property, which AUDITOR follows."""
 
 
 class Score(msgspec.Struct, frozen=True, gc=False):
@@ -57,16 +58,16 @@ class Score(msgspec.Struct, frozen=True, gc=False):
             _check_again(self.name)
         if not (0 <= self.value < math.inf):
             raise InvalidRecord(f"Parsing '{self.value}' failed.")
-        if type(self.value) is not float:  # as it always is when decoded
+        if type(self.value) is not float:  # decoded values always are floats
             force_setattr(self, "value", float(self.value))
 
 
 class Component(msgspec.Struct, frozen=True, gc=False):
-    """An amount of one resource that a job held for its whole run time, in the unit that its name implies.
+    """An amount of one resource that a job held for its whole runtime, in the unit that the name implies.
 
     Args:
         name: the resource's name, such as ``Cores`` or ``Memory``; use the same names in all collectors of a site.
-        amount: a whole number from 0 to 2**63 - 1; for memory in bytes or mebibytes, as in the site's other records.
+        amount: a whole number from 0 to 2**63 - 1. Memory is in bytes or mebibytes, as in the site's other records.
         scores: the scores of the resource; may be empty.
 
     Example::
@@ -86,7 +87,7 @@ class Component(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """The accounting data of one job; open while it has no stop time.
+    """The accounting data of one job. A record without a stop time is open.
 
     Args:
         record_id: an id that is unique in the store, and the same when the job is collected again.
@@ -155,7 +156,7 @@ class RecordUpdate(msgspec.Struct, frozen=True, gc=False):
 
 
 def check_name(text: str) -> None:
-    """Raise :class:`InvalidRecord` unless the text is a name (see the module)."""
+    """Raise :class:`InvalidRecord` unless the text is a valid name by the rules of this module."""
     if not text or (text.isspace() and _NO_SPACE.isdisjoint(text)):
         raise InvalidRecord(f"Parsing '{text}' failed: a name must not be empty or blank")
     if "\0" in text:
@@ -165,7 +166,7 @@ def check_name(text: str) -> None:
 
 
 _checked: dict[str, None] = {}
-"""Names that have been found good: most occur in many records, and a look costs a third of a check."""
+"""Names known to be valid. Most names occur in many records, and a look-up takes a third of the time of a check."""
 
 
 def _check_again(text: str) -> None:
@@ -205,7 +206,7 @@ def in_utc(moment: datetime) -> datetime:
     """Return the same instant in UTC.
 
     Raises:
-        InvalidRecord: the time has no zone, or lies outside the years 1 to 9999 once in UTC.
+        InvalidRecord: the time has no zone, or is outside the years 1 to 9999 in UTC.
     """
     if moment.tzinfo is UTC:
         return moment
@@ -218,7 +219,7 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def runtime_seconds(start: datetime, stop: datetime) -> int:
-    """Return whole seconds between two instants, truncated toward zero."""
+    """Return the whole seconds between two instants, truncated toward zero."""
     span = stop - start
     seconds = span.days * 86_400 + span.seconds  # rounded down
     return seconds + 1 if seconds < 0 and span.microseconds else seconds

@@ -1,4 +1,4 @@
-"""Permissions of API callers, and roles, which grant them for all records or for some."""
+"""Permissions of API callers, and roles, which grant them for all or some records."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -9,18 +9,18 @@ from msgspec.structs import replace
 
 from auditord_hookspecs.records import Record
 
-if TYPE_CHECKING:  # the spool needs roles and no conditions
+if TYPE_CHECKING:  # the spool needs roles without conditions
     from auditord_hookspecs.query import Condition
 
 SITE_KEYS: Final = ("site_id", "site")
-"""The meta keys of a record's site. ``Role.may_write`` requires that the values of all of them are allowed."""
+"""The meta keys of a record's site. ``Role.may_write`` requires that all of their values are allowed."""
 
 SELF: Final = "self"
 """A placeholder for the caller's user name in the values of a role's rows."""
 
 
 class Permission(Enum):
-    """The permission that a route needs; only ``/health_check`` needs none."""
+    """The permissions that routes need. Only ``/health_check`` needs none."""
 
     READ = "read"
     """Read records and sums."""
@@ -37,7 +37,7 @@ class Permission(Enum):
 
 
 OF_RECORDS: Final = frozenset({Permission.READ, Permission.WRITE, Permission.UPDATE})
-"""The permissions that a role can limit to some records; the others concern the whole daemon."""
+"""The permissions that a role can limit to some records. The others concern the whole daemon."""
 
 
 class Role(msgspec.Struct, frozen=True):
@@ -45,10 +45,10 @@ class Role(msgspec.Struct, frozen=True):
 
     Args:
         permissions: the permissions.
-        rows: the visible records: those with at least one of the values under each key. None: every record. The value
-            ``self`` stands for the caller's user name; see :meth:`of_user`.
-        sites: the sites whose records may be written and updated. None: every site.
-        prefixes: the prefixes of ids of those records. None: every id.
+        rows: limits the visible records to those with at least one of the values under each key. None: all records. The
+            value ``self`` stands for the caller's user name; see :meth:`of_user`.
+        sites: the sites whose records may be written and updated. None: all sites.
+        prefixes: the prefixes of the ids of records that may be written and updated. None: all ids.
 
     Raises:
         ValueError: the role is limited to some records, but has a permission for the whole daemon.
@@ -77,7 +77,7 @@ class Role(msgspec.Struct, frozen=True):
         return any(SELF in values for values in (self.rows or {}).values())
 
     def of_user(self, user: str | None) -> "Role":
-        """Return the role with ``self`` replaced by a user name; without a name, it shows no records for that key."""
+        """Return the role with ``self`` replaced by a user name. Without a name, ``self`` matches no records."""
         if not self.is_personal:
             return self
         own = () if user is None else (user,)
@@ -91,8 +91,8 @@ class Role(msgspec.Struct, frozen=True):
         )
 
     def visible(self) -> "Condition":
-        """Return the condition that visible records fulfil; the host adds it to queries."""
-        from auditord_hookspecs.query import AllOf, MetaContainsAny  # noqa: PLC0415 only to ask for records
+        """Return the condition that visible records fulfil. The host adds it to queries."""
+        from auditord_hookspecs.query import AllOf, MetaContainsAny  # noqa: PLC0415 only queries need it
 
         return AllOf(tuple(MetaContainsAny(key, values) for key, values in (self.rows or {}).items()))
 
@@ -111,7 +111,7 @@ class Role(msgspec.Struct, frozen=True):
 
 
 def _sites(record: Record) -> set[str | None]:
-    """Return the values of all site keys of a record; {None} if it has none."""
+    """Return the values of all site keys of a record, or {None} if it has none."""
     named = {site for key in SITE_KEYS for site in (record.meta or {}).get(key, ())}
     return {*named} or {None}
 
@@ -139,7 +139,7 @@ class Principal(msgspec.Struct, frozen=True):
 
     def visible(self) -> "Condition | None":
         """Return the condition that readable records fulfil; None if the caller may read all records."""
-        from auditord_hookspecs.query import AnyOf  # noqa: PLC0415 only to ask for records
+        from auditord_hookspecs.query import AnyOf  # noqa: PLC0415 only queries need it
 
         reading = self.having(Permission.READ)
         if any(role.rows is None for role in reading):

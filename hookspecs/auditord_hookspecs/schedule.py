@@ -1,8 +1,8 @@
-"""Five-field cron lines, checked and put into a form that every scheduler reads alike.
+"""Five-field cron lines, validated and normalised so that every scheduler reads them the same way.
 
-Two things mean different things to different schedulers, so neither survives :func:`parse_schedule`: numbers for the
-day of the week (Sunday is 0 for cron, Monday for others) become names, and a day of the month together with a day of
-the week (either one for cron, both at once for others) is refused.
+Schedulers disagree about two things. Numbers for the day of the week (0 is Sunday for cron, Monday for others) are
+replaced with names. A day of the month together with a day of the week (cron requires either, others require both) is
+refused.
 """
 
 import re
@@ -18,7 +18,7 @@ _PART = re.compile(r"(\*|[a-z]+|\d+)(?:-([a-z]+|\d+))?(?:/(\d+))?", re.ASCII)
 
 
 class _Field(msgspec.Struct, frozen=True):
-    """One field of a cron line: its name, its range, and the names that stand for numbers from ``least`` on."""
+    """One field of a cron line: its name, its range, and names for the numbers from ``least`` on."""
 
     name: str
     least: int
@@ -68,10 +68,10 @@ _FIELDS = (
 
 
 def parse_schedule(text: str) -> str:
-    """Return a cron line in UTC, lower case, with names for the days of the week.
+    """Return a cron line in UTC in lower case, with names for the days of the week.
 
     Raises:
-        ValueError: the line has no five fields, one of them is no such field, or no date ever fits.
+        ValueError: the line does not have five fields, a field is invalid, or no date ever matches.
     """
     texts = text.lower().split()
     if len(texts) != len(_FIELDS):

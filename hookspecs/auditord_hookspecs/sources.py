@@ -38,11 +38,11 @@ def _server_url(url: str) -> str:
 
 
 ServerUrl = Annotated[str, AfterValidator(_server_url)]
-"""The URL of a server, without a slash at its end."""
+"""The URL of a server, without a trailing slash."""
 
 
 class RemoteSource(Section):
-    """A remote auditord, which computes sums itself, or an AUDITOR, whose records are read and summed up here."""
+    """A remote server: an auditord computes sums itself; the records of an AUDITOR are read and summed up here."""
 
     url: ServerUrl = Field(description="The server's URL: http://host:port or https://host:port.")
     tls: TlsFiles = Field(default_factory=TlsFiles, description="CA and client certificate for https.")
@@ -55,7 +55,7 @@ class RemoteSource(Section):
 class PluginConfig(RunConfig):
     """The options of every plugin: plugins derive their models from this.
 
-    The host opens the source and passes it as ``context.records``; plugins do not read the option.
+    The host opens the source and passes it as ``context.records``. Plugins do not read the option.
     """
 
     source: Literal["local"] | RemoteSource = Field(

@@ -1,12 +1,12 @@
-"""Print untrusted text safely: no id, name or message can control the terminal, or look like another line.
+"""Functions that print untrusted text safely: no id, name or message can control the terminal or forge another line.
 
-Control characters (also C1), invisible ones, those that change the direction of writing, and line breaks become
-escapes, in JSON's notation. Commands print only with these functions:
+Control characters (including C1), invisible characters, characters that change the direction of writing, and line
+breaks are escaped in JSON's notation. Commands print only with these functions:
 
-- :func:`say` one line for people;
-- :func:`say_lines` text of several lines, whose parts from outside have been through :func:`escaped`;
-- :func:`write` output for programs: unchanged, unless standard output is a terminal;
-- :func:`write_json` one of these, of commands that have :data:`output_option`.
+- :func:`say`: one line for people;
+- :func:`say_lines`: several lines, in which external text must already be :func:`escaped`;
+- :func:`write`: output for programs, which is escaped only if standard output is a terminal;
+- :func:`write_json`: JSON for programs, for commands with :data:`output_option`.
 """
 
 import json
@@ -38,15 +38,15 @@ json_option: Final = click.option(
     show_default=True,
     help="JSON is all there is.",
 )
-"""The option of commands that print nothing but JSON, so that programs can give it to every command."""
+"""The option of commands that print only JSON, so that programs can pass it to every command."""
 
 
 class ReadBy(click.ParamType[T]):
-    """The type of a parameter that a function reads; the text of its ValueError is shown.
+    """The type of a parameter that a function parses. The text of its ValueError is shown to the user.
 
     Args:
-        name: what help shows in the place of the value, such as ``YYYY-MM``.
-        read: returns the value of a text. A default may be a value already.
+        name: the placeholder for the value in the help, such as ``YYYY-MM``.
+        read: parses a text. It is not called for a default that is not a text.
     """
 
     def __init__(self, name: str, read: Callable[[str], T]) -> None:
@@ -62,19 +62,19 @@ class ReadBy(click.ParamType[T]):
 
 
 _DUMB: Final = ("dumb", "unknown")
-"""Terminals (``TERM``) without bold letters."""
+"""Values of ``TERM`` for terminals without bold letters."""
 
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask.")
-"""The option of commands that :func:`confirm` before they do what cannot be undone, as the parameter ``yes``."""
+"""The option of commands that :func:`confirm` an irreversible change, as the parameter ``yes``."""
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Return if the user agrees, be it beforehand; the question is asked on standard error.
+    """Ask the user on standard error and return if the answer is yes. With ``yes``, return without asking.
 
     Raises:
-        UsageError: there is no terminal to answer at.
+        UsageError: standard input is not a terminal.
         Abort: the answer is no.
     """
     if yes:
@@ -90,33 +90,33 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def escaped(text: str) -> str:
-    """Return the text on one line, with every character that is not printable as an escape."""
+    """Return the text on one line, with unprintable characters escaped."""
     return text if text.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in text)
 
 
 def escaped_lines(text: str) -> str:
-    """Return the text with all escaped but line breaks and tabs."""
+    """Return the text with unprintable characters escaped, except line breaks and tabs."""
     return "\n".join("\t".join(map(escaped, line.split("\t"))) for line in text.split("\n"))
 
 
 def say(line: str = "", *, err: bool = False, bold: bool = False, out: TextIO | None = None) -> None:
-    """Print one line, on standard output, on standard error or where ``out`` leads; bold on a terminal that can."""
+    """Print one line to standard output, standard error or ``out``. It can be bold if the terminal supports that."""
     styled = bold and (out or sys.stdout).isatty() and os.environ.get("TERM") not in _DUMB
     click.echo(click.style(escaped(line), bold=True) if styled else escaped(line), file=out, err=err)
 
 
 def say_cells(cells: Iterable[str]) -> None:
-    """Print a line of cells with tabs between them."""
+    """Print a line of cells, separated by tabs."""
     click.echo("\t".join(map(escaped, cells)))
 
 
 def say_lines(text: str, *, err: bool = False) -> None:
-    """Print lines, and end the last one."""
+    """Print lines, with a line break at the end."""
     click.echo(escaped_lines(text), err=err)
 
 
 def say_error(text: str) -> None:
-    """Print the text that ends a command; no further line of it looks like one of the command's own."""
+    """Print the error that ends a command. Further lines are indented, so that they cannot pass for other messages."""
     first, *others = text.split("\n")
     say(f"auditord: {first}", err=True)
     for line in others:
@@ -124,11 +124,11 @@ def say_error(text: str) -> None:
 
 
 def write(text: str) -> None:
-    """Write a part of a format for programs to standard output."""
+    """Write output for programs to standard output."""
     output().write(text)
 
 
-def write_json(value: Any) -> None:  # Any: dataclasses, mappings, texts, numbers and times, as deep as need be
+def write_json(value: Any) -> None:  # Any: nested dataclasses, mappings, texts, numbers and times
     """Write a value as JSON to standard output."""
     import msgspec  # noqa: PLC0415 most commands write text
 
@@ -136,16 +136,12 @@ def write_json(value: Any) -> None:  # Any: dataclasses, mappings, texts, number
 
 
 def output() -> TextIO:
-    """Return standard output for machine formats; on a terminal, control characters are escaped."""
+    """Return the stream for machine-readable output. On a terminal, control characters are escaped."""
     return cast("TextIO", _Screen(sys.stdout)) if sys.stdout.isatty() else sys.stdout
 
 
 class _Screen(TextIOBase):
-    """A terminal that people look at.
-
-    Args:
-        file: that it is.
-    """
+    """A terminal on which control characters are escaped."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -161,7 +157,7 @@ class _Screen(TextIOBase):
 
 
 def _escape(character: str) -> str:
-    # In JSON's form, with surrogates beyond 16 bits, so that escaped JSON is the same JSON.
+    # JSON's form, with surrogate pairs above 16 bits, so that escaped JSON has the same meaning.
     encoded = character.encode("utf-16-be", "surrogatepass")
     units = (encoded[at : at + 2].hex() for at in range(0, len(encoded), 2))
     return _SHORT.get(character) or "".join(f"\\u{unit}" for unit in units)

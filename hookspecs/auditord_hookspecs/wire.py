@@ -1,8 +1,8 @@
-"""AUDITOR's JSON for records: decoding what clients send, encoding what they read.
+"""AUDITOR's JSON for records: decoding of requests, and encoding of answers.
 
-Decoding follows AUDITOR 0.11: unknown members are ignored, times are relaxed RFC 3339 with a mandatory zone and are
-truncated to microseconds. One deviation: of a duplicated member the last one counts; the API refuses a post
-with duplicates before, as AUDITOR does.
+Decoding follows AUDITOR 0.11: unknown members are ignored, and times are relaxed RFC 3339 with a mandatory zone,
+truncated to microseconds. There is one deviation: if a member is duplicated, the last one counts. The API refuses a
+POST with duplicates before it is decoded, as AUDITOR does.
 """
 
 import re
@@ -20,11 +20,11 @@ from auditord_hookspecs.records import Component, Meta, Name, Record, RecordUpda
 T = TypeVar("T")
 
 MAX_CLIENT_OBJECT_BYTES: Final = 10_000
-"""Above this size of one object AUDITOR's asynchronous client gives up on the whole answer."""
+"""The largest object that AUDITOR's asynchronous client accepts; with a larger one, it gives up on the whole answer."""
 
 
 class _Offered(msgspec.Struct, gc=False):
-    """A record of an array, with components and meta as texts."""
+    """A record of an array, with components and meta still encoded."""
 
     record_id: Name
     start_time: datetime
@@ -34,7 +34,7 @@ class _Offered(msgspec.Struct, gc=False):
 
 
 class _OfferedAlone(msgspec.Struct, gc=False):
-    """A record with components as a text, which many records have in common."""
+    """A record whose components are still encoded, since many records have the same ones."""
 
     record_id: Name
     start_time: datetime
@@ -56,7 +56,7 @@ _LEAP_SECOND: Final = 60
 
 _FAULTS: Final = (InvalidRecord, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-# msgspec rounds nanoseconds where the contract truncates: such a body is decoded again with our own times.
+# msgspec rounds nanoseconds, but the contract truncates them. Such a body is decoded again with our own times.
 _finer_than_microseconds = re.compile(rb"\.\d{7}")
 _relaxed_time = re.compile(
     r"\s*(\d{1,4})\s*-\s*(\d{1,2})\s*-\s*(\d{1,2})(?:\s*[Tt]\s*|\s+)"
@@ -67,10 +67,10 @@ _relaxed_time = re.compile(
 
 
 KEPT_PARTS: Final = 4_096
-"""Texts of meta, and of components, whose values are kept for the next body, which has jobs of the same users."""
+"""The size of the caches of decoded meta and components. The next body often has jobs of the same users."""
 
 LONGEST_KEPT: Final = 500
-"""Bytes of such a text."""
+"""The longest text in these caches, in bytes."""
 
 _kept_meta = lru_cache(KEPT_PARTS)(_meta_decoder.decode)
 _kept_components = lru_cache(KEPT_PARTS)(_components_decoder.decode)
@@ -85,15 +85,15 @@ def decode_meta(text: bytes) -> Meta | None:
 
 
 def decode_components(text: bytes) -> tuple[Component, ...]:
-    """Decode the components of a record; equal texts nearly always give the same value."""
+    """Decode the components of a record. Equal texts usually give the same object."""
     return _kept_components(text) if len(text) <= LONGEST_KEPT else _components_decoder.decode(text)
 
 
 def decode_record(body: bytes) -> Record:
-    """Return a record from one JSON object.
+    """Decode a record from one JSON object.
 
     Raises:
-        InvalidRecord: with the reason and the JSON path of the member.
+        InvalidRecord: the message has the reason and the JSON path of the member.
     """
     if not _finer_than_microseconds.search(body):
         try:
@@ -106,7 +106,7 @@ def decode_record(body: bytes) -> Record:
 
 
 class _ByText(dict[bytes, T]):
-    """Values by their texts. Each text is decoded once."""
+    """Decoded values by their texts. Each text is decoded once."""
 
     def __init__(self, decode: Callable[[bytes], T]) -> None:
         super().__init__()
@@ -118,9 +118,9 @@ class _ByText(dict[bytes, T]):
 
 
 class SharedParts:
-    """The components and the meta of many records, by their texts.
+    """The decoded components and meta of many records. Equal texts share one value.
 
-    Jobs of one user have the same meta, and jobs of one shape the same components. Equal texts share one value.
+    Jobs of one user often have the same meta, and jobs of one shape the same components.
     """
 
     def __init__(self) -> None:
@@ -129,11 +129,11 @@ class SharedParts:
 
     @property
     def longest(self) -> int:
-        """Bytes that both texts of a record have at most; 0 if there were none."""
+        """An upper bound for the bytes of components and meta in one record; 0 before the first record."""
         return max(map(len, self._components), default=0) + max(map(len, self._meta), default=0)
 
     def decode(self, body: bytes) -> list[Record]:
-        """Return the records of an array; what it raises does not say where in the array."""
+        """Decode the records of an array. Errors do not name the position in the array."""
         components, meta = self._components, self._meta
         return [
             Record(
@@ -148,14 +148,14 @@ class SharedParts:
 
 
 def decode_records(body: bytes, shared: SharedParts | None = None) -> list[Record]:
-    """Decode records from a JSON array; one bad element refuses the whole array, as in AUDITOR.
+    """Decode records from a JSON array. As in AUDITOR, one invalid element makes the whole array invalid.
 
     Args:
         body: the array.
-        shared: what they may share with the records of other arrays.
+        shared: components and meta to share with the records of other arrays.
 
     Raises:
-        InvalidRecord: with the reason and the JSON path, which names the position in the array.
+        InvalidRecord: the message has the reason and the JSON path, which includes the position in the array.
     """
     if not _finer_than_microseconds.search(body):
         with suppress(*_FAULTS):
@@ -164,10 +164,10 @@ def decode_records(body: bytes, shared: SharedParts | None = None) -> list[Recor
 
 
 def decode_update(body: bytes) -> RecordUpdate:
-    """Return an update from one JSON object of a record's shape.
+    """Decode an update from one JSON object in the form of a record.
 
     Raises:
-        InvalidRecord: also when ``components`` or ``stop_time`` is missing or null.
+        InvalidRecord: also if ``components`` or ``stop_time`` is missing or null.
     """
     return _decode(body, _update_decoder)
 
@@ -193,23 +193,23 @@ def _decode_with_own_times(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     return record_or_records
 
 
-def _replace_times(record: Any) -> None:  # Any: JSON that no type has been checked against yet
+def _replace_times(record: Any) -> None:  # Any: JSON whose types are not checked yet
     if not isinstance(record, dict):
         return
-    members = cast("dict[str, Any]", record)  # JSON's keys are texts
+    members = cast("dict[str, Any]", record)  # keys of JSON objects are strings
     for member in ("start_time", "stop_time"):
         if isinstance(members.get(member), str):
             members[member] = parse_time(members[member])
 
 
 def parse_time(text: str) -> datetime:
-    """Return an instant from relaxed RFC 3339, in UTC and truncated to microseconds.
+    """Parse relaxed RFC 3339 into an instant in UTC, truncated to microseconds.
 
-    ``T``, ``t`` or blanks between date and time, unpadded fields, ``Z``, ``UTC``, ``+HH:MM`` or ``+HHMM``. A leap
-    second (of any minute) is the first second of the next one, as AUDITOR's database keeps it.
+    Accepts ``T``, ``t`` or blanks between date and time, unpadded fields, ``Z``, ``UTC``, ``+HH:MM`` and ``+HHMM``. A
+    leap second (of any minute) becomes the first second of the next minute, as in AUDITOR's database.
 
     Raises:
-        InvalidRecord: the text is no such time, or has no zone.
+        InvalidRecord: the text is not such a time, or has no zone.
     """
     match = _relaxed_time.fullmatch(text)
     if match is None:
@@ -237,7 +237,7 @@ def format_time(moment: datetime) -> str:
 
 
 class _WireRecord(msgspec.Struct, gc=False):
-    """The members of an answered record, in the contract's order."""
+    """The members of an encoded record, in the contract's order."""
 
     record_id: str
     meta: Meta | msgspec.Raw | None
@@ -248,34 +248,34 @@ class _WireRecord(msgspec.Struct, gc=False):
 
 
 def encode_record(record: Record) -> bytes:
-    r"""Return a record as clients read it: one compact JSON object, raw UTF-8, backslashes as ``\u005c``.
+    r"""Encode a record for clients: one compact JSON object in UTF-8, with backslashes as ``\u005c``.
 
-    AUDITOR's asynchronous client loses track of a string that ends in an escaped backslash; ``\u005c`` is safe.
+    AUDITOR's asynchronous client misreads a string that ends in an escaped backslash; ``\u005c`` is safe.
     """
     return _safe(_encoder.encode(_on_the_wire(record, record.meta, record.components)))
 
 
 def encode_with(record: Record, meta: msgspec.Raw, components: msgspec.Raw) -> bytes:
-    """Return the wire text of a record, given those of its meta and its components (:func:`encode_part`)."""
+    """Encode a record whose meta and components are already encoded (:func:`encode_part`)."""
     return _safe(_encoder.encode(_on_the_wire(record, meta, components)))
 
 
 def encode_records(
     records: Iterable[Record], meta: Iterable[msgspec.Raw], components: Iterable[msgspec.Raw]
 ) -> list[str]:
-    """Return the wire texts of many records, which costs a third for each.
+    """Encode many records, which takes a third of the time per record.
 
     Args:
-        records: of any number.
-        meta: the meta of each, encoded (:func:`encode_part`): many may have the same.
-        components: its components, likewise.
+        records: the records.
+        meta: the encoded meta of each record (:func:`encode_part`), which many records may share.
+        components: the encoded components of each record, likewise.
     """
     lines = _safe(_encoder.encode_lines(list(map(_on_the_wire, records, meta, components))))
     return lines.decode().split("\n")[:-1]  # JSON escapes line feeds
 
 
 def encode_part(part: Meta | Sequence[Component] | None) -> bytes:
-    """Return the meta or the components of a record."""
+    """Encode the meta or the components of a record."""
     return _encoder.encode(part)
 
 
@@ -298,6 +298,6 @@ def _on_the_wire(
 
 
 def _is_whole_milliseconds(moment: datetime) -> bool:
-    """Tell a time for which the contract wants a fraction of three digits; others msgspec writes well, and fast."""
+    """Return whether the contract requires a fraction of three digits. All other times are left to msgspec."""
     micros = moment.microsecond
     return micros != 0 and micros % 1000 == 0

@@ -1,6 +1,6 @@
-"""Numbers, lists and lengths of time in sentences for people: ``1 record``, ``2 entries are``, ``5 min``.
+"""Numbers, lists and durations in sentences for people: ``1 record``, ``2 entries are``, ``5 min``.
 
-A message never says ``1 records``: a test checks that all numbers go through :func:`counted`.
+No message says ``1 records``: a test checks that all numbers are formatted by :func:`counted`.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ _UNITS: Final[tuple[tuple[int, str], ...]] = ((86_400, "d"), (3_600, "h"), (60, 
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:
-    """Return a number and the words that go with it.
+    """Return a number, with thousands separators, and the matching word.
 
     Args:
-        number: with separators of thousands.
-        one: what one is called, such as ``record``, or ``record is``.
-        several: the same of none or more; if not given, the regular plural of ``one``.
+        number: the number.
+        one: the words after 1, such as ``record`` or ``record is``.
+        several: the words after any other number; by default the regular plural of ``one``.
     """
     if several is None:
         several = f"{one[:-1]}ies" if one.endswith("y") and one[-2:-1] not in "aeou" else f"{one}s"
@@ -30,7 +30,7 @@ def listed(texts: Sequence[str], most: int, separator: str = ", ") -> str:
 
 
 def span(length: timedelta) -> str:
-    """Return a length of time in whole ones of its largest unit, such as ``5 min``; without its sign."""
+    """Return a duration in whole numbers of its largest unit, such as ``5 min``, without its sign."""
     seconds = abs(length.total_seconds())
     size, unit = next(each for each in _UNITS if seconds >= each[0] or each[0] == 1)
     return f"{seconds // size:.0f} {unit}"

@@ -1,7 +1,7 @@
-"""Named time zones, such as Europe/Berlin, and the calendar days of their clocks.
+"""Named time zones, such as Europe/Berlin, and their calendar days.
 
 Clock changes are read from this host's zone database and passed to the store's database with each query, so that every
-store uses the same days. They cover 1970 to 2100; earlier and later days are those of UTC.
+store uses the same days. They cover 1970 to 2100. Earlier and later days are those of UTC.
 """
 
 from bisect import bisect_right
@@ -17,7 +17,7 @@ UTC_NAME: Final = "UTC"
 
 _FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 CHANGES_END: Final = datetime(2100, 1, 1, tzinfo=UTC)
-"""From here on all clocks show UTC."""
+"""The end of the clock changes; from here on, all zones use UTC."""
 _STEP: Final = timedelta(days=1)
 _SECOND: Final = timedelta(seconds=1)
 _NOTHING: Final = timedelta(0)
@@ -36,10 +36,10 @@ class ClockChange(msgspec.Struct, frozen=True):
 
 
 def zone_named(name: str) -> tzinfo:
-    """Return the zone of a name.
+    """Return the zone with this name.
 
     Raises:
-        ValueError: this host knows none.
+        ValueError: this host does not have the zone.
     """
     if name == UTC_NAME:  # also on hosts without a zone database
         return UTC
@@ -51,16 +51,16 @@ def zone_named(name: str) -> tzinfo:
 
 
 def zone_name(moment: datetime) -> str:
-    """Return the name of the zone that an instant is written in; that of UTC if it has none."""
+    """Return the name of an instant's zone, or ``UTC`` if it has no named zone."""
     return str(getattr(moment.tzinfo, "key", UTC_NAME))
 
 
 @lru_cache(maxsize=128)
 def clock_changes(name: str) -> Sequence[ClockChange]:
-    """Return the clock changes of a zone, the earliest first; empty for zones that always show UTC.
+    """Return the clock changes of a zone, earliest first; empty for zones that always use UTC.
 
     Raises:
-        ValueError: this host knows no such zone.
+        ValueError: this host does not have the zone.
     """
     return tuple(_changes(zone_named(name)))
 
@@ -87,7 +87,7 @@ def _changes(zone: tzinfo) -> Iterator[ClockChange]:
 
 
 def _begin(zone: tzinfo, earlier: datetime, later: datetime) -> datetime:
-    """The second from which on the clocks show what they show at the later instant, and not at the earlier one."""
+    """Return the second at which the zone changes to the offset of the later instant."""
     shown = _ahead(zone, later)
     while later - earlier > _SECOND:
         middle = earlier + (later - earlier) // _SECOND // 2 * _SECOND

@@ -1,7 +1,7 @@
 """The conversion grammar that collectors share: from a row of texts to a record's site, labels and components.
 
-A collector puts the rules into its configuration model and applies them to each job's row, a mapping from column names
-to texts::
+A collector includes the rules in its configuration model and applies them to each job's row, a mapping from column
+names to texts::
 
     class PrinterConfig(RunConfig):
         sites: tuple[SiteRule, ...] = (SiteRule(name="NOT_CONFIGURED"),)

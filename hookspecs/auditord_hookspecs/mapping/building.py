@@ -1,4 +1,4 @@
-"""The site, labels and components of a job, by the rules from its row: columns, their texts, conditions on them."""
+"""The application of the rules to a job's row: its site, labels and components."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,20 +34,20 @@ from auditord_hookspecs.records import Component, Score, check_name
 
 _SINGLE_QUOTED = re.compile(r"(?<=[\s{\[,:])'(.*?)'(?=\s*[,:}\]])", re.DOTALL)
 _MAX_SINGLE_QUOTED = 4_096
-"""Characters; the expression above takes quadratic time on hostile text, and comments are written by users."""
+"""The limit in characters: the expression above takes quadratic time on hostile text, and users write comments."""
 
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def parse_labels(text: str) -> Mapping[str, str]:
-    """Return the members of a JSON object as texts, in order of their keys.
+    """Return the members of a JSON object as texts, sorted by key.
 
-    Strings are kept, numbers and booleans are written as JSON does, nested values become JSON text, nulls are left out.
-    As AUDITOR does, one pair of enclosing double quotes is taken off, and an object written with single quotes is
-    read, too (here also with apostrophes inside).
+    Strings are unchanged, numbers, booleans and nested values become JSON text, and nulls are left out. As in AUDITOR,
+    one pair of enclosing double quotes is removed, and an object with single quotes is accepted (here also with
+    apostrophes inside).
 
     Raises:
-        InvalidRecord: the text is no such object; the message says where it stops being one.
+        InvalidRecord: the text is not such an object; the message has the position.
     """
     stripped = text.strip()
     if len(stripped) > 1 and stripped.startswith('"') and stripped.endswith('"'):
@@ -77,14 +77,14 @@ def _as_text(raw: bytes) -> str | None:
     return raw.decode() if isinstance(value, int | float) else msgspec.json.encode(value).decode()
 
 
-# Python 3.11 looks up members of an Enum slowly, and every label of every job asks for some.
+# Python 3.11 looks up Enum members slowly, and every label of every job needs some.
 _STRING, _ID, _DATE_TIME, _JSON = KeyType.STRING, KeyType.ID, KeyType.DATE_TIME, KeyType.JSON
 
 AnyRule: TypeAlias = SiteRule | MetaRule | ComponentRule | ScoreRule
 
 
 def columns(sites: Iterable[SiteRule], meta: Iterable[MetaRule], components: Iterable[ComponentRule]) -> list[str]:
-    """Return the names of all columns that the rules use, each once, so that a collector requests only these."""
+    """Return the distinct names of all columns that the rules use, so that a collector requests only these."""
     scored: Iterable[AnyRule] = chain.from_iterable((rule, *rule.scores) for rule in components)
     rules: Iterable[AnyRule] = chain(sites, meta, scored)
     return list(dict.fromkeys(key for rule in rules for key in _keys(rule) if key is not None))
@@ -96,14 +96,14 @@ def _keys(rule: AnyRule) -> Iterable[str | None]:
 
 
 def holds(conditions: Sequence[Condition], row: Row) -> bool:
-    """Tell if all conditions are met."""
-    if not conditions:  # as for most rules
+    """Return whether a row meets all conditions."""
+    if not conditions:  # most rules have none
         return True
     return all(condition.matches.search(row.get(condition.key, "")) is not None for condition in conditions)
 
 
 def describe_source(rule: ValueRule) -> str:
-    """Return the place where a rule looks, for messages: ``AllocTRES[gres/gpu]``."""
+    """Return the source of a rule's value, for messages: ``AllocTRES[gres/gpu]``."""
     template = rule.template if isinstance(rule, MetaRule) else None
     return f"{rule.key or template}" + (f"[{rule.sub_key}]" if rule.sub_key else "")
 
@@ -117,16 +117,15 @@ def build_components(
     """Return the components of a job, in the order of the rules.
 
     Args:
-        rules: of the components.
-        row: the texts of the job.
-        left_out: gets the optional components and the scores that cannot be read; without it, they are faults like all
-            others.
-        zero_is_missing: names of components whose zero means that nothing was measured, so that those of them that are
-            optional are left out.
+        rules: the rules of the components.
+        row: the job's texts.
+        left_out: optional components and scores that cannot be read are added to this list. Without it, they make the
+            job invalid.
+        zero_is_missing: names of components whose zero means "not measured". If they are optional, a zero is left out.
 
     Raises:
-        InvalidRecord: an amount that is not optional is missing or cannot be read; the message names component and
-            column.
+        InvalidRecord: an amount that is not optional is missing or cannot be read; the message names the component and
+            the column.
     """
     built: list[Component] = []
     for rule in rules:
@@ -146,7 +145,7 @@ def build_components(
 
 
 def _scores(component: ComponentRule, row: Row, left_out: list[LeftOut] | None) -> tuple[Score, ...]:
-    """Return the scores that are known; one that is not is left out, since 0 would be a statement."""
+    """Return the known scores. An unknown score is left out, since 0 would be a value."""
     found: list[Score] = []
     for rule in component.scores:
         try:
@@ -172,7 +171,7 @@ class Labels(msgspec.Struct, frozen=True):
 
     Args:
         meta: lists of texts by name.
-        left_out: labels that are missing although their text was there.
+        left_out: labels that are missing because their texts are invalid.
     """
 
     meta: Mapping[str, tuple[str, ...]]
@@ -180,7 +179,7 @@ class Labels(msgspec.Struct, frozen=True):
 
 
 def problem_of(text: str) -> str | None:
-    """Return why the text can be no label; None if it can. Users write such texts: it must cost them no record."""
+    """Return why a text is not a valid label, or None. Users write such texts, so a fault must not cost a record."""
     try:
         check_name(text)
     except InvalidRecord as error:
@@ -189,9 +188,9 @@ def problem_of(text: str) -> str | None:
 
 
 def build_owners(keys: Mapping[str, Sequence[str]], row: Row) -> Labels:
-    """Return the labels that a collector sets itself: for each name the first of its columns that has a text.
+    """Return the labels that a collector sets itself: for each name, the first of its columns with a text.
 
-    A text that can be no label is left out and not replaced by that of a later column.
+    A text that is not a valid label is left out, and later columns are not used instead.
     """
     meta: dict[str, tuple[str, ...]] = {}
     left_out: list[LeftOut] = []
@@ -207,10 +206,10 @@ def build_owners(keys: Mapping[str, Sequence[str]], row: Row) -> Labels:
 
 
 def find_site(rules: Iterable[SiteRule], row: Row) -> str:
-    """Return the name of the first rule that holds; one whose column holds no possible name is passed over.
+    """Return the site by the first rule that applies. A rule whose column has no valid name is skipped.
 
     Raises:
-        InvalidRecord: none does.
+        InvalidRecord: no rule applies.
     """
     for rule in rules:
         if rule.only_if and not holds(rule.only_if, row):
@@ -224,11 +223,11 @@ def find_site(rules: Iterable[SiteRule], row: Row) -> str:
 
 
 def build_meta(rules: Sequence[MetaRule], row: Row, reserved: Collection[str] = ()) -> Labels:
-    """Return the labels of a job.
+    """Return the labels of a job by the rules.
 
     Args:
-        rules: the rules; those of type ``Json`` fill only names that no other rule has.
-        row: the texts of the job.
+        rules: the rules; those of type ``Json`` set only names that no other rule has.
+        row: the job's texts.
         reserved: names that the collector sets itself.
 
     Raises:
@@ -259,7 +258,7 @@ def build_meta(rules: Sequence[MetaRule], row: Row, reserved: Collection[str] = 
 
 
 def _add_value(rule: MetaRule, row: Row, labels: dict[str, tuple[str, ...]]) -> bool:
-    """Add the rule's label; False if it is missing and that is for the rule to decide."""
+    """Add the rule's label. Return False if the value is missing, unless the rule allows that it is empty."""
     if (value := rule.value) is None:
         text = read_text(rule, row)
         value = _written(rule, text)
@@ -293,7 +292,7 @@ def _written(rule: MetaRule, text: str) -> str | None:
         return text or None
     if rule.key_type is _ID:
         return text.split("(", 1)[0] or None
-    if is_missing(text) or (rule.key_type is _DATE_TIME and text == "0"):  # batch systems mean no time by 0, not 1970
+    if is_missing(text) or (rule.key_type is _DATE_TIME and text == "0"):  # for batch systems, 0 is no time, not 1970
         return None
     return _instant(parse_instant(text)) if rule.key_type is _DATE_TIME else str(read_number(rule, text))
 

@@ -1,8 +1,8 @@
-"""The values that rules find in a row: numbers and times from the texts that batch systems print.
+"""The values that rules find in a row: numbers and times, parsed from the texts that batch systems print.
 
-A text is missing, or a value, or a fault with a reason. The forms are those of Slurm's ``sacct`` (``man sacct``, *Job
-Accounting Fields*) and of AUDITOR's ``key_type``. Nearly all texts are plain digits, several of every job, so these are
-read without a regular expression.
+A text is a value, missing, or invalid for a reason. The formats are those of Slurm's ``sacct`` (``man sacct``, *Job
+Accounting Fields*) and of AUDITOR's ``key_type``. Nearly all texts are plain digits, with several in each job, so these
+are parsed without a regular expression.
 """
 
 import re
@@ -28,7 +28,7 @@ Row: TypeAlias = Mapping[str, str]
 
 
 class PartialRow(Mapping[str, str]):
-    """A row with columns that cannot be read. A rule that looks at one of these gets the reason, other rules nothing.
+    """A row in which some columns cannot be read. Reading one of these raises InvalidRecord with the reason.
 
     Args:
         row: all other columns.
@@ -63,14 +63,14 @@ _SIZE = re.compile(r"([+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?)(?:([KMGTPE])(?:iB|i|B)
 _ENERGY = re.compile(r"([+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?)([KMGTPE]?)J?", re.IGNORECASE)
 _CLOCK = re.compile(r"(?:(?:([0-9]{1,6})-)?([0-9]{1,6}):)?([0-9]{1,2}):([0-9]{1,2}(?:\.[0-9]{1,9})?)")
 _MOST_SECONDS: Final = 11
-"""Digits of seconds since 1970; more are no time."""
+"""The maximum number of digits in seconds since 1970; a longer number is not a time."""
 
 _MOST_DIGITS: Final = 30
 _PREFIXES = "KMGTPE"
 
 
 def is_missing(text: str) -> bool:
-    """Tell a text that stands for "nothing known": empty, ``Unknown``, ``INVALID``, ``16?``, NO_VAL and the like."""
+    """Return whether a text means "unknown": empty, ``Unknown``, ``INVALID``, ``16?``, NO_VAL and similar ones."""
     if text.isdigit():
         return text in _SENTINELS
     stripped = text.strip()
@@ -78,15 +78,14 @@ def is_missing(text: str) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Tell a text of digits alone, as :data:`_NUMBER` takes them."""
     return text.isdigit() and text.isascii() and len(text) <= _MOST_DIGITS
 
 
 def parse_number(text: str) -> Decimal:
-    """Return a plain number: ``12``, ``-3``, ``1.50``.
+    """Parse a plain number: ``12``, ``-3``, ``1.50``.
 
     Raises:
-        InvalidRecord: the text is something else.
+        InvalidRecord: the text is not a number.
     """
     stripped = text.strip()
     if not _is_plain(stripped) and _NUMBER.fullmatch(stripped) is None:
@@ -95,10 +94,10 @@ def parse_number(text: str) -> Decimal:
 
 
 def parse_size(text: str) -> Decimal:
-    """Parse bytes from ``412717056``, ``132384K``, ``1.5G``, ``4GiB``; prefixes are powers of 1,024, as Slurm's are.
+    """Parse bytes from ``412717056``, ``132384K``, ``1.5G``, ``4GiB``. Prefixes are powers of 1,024, as in Slurm.
 
     Raises:
-        InvalidRecord: the text is something else.
+        InvalidRecord: the text is not a size.
     """
     stripped = text.strip()
     if _is_plain(stripped):
@@ -107,10 +106,10 @@ def parse_size(text: str) -> Decimal:
 
 
 def parse_energy(text: str) -> Decimal:
-    """Parse joules from ``512``, ``1.23K``; prefixes are powers of 1,000, as Slurm's are for energy.
+    """Parse joules from ``512``, ``1.23K``. Prefixes are powers of 1,000, as in Slurm for energy.
 
     Raises:
-        InvalidRecord: the text is something else.
+        InvalidRecord: the text is not an energy.
     """
     return _scaled(_ENERGY.fullmatch(text.strip()), 1_000, text, "an energy such as 512 or 1.23K")
 
@@ -126,7 +125,7 @@ def parse_duration(text: str) -> Decimal:
     """Parse seconds, with their fraction, from ``[[D-]H:]MM:SS[.f]`` or a plain number of seconds.
 
     Raises:
-        InvalidRecord: the text is something else.
+        InvalidRecord: the text is not a duration.
     """
     stripped = text.strip()
     if _is_plain(stripped) or _NUMBER.fullmatch(stripped) is not None:
@@ -139,10 +138,10 @@ def parse_duration(text: str) -> Decimal:
 
 
 def parse_instant(text: str) -> datetime:
-    """Return an instant in UTC from seconds since 1970 or ISO 8601; a time without zone is UTC.
+    """Parse an instant in UTC from seconds since 1970 or ISO 8601. A time without a zone is UTC.
 
     Raises:
-        InvalidRecord: the text is something else, or no date that exists.
+        InvalidRecord: the text is not a time, or the date does not exist.
     """
     stripped = text.strip()
     try:
@@ -157,8 +156,8 @@ def parse_instant(text: str) -> datetime:
 def sub_value(text: str, key: str) -> str:
     """Return the value of a key in a list such as ``cpu=4,gres/gpu:a100=2,gres/gpu=2,mem=2G``; empty if it is missing.
 
-    A typed resource is listed twice, as ``gres/gpu:a100`` and within ``gres/gpu``; where only typed entries are there,
-    their sum is the value. So ``gres/gpu`` counts each GPU once.
+    A typed resource is listed twice, as ``gres/gpu:a100`` and within ``gres/gpu``. If the list has only typed entries,
+    the value is their sum. So ``gres/gpu`` counts each GPU once.
     """
     if key not in text:
         return ""
@@ -185,14 +184,14 @@ _PARSERS: Final[Mapping[KeyType, Callable[[str], Decimal]]] = {
 _ROUNDING: Final = {KeyType.TIME: ROUND_DOWN}
 _OTHER_DIGITS: Final = frozenset("123456789")
 _OF_DIGITS: Final = _PARSERS.keys() - {KeyType.INTEGER_MEGA}
-"""The types for which plain digits are the value."""
+"""The types for which plain digits are the value itself."""
 
 
 def read_number(rule: ValueRule, text: str, factor: Decimal = _ONE) -> int:
-    """Return a text as the rule's numeric type, multiplied, then rounded once: half up, a time down.
+    """Parse a text as the rule's numeric type, multiply it, and round it once: times down, all others half up.
 
     Raises:
-        InvalidRecord: the text is not of the type.
+        InvalidRecord: the text is not of this type.
     """
     if text.isdigit() and factor == _ONE and rule.key_type in _OF_DIGITS and _is_plain(text):
         return int(text)
@@ -201,7 +200,7 @@ def read_number(rule: ValueRule, text: str, factor: Decimal = _ONE) -> int:
 
 
 def is_zero(text: str) -> bool:
-    """Tell the text of a number, size or duration that is zero: ``0``, ``0.0``, ``0K``, ``00:00:00``."""
+    """Return whether the text of a number, size or duration is zero: ``0``, ``0.0``, ``0K``, ``00:00:00``."""
     return "0" in text and _OTHER_DIGITS.isdisjoint(text)
 
 
@@ -209,12 +208,12 @@ def read_amount(rule: ComponentRule, row: Row, *, zero_is_missing: bool = False)
     """Return the amount of a component; None if it is missing and the rule allows that.
 
     Args:
-        rule: of the component.
-        row: the texts of the job.
-        zero_is_missing: whether a zero in the row means that nothing was measured.
+        rule: the component's rule.
+        row: the job's texts.
+        zero_is_missing: True if a zero in the row means "not measured".
 
     Raises:
-        InvalidRecord: it is missing and must not be, or it is no amount.
+        InvalidRecord: the amount is missing but required, or the text is not an amount.
     """
     if rule.value is not None:
         return rule.value
@@ -230,7 +229,7 @@ def read_amount(rule: ComponentRule, row: Row, *, zero_is_missing: bool = False)
 
 
 def read_text(rule: ValueRule, row: Row) -> str:
-    """Return the text that a rule finds in the row; empty if nothing.
+    """Return the text that a rule finds in the row, or an empty text.
 
     Raises:
         InvalidRecord: a list of pairs cannot be read.

@@ -1,7 +1,7 @@
-"""The options of the conversion grammar, named as AUDITOR names them; what they do is in the modules beside this one.
+"""The options of the conversion grammar, with AUDITOR's names. The neighbouring modules apply them.
 
-Regular expressions are compiled, names and combinations checked when the configuration is loaded. They are searched
-anywhere in the text, as AUDITOR does; anchor them with ``^`` and ``$``.
+When the configuration is loaded, regular expressions are compiled, and names and combinations are checked. Expressions
+match anywhere in a text, as in AUDITOR; anchor them with ``^`` and ``$``.
 """
 
 import re
@@ -17,7 +17,7 @@ from auditord_hookspecs.config import Section
 from auditord_hookspecs.records import MAX_AMOUNT, Score, check_name
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
-"""A column's name in a template."""
+"""The name of a column in a template."""
 
 
 def _checked_name(text: str) -> str:
@@ -30,7 +30,7 @@ Key = Annotated[str, Field(min_length=1)]
 
 
 class KeyType(Enum):
-    """The type of a column's text (``key_type``). Empty and sentinel texts of the numeric types mean "missing"."""
+    """The type of a column's text (``key_type``). For numeric types, empty and sentinel texts mean "missing"."""
 
     INTEGER = "Integer"
     """A number; a fraction is rounded half up."""
@@ -39,19 +39,19 @@ class KeyType(Enum):
     SIZE = "Size"
     """A size in bytes: ``132384K`` is 135561216."""
     TIME = "Time"
-    """A duration in whole seconds, the fraction cut off as AUDITOR does: ``1-02:03:04.567`` is 93784."""
+    """A duration in whole seconds, truncated as in AUDITOR: ``1-02:03:04.567`` is 93784."""
     ENERGY = "Energy"
     """Joules: ``1.23K`` is 1230."""
     STRING = "String"
     """The unchanged text."""
     DATE_TIME = "DateTime"
-    """An instant, written as ``2023-11-07 09:14:01 UTC``."""
+    """An instant, formatted as ``2023-11-07 09:14:01 UTC``."""
     ID = "Id"
     """The text before the first parenthesis: ``alice(1000)`` is ``alice``."""
     JSON = "Json"
-    """An object whose members become labels of their own."""
+    """An object whose members become separate labels."""
 
-    __hash__ = object.__hash__  # an Enum's own one is written in Python, and amounts ask for it
+    __hash__ = object.__hash__  # faster than that of Enum, which is in Python; used for each amount
 
     @property
     def numeric(self) -> bool:
@@ -60,7 +60,7 @@ class KeyType(Enum):
 
 
 class Condition(Section):
-    """Holds if the expression is found in the text of the column; a column that is missing has the empty text."""
+    """Holds if the expression matches the text of the column. A missing column counts as an empty text."""
 
     key: Key
     matches: re.Pattern[str]
@@ -79,9 +79,9 @@ Conditions = Annotated[
 
 
 class SiteRule(Section):
-    """Names the site of a job; the first rule that holds counts.
+    """Names the site of a job. The first rule that applies is used.
 
-    Its name is ``name``, or what ``matches`` finds in the column ``key``; a rule that finds nothing is passed over.
+    The site is ``name``, or the part of column ``key`` that ``matches`` finds. A rule that finds nothing is skipped.
     """
 
     name: Name | None = None
@@ -97,7 +97,7 @@ class SiteRule(Section):
 
 
 NOT_CONFIGURED: Final = "NOT_CONFIGURED"
-"""The site of records whose collector knows none, as AUDITOR calls it."""
+"""AUDITOR's name for the site of records whose collector has no ``sites``."""
 
 
 def remarks_on_sites(sites: Iterable[SiteRule]) -> list[str]:
@@ -108,7 +108,7 @@ def remarks_on_sites(sites: Iterable[SiteRule]) -> list[str]:
 
 
 class ScoreRule(Section):
-    """A score of a component: a constant, or a number from a column (cut out by ``matches``: its first group)."""
+    """A score of a component: a constant, or the number in a column (in the first group of ``matches``, if given)."""
 
     name: Name
     value: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
@@ -124,25 +124,25 @@ class ScoreRule(Section):
 
 
 class ValueRule(Section):
-    """The source of a value: the column ``key``; in it, ``sub_key`` of a list of pairs; in that, what ``matches``.
+    """The source of a value: the column ``key``, or the value of ``sub_key`` if the column is a list of pairs.
 
-    Of ``matches`` the first group counts, or without groups all that was found; nothing found means missing.
+    ``matches`` selects a part of this text: its first group, or the whole match. Without a match, the value is missing.
     """
 
     name: Name
     key: Key | None = None
     key_type: KeyType = KeyType.INTEGER
     key_allow_empty: bool = False
-    """An empty text is no fault, even of a value that is not optional: it is left out."""
+    """An empty text is not a fault, even if the value is not optional: the value is left out."""
     sub_key: Key | None = None
     matches: re.Pattern[str] | None = None
     only_if: Conditions = ()
 
 
 class ComponentRule(ValueRule):
-    """An amount. Missing: ``default_value``, else left out if ``optional``, else the job cannot be converted.
+    """An amount. If it is missing, ``default_value`` is used; without one, the job is invalid unless ``optional``.
 
-    ``factor`` multiplies the number before it is rounded; ``value`` is a constant amount and needs no key.
+    ``factor`` multiplies the number before rounding. ``value`` is a constant amount and needs no key.
     """
 
     value: Annotated[int, Field(ge=0, le=MAX_AMOUNT)] | None = None
@@ -153,7 +153,7 @@ class ComponentRule(ValueRule):
 
     @cached_property
     def known_scores(self) -> tuple[Score, ...] | None:
-        """The scores of every job, if no column says anything about them; as a rule the same few for all jobs."""
+        """The scores if they are the same for every job, or None if they depend on columns."""
         if any(score.only_if for score in self.scores):
             return None
         known = tuple(Score(score.name, score.value) for score in self.scores if score.value is not None)
@@ -169,7 +169,7 @@ class ComponentRule(ValueRule):
 
 
 def auditor_preset(rules: tuple[ComponentRule, ...]) -> BeforeValidator:
-    """Let an option ``components`` be the word ``auditor``, which stands for the components of AUDITOR's collector."""
+    """Return a validator that replaces the word ``auditor`` in an option ``components`` with AUDITOR's components."""
 
     def replace(value: Any) -> Any:  # Any: a value from the file
         return rules if value == "auditor" else value
@@ -178,11 +178,12 @@ def auditor_preset(rules: tuple[ComponentRule, ...]) -> BeforeValidator:
 
 
 class MetaRule(ValueRule):
-    """A label. Of several rules with one name the first that yields a value counts, unless a later one ``append``s.
+    """A label. Of several rules with one name, the first with a value is used; later ones with ``append`` add theirs.
 
-    Missing or not readable: ``default_value``, else left out, unless ``optional: false``: then the job cannot be
-    converted. ``template`` puts columns into a text, ``{Cluster}/{Partition}``, and is missing if one of them is.
-    Labels from ``Json`` never take a name that another rule or the collector itself has: users write comments.
+    If the value is missing or unreadable, ``default_value`` is used. Without one, the label is left out, but with
+    ``optional: false`` the job cannot be converted. ``template`` inserts columns into a text
+    (``{Cluster}/{Partition}``), which is missing if one of the columns is. Labels from ``Json`` never use a name of
+    another rule or of the collector itself, since users write these texts.
     """
 
     value: Name | None = None
