@@ -133,7 +133,7 @@ def _label_text(labels: tuple[tuple[str, str], ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Families(Collector):
-    """A collector of metrics that were collected before."""
+    """A registry's collector of already collected metrics."""
 
     metrics: Sequence[Metric]
 
