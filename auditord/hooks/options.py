@@ -1,4 +1,4 @@
-"""The reference of all options as Markdown, of the host and of the installed kinds, made of their models."""
+"""Write the reference of all options of the host and of the installed kinds as Markdown, from their models."""
 
 import json
 import re
@@ -136,7 +136,7 @@ class _Writer:
 
 
 def _clock(kind: AnyKind) -> Schema:
-    """Return the defaults of the kind itself."""
+    """Return the kind's own defaults of ``interval`` and ``timeout``."""
     periods = {name: getattr(kind, name, None) for name in ("interval", "timeout")}
     return {name: format_duration(period) for name, period in periods.items() if period is not None}
 
@@ -151,7 +151,7 @@ def _choice(schema: Schema) -> str:
 
 
 def _written(value: Any) -> Any:  # Any: JSON
-    """Return a member of a default without empty parts."""
+    """Return a member of a list's default without its empty parts."""
     if not is_section(value):
         return value
     return {name: each for name, each in value.items() if each not in (None, [], False, "1")}
@@ -167,7 +167,7 @@ def _title(definition: str) -> str:
 
 
 def _default(option: Schema, default: Any) -> str:  # Any: JSON
-    """Return the default; empty if it is nothing, or follows from the members of a section."""
+    """Return the words for a default; empty if there is none, or if it follows from the members of a section."""
     if default is None or default in ([], "") or is_section(default):
         return ""
     if is_list(default):
