@@ -36,7 +36,7 @@ class RunRequest(msgspec.Struct, frozen=True):
 
     @property
     def again(self) -> bool:
-        """True if a period or a job is collected again; such a run leaves the checkpoint unchanged."""
+        """True if a period or a job is collected again, which leaves the checkpoint unchanged."""
         return self.window is not None or self.job is not None
 
 

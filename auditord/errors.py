@@ -100,7 +100,7 @@ class StateInUse(AuditordError):
 
 
 class DaemonsConnected(AuditordError):
-    """Other daemons use the database whose tables should be changed.
+    """Other daemons use the database whose tables are to be changed.
 
     Remedy:
         stop the daemons that the message names, or use --end-sessions.

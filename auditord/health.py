@@ -58,7 +58,7 @@ class Health:
         """Host names of refused requests, because ``api.hosts`` does not contain them."""
 
     async def alive(self) -> bool:
-        """Return whether the spool answers, even with an error (its disk is full), which no restart would help."""
+        """Return whether the spool answers. An error (its disk is full) is an answer, since no restart would help."""
         try:
             with anyio.fail_after(ANSWER_WITHIN):
                 await self._spool()

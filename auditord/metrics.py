@@ -109,7 +109,7 @@ class PlainFamily(Metric):
         return "\n".join([*lines, ""])
 
     def shown(self, value: float) -> str:
-        """Write a number."""
+        """Return a number as text."""
         return repr(float(value))
 
 
@@ -121,7 +121,7 @@ class PlainGauge(PlainFamily, GaugeMetricFamily):
     """A gauge of integers, written as in AUDITOR: ``4``, not ``4.0`` or ``1e+06``, since its users compare text."""
 
     def shown(self, value: float) -> str:
-        """Write a number."""
+        """Return a number as text."""
         return f"{value:.0f}"
 
 

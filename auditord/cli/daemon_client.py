@@ -95,7 +95,7 @@ class DaemonClient:
         if query.limit == 0:  # the API refuses a page of no records
             yield _records(_nothing())
             return
-        from auditord.client.query_string import api_target  # noqa: PLC0415 with the client
+        from auditord.client.query_string import api_target  # noqa: PLC0415 imports the client
 
         with _daemon_errors():
             target = self._url + api_target(query, source)

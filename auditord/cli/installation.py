@@ -138,7 +138,7 @@ def complete_instances(*sections: str) -> Callable[[click.Context, click.Paramet
 
 
 def program() -> str:
-    """Return the command that starts this program from the shell: its path, unless it is the one found on PATH."""
+    """Return the command that starts this program from the shell: its path, unless PATH leads to the same program."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return f"{quote(sys.executable)} -m auditord"

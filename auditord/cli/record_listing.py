@@ -195,7 +195,7 @@ async def opened_store(*, released: bool = True) -> AsyncGenerator[RecordStore, 
         async with open_store_for_reading(load_place().store) as store:
             yield store
         return
-    from auditord.lake.opening import lake_of  # noqa: PLC0415 with the models
+    from auditord.lake.opening import lake_of  # noqa: PLC0415 imports the models
 
     configuration = load_configuration()
     async with open_store_for_reading(configuration.store) as store:

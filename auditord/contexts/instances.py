@@ -181,7 +181,7 @@ class SpoolCollectorContext(InstanceContext):
         return own_folder(self.spool.state_dir, self.instance)
 
     async def seen(self, keys: Collection[str]) -> frozenset[str]:
-        """Return the keys among these that an earlier batch has marked as seen."""
+        """Return the keys among these that are remembered from earlier batches."""
         return await self.spool.seen(self.instance, keys)
 
     async def pending(self) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
@@ -268,7 +268,7 @@ class Child(asyncio.SubprocessProtocol):
 
     @classmethod
     def ended(cls, argv: Sequence[str], printed: bytes, max_output: int, piece: int) -> "Child":
-        """Return a child without a process that has printed and succeeded, for tests."""
+        """Return a child for tests that has printed this and succeeded, without a process."""
         child = cls(argv, max_output, piece)
         child._waiting += printed
         child._open_pipes.clear()

@@ -68,7 +68,7 @@ class HookEntry(msgspec.Struct, frozen=True):
             raise
         except ImportError as error:
             raise HookError(f"{self.described} cannot be imported: {blame(error)}{_needs_more(error)}") from error
-        except BaseException as error:  # a module may raise anything, and must not end the host without its name
+        except BaseException as error:  # a module may raise anything; the error must name it
             raise HookError(f"{self.described} cannot be imported: {blame(error)}") from error
 
 
@@ -172,7 +172,7 @@ class Hooks(msgspec.Struct, frozen=True):
         try:
             with anyio.move_on_after(self.event_timeout.total_seconds()) as scope:
                 await cast("Awaitable[None]", _call(implementation, arguments))
-        except (Exception, SystemExit):  # noqa: BLE001 the boundary of an event: a module's fault stays its own
+        except (Exception, SystemExit):  # noqa: BLE001 the error boundary of an event
             _log.exception("%s failed in %s; the daemon continues", module, name)
         if scope.cancelled_caught:
             _log.error("%s took longer than %s s in %s", module, self.event_timeout.total_seconds(), name)

@@ -383,7 +383,7 @@ async def _compare(wanted: _Wanted, store: RecordStore | None, findings: Finding
 
 @contextmanager
 def _without_gc() -> Generator[None, None, None]:
-    """Disable garbage collection, which would search thousands of rows again and again for cycles they don't have."""
+    """Disable garbage collection, which would search thousands of rows again and again, though they have no cycles."""
     gc.freeze()
     gc.disable()
     try:
@@ -395,7 +395,7 @@ def _without_gc() -> Generator[None, None, None]:
 
 @contextmanager
 def _owned(configuration: Configuration) -> Generator[None, None, None]:
-    """Lock other imports with this state folder out and, for SQLite, the daemon, which would write the same file."""
+    """Lock out other imports with this state folder and, for SQLite, the daemon, which would write the same file."""
     if not is_postgresql(configuration.store.url):
         with _explained(configuration), own(configuration.state_dir), own(configuration.state_dir / FOLDER):
             yield

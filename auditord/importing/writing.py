@@ -29,7 +29,7 @@ Advanced = Callable[[int, float], None]
 """Called after every page with its number of rows, and the fraction of the source read so far."""
 
 _AT_ONCE: Final = 2
-"""Pages that are processed at a time: while the database works on one page, another is prepared."""
+"""Further pages in work while the oldest one is awaited: the database works on one page, another is prepared."""
 
 
 class BadPosition(AuditordError):
@@ -169,7 +169,7 @@ class Writer(msgspec.Struct, frozen=True):
 
 
 def transformed(page: ImportPage, transform: Transform | None) -> Sequence[Record | InvalidRecord]:
-    """Return the records of a page as they are stored, after the transform."""
+    """Return the records of a page after the transform, in the form in which they are stored."""
     if transform is None:
         return page.records
     return [each if isinstance(each, InvalidRecord) else _transformed(each, transform) for each in page.records]

@@ -30,7 +30,7 @@ EFFICIENCY: Final = "cpu-efficiency"
 """The name of the measure of CPU efficiency."""
 
 MOST_EFFICIENT: Final = 100 * Fraction(MOST_CPU_TIME)
-"""The largest possible efficiency in percent. Above it, a CPU time is wrong: no job exceeds its cores by that much."""
+"""The largest plausible efficiency in percent. Above it, a CPU time is wrong: no job exceeds its cores by that much."""
 
 MIB_PER_GIB: Final = 1_024
 _JOULES_PER_KWH: Final = 3_600_000

@@ -233,7 +233,7 @@ def condensed(rows: Report, named: Report, totals: Report, most: int) -> Report:
 
 
 def has_implausible(report: Report) -> bool:
-    """Return whether a row has an impossible efficiency, because CPU times are wrong."""
+    """Return whether a row has an implausible efficiency, because CPU times are wrong."""
     at = next((at for at, measure in enumerate(report.question.measures) if measure.name == EFFICIENCY), None)
     return at is not None and any((row.total[at].value or 0) > MOST_EFFICIENT for row in report.rows)
 

@@ -306,7 +306,7 @@ class FakePluginContext(FakeContext):
         self.stored = [_without(record, keys) if record.record_id in wanted else record for record in before]
         return sum(now is not was for now, was in zip(self.stored, before, strict=True))
 
-    async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:  # noqa: ARG002 as a store without
+    async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:  # noqa: ARG002 nothing is left
         """Return 0, as a store without leftovers."""
         return 0
 
@@ -325,7 +325,7 @@ class FakePluginContext(FakeContext):
 
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record]]:
-        """Stream every stored record, whatever the query."""
+        """Stream every stored record; the query is ignored."""
         self.asked.append(query)
 
         async def each() -> AsyncIterator[Record]:
