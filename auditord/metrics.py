@@ -75,7 +75,6 @@ class CountedKey(msgspec.Struct, frozen=True):
     Args:
         metric: the name of the gauge.
         label: the name of the label that has the value.
-        key: the meta key.
     """
 
     metric: str
@@ -138,7 +137,6 @@ class _Families(Collector):
     metrics: Sequence[Metric]
 
     def collect(self) -> Iterable[Metric]:
-        """Return the given metrics."""
         return self.metrics
 
 

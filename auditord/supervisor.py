@@ -163,7 +163,6 @@ class _ReloadableViews:
         self.refresh(runtime.configuration)
 
     def refresh(self, configuration: Configuration) -> None:
-        """Derive all values from a configuration."""
         self.configuration = configuration
         self.intervals.clear()
         self.intervals.update(run_intervals(self._runtime.instances))

@@ -254,9 +254,7 @@ class _Group(msgspec.Struct, frozen=True):
     """The job profile of a group.
 
     Args:
-        name: the name of the group.
         users: the number of its users.
-        cluster: the cluster that it uses.
         cores: the numbers of cores of its jobs; frequent numbers are repeated.
         hours: the median duration of its jobs.
         efficiency: the typical share of the cores' time that its jobs use.

@@ -503,7 +503,6 @@ class _FirstRecord(Terminal):
     text: str | None = None
 
     async def shown(self, batch: Batch) -> None:
-        """Note the first record."""
         for item in batch.records[:1] if self.text is None else ():
             self.text = encode_record(item.record if isinstance(item, Produced) else item).decode()
 

@@ -47,8 +47,6 @@ def markdown() -> str:
 
 
 class _Writer:
-    """Writes sections of a schema."""
-
     def __init__(self, root: Schema) -> None:
         self._root = root
         uses = Counter(re.findall(r'"#/\$defs/(\w+)"', json.dumps([root["$defs"], root["properties"]])))
@@ -63,7 +61,6 @@ class _Writer:
         return dict(sorted(named.items()))
 
     def lines(self, kinds: Mapping[str, Mapping[str, AnyKind]]) -> Iterator[str]:
-        """Yield the lines of every section."""
         yield from ("## Of the daemon", "", *self._properties(self._root, ""), "")
         for section in INSTANCE_SECTIONS:
             for name, definition in self._kinds(section).items():

@@ -29,13 +29,10 @@ TIMEOUT: Final = timedelta(days=7)
 """The time limit of a run on demand: it may collect years of data, and the operator can interrupt it."""
 
 _RETRY_TIMEOUT: Final = timedelta(hours=1)
-"""The time limit of a retry of quarantined jobs."""
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """The outcome of a retry so far."""
-
     queued: int = 0
     failed: dict[int, str] = field(default_factory=dict[int, str])
 

@@ -309,7 +309,6 @@ def _certificates(files: Sequence[Path]) -> Mapping[str, datetime]:
 
 
 _BEAT_SECONDS: Final = 30.0
-"""The seconds between two beats."""
 _LAST_WITHIN: Final = 2.0
 """The seconds that a stopping daemon waits for its database."""
 

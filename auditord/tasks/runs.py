@@ -321,10 +321,7 @@ class RunReporter:
     ) -> Listener:
         """Return a listener for the instances of a section, whose health continues from before the restart.
 
-        Args:
-            section: the section of the configuration.
-            instances: the instances of the section by name.
-            write: called at the end of a run, such as :func:`log_run`.
+        ``write`` is called at the end of a run, such as :func:`log_run`.
         """
         last = await self._spool.last_runs()
         for name, (kind, _) in instances.items():

@@ -121,7 +121,6 @@ class FakeHost(msgspec.Struct, frozen=True):
     Args:
         programs: the output of each installed program, by name.
         files: absolute paths.
-        environ: the environment variables.
     """
 
     programs: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
@@ -142,7 +141,6 @@ class FakeContext(CommandRunner):
     """The common part of the fake contexts.
 
     Args:
-        instance: the instance's name.
         moment: the time that ``now()`` returns; assign another to advance it.
         commands: plays the child processes: receives the argument vector, and returns standard output or raises.
         ran: the argument vectors that were run.
