@@ -79,7 +79,7 @@ class ReportOptions(msgspec.Struct, frozen=True):
 
     Args:
         period: the name of the period of the stop times.
-        zone: the time zone of the calendar; None for the page's.
+        zone: the time zone of the calendar; None for ``ui.timezone`` or, with ``url``, UTC.
         filters: labels and values that records must have.
         co2_per_kwh: the CO2 per kWh, in kg; None for the configured value.
         url: the server to query; None for the store of this host.
