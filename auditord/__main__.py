@@ -1,4 +1,4 @@
-"""``python -m auditord``: the command line."""
+"""Run the command line for ``python -m auditord``."""
 
 from auditord.cli import main
 

@@ -1,7 +1,7 @@
-"""Requests of operators to the daemon, beyond reading: run an instance, empty quarantine, change single records.
+"""Operators' requests that change something: run or audit an instance, empty the quarantine, change single records.
 
-Commands ask this of the process that owns the state folder: over the control socket while a daemon runs, directly where
-none does.
+The process that owns the state folder carries them out. Commands reach a running daemon over its control socket. If no
+daemon runs, the command owns the state folder itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ class RunRequest(msgspec.Struct, frozen=True):
     Args:
         window: the period that a collector collects again; None continues from the checkpoint.
         replace: overwrite the stored records of the same runs, to correct a mistake in a collector's configuration.
-        dry_run: show what a collector would keep, or a plugin would do; keep and do nothing.
-        section: what the caller takes the instance for; None if either will do.
-        job: the one job that a collector collects again.
+        dry_run: only show the batches that a collector would keep, or the effects that a plugin would have.
+        section: the section that must contain the instance; None accepts both.
+        job: the job that a collector collects again.
     """
 
     instance: str
@@ -36,7 +36,7 @@ class RunRequest(msgspec.Struct, frozen=True):
 
     @property
     def again(self) -> bool:
-        """True if something is collected that the checkpoint does not lead to; then it does not move."""
+        """True if a period or a job is collected again, which leaves the checkpoint unchanged."""
         return self.window is not None or self.job is not None
 
 
@@ -57,10 +57,10 @@ class PluginObserver(Protocol):
 
 
 class Observer(PluginObserver, Protocol):
-    """Receives what happens in a run on demand."""
+    """Receives the events of a run on demand."""
 
     async def shown(self, batch: Batch) -> None:
-        """Receive what a collector's dry run would have kept."""
+        """Receive a batch that a collector's dry run would have kept."""
         ...
 
 
@@ -68,9 +68,9 @@ class Retried(msgspec.Struct, frozen=True):
     """The result of a retry.
 
     Args:
-        queued: how many records are on their way now.
-        settled: how many entries left quarantine (some jobs make no record under today's configuration).
-        failed: the remaining fault, by the entry's number.
+        queued: number of records added to the send-queue.
+        settled: number of entries that left quarantine (some jobs make no record under the current configuration).
+        failed: the reason by entry number, for entries that could not be retried or failed again.
     """
 
     queued: int
@@ -79,14 +79,14 @@ class Retried(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """The remark that is kept with a change of records: its reason, and the name of its author."""
+    """The reason for a change of records and the name of its author, stored with the change."""
 
     reason: str
     by: str
 
 
 class Closing(msgspec.Struct, frozen=True):
-    """The stop of an open record: an instant, or the time after its start."""
+    """The stop of an open record: an instant, or the runtime since its start."""
 
     record_id: str
     stop: datetime | timedelta
@@ -96,8 +96,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """The result of a request to change a record.
 
     Args:
-        outcome: ``done``; ``same`` (it was like that already); ``changed`` (refused: it was changed after the operator
-            had looked at it); ``missing`` (refused: there is no such record); ``refused`` (it would make no sense).
+        outcome: ``done``; ``same`` (nothing to change); ``changed`` (refused: the record changed after the operator
+            read it); ``missing`` (refused: no such record); ``refused`` (for the reason in ``detail``).
     """
 
     record_id: str
@@ -106,17 +106,17 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class RecordActions(Protocol):
-    """Changes of single records; what they were before is kept.
+    """Changes of single records. Their previous versions are kept.
 
     Every method raises ``InvalidRecord`` if the note cannot be kept, and ``StoreUnavailable`` if the store is away.
     """
 
     async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:
-        """Put a record in the place of the stored one, if that is (still) the one that was seen."""
+        """Replace the stored record, provided that it still equals ``seen`` if that is given."""
         ...
 
     async def close(self, closings: Sequence[Closing], note: Note) -> Sequence[Outcome]:
-        """Give open records their stop times."""
+        """Set the stop times of open records."""
         ...
 
     async def delete(self, ids: Sequence[str], note: Note) -> Sequence[Outcome]:
@@ -125,11 +125,11 @@ class RecordActions(Protocol):
 
 
 class Actions(Protocol):
-    """The requests that the owner of the state folder meets."""
+    """The requests that the owner of the state folder carries out."""
 
     @property
     def records(self) -> RecordActions:
-        """The changes of single records."""
+        """Changes of single records."""
         ...
 
     async def run(self, request: RunRequest, observer: Observer) -> RunReport:
@@ -137,7 +137,7 @@ class Actions(Protocol):
 
         Raises:
             UnknownInstance: no enabled collector or plugin has this name.
-            UnsuitableRequest: a plugin has neither period, job nor corrections; not every collector knows single jobs.
+            UnsuitableRequest: a period, job or replacement for a plugin; a job for a collector that reads only periods.
         """
         ...
 
@@ -146,14 +146,14 @@ class Actions(Protocol):
 
         Raises:
             UnknownInstance: no enabled collector has this name.
-            UnsuitableRequest: its kind has no inventory, or its records go elsewhere.
+            UnsuitableRequest: the kind has no inventory, or the records go to another destination.
         """
         ...
 
     async def retry(self, ids: Sequence[int]) -> Retried:
-        """Give entries of the quarantine a second chance."""
+        """Retry quarantined entries."""
         ...
 
     async def discard(self, ids: Sequence[int]) -> int:
-        """Forget entries of the quarantine; returns how many there were."""
+        """Delete quarantined entries and return their number."""
         ...

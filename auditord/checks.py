@@ -19,14 +19,14 @@ from auditord_hookspecs.checks import Finding, Severity, check_certificate, chec
 from auditord_hookspecs.wording import counted
 
 Places: TypeAlias = Iterator[tuple[str, AsyncIterator[Finding]]]
-"""Checks, each with its place in the configuration: the result of a feature's ``feature_checks``."""
+"""Pairs of a place in the configuration and its checks: the result of a feature's ``feature_checks``."""
 
 _ENDS_SOON: Final = timedelta(days=14)
 _PARTS: Final = 3
 
 
 def check_pair(ca: Path | None, certificate: Path | None, key: Path | None, now: datetime) -> Iterator[Finding]:
-    """Look at the dates of certificates, and at the key of ours, which may be in the same file."""
+    """Check the dates of certificates, and the key of our own certificate. The key may be in the same file."""
     for file in filter(None, (ca, certificate)):
         yield check_certificate(file, now)
     if key is not None:
@@ -38,7 +38,7 @@ def check_pair(ca: Path | None, certificate: Path | None, key: Path | None, now:
 
 def _match(certificate: Path, key: Path) -> Finding:
     try:
-        # A password is never asked for on a terminal: an encrypted key is a failure, as for those who use it.
+        # Never prompt for a password. An encrypted key fails here as it fails for the code that uses it.
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key, password=lambda: b"")
     except (ssl.SSLError, OSError, ValueError) as error:
         text = f"{key} is not the key of {certificate}: {error}"

@@ -1,13 +1,13 @@
-"""The meaning of a second record with a known id: one word of the configuration, the store and the web."""
+"""The policy for a second record with a known id, shared by the configuration, the store and the web."""
 
 from enum import Enum
 
 
 class Duplicates(Enum):
-    """The meaning of a second record with a known id (``api.duplicates``)."""
+    """The policy for a second record with a known id (``api.duplicates``)."""
 
     SAME_RUN = "same-run"
-    """Same start time: the same run, the stored record wins. Another start time: refused."""
+    """A record with the same start time is the same run, and the stored record wins. Other start times are refused."""
     REFUSE = "refuse"
     """Every known id is refused, as AUDITOR does."""
     IGNORE = "ignore"

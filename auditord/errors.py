@@ -1,4 +1,4 @@
-"""The host's own errors; the root is :class:`auditord_hookspecs.AuditordError`."""
+"""The host's own errors, derived from :class:`auditord_hookspecs.AuditordError`."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -7,67 +7,67 @@ from auditord_hookspecs import AuditordError
 
 
 class ConfigurationError(AuditordError):
-    """The configuration cannot be used; the text names file, path, and the allowed values.
+    """The configuration cannot be used. The message names the file, the option and the allowed values.
 
     Remedy:
-        mend the named option; `auditord config check` tries it without a daemon, `auditord manual options` has every
-        option.
+        correct the named option. `auditord config check` checks it without a daemon, `auditord manual options`
+        describes every option.
     """
 
 
 def refusal(faults: Sequence[str]) -> ConfigurationError:
-    """One error for all faults of a configuration."""
+    """Return one error that lists all faults of a configuration."""
     if len(faults) == 1:
         return ConfigurationError(f"the configuration cannot be used: {faults[0]}")
     return ConfigurationError("\n  ".join([f"the configuration cannot be used, {len(faults)} faults:", *faults]))
 
 
 class HookError(AuditordError):
-    """A hook module cannot be loaded or breaks the rules; the text names module and distribution.
+    """A hook module cannot be loaded or breaks a rule. The message names the module and its distribution.
 
     Remedy:
-        repair or uninstall the named distribution, or name the module in hooks.disabled; `auditord hooks` lists all of
-        them.
+        repair or uninstall the named distribution, or add the module to hooks.disabled; `auditord hooks` lists all
+        modules.
     """
 
 
 class StoreUnavailable(AuditordError):
-    """The database does not answer or cannot write at the moment; the same call may succeed later.
+    """The database does not answer or cannot write at the moment. The same call may succeed later.
 
     Remedy:
-        `auditord doctor` says how the database of store.url and its disk are; collectors and posts go on, and wait in
-        the spool.
+        run `auditord doctor` to check the database of store.url and its disk. Meanwhile, collected and posted records
+        wait in the spool.
     """
 
 
 class StoreMisconfigured(StoreUnavailable):
-    """The database refuses this daemon (user, password, name, certificate): that passes once it is mended.
+    """The database refuses this daemon (user, password, name, certificate), until that is corrected.
 
     Remedy:
-        mend store.url, the password or the rights; posts meanwhile wait in the spool. `auditord config check
-        --connect` tries it.
+        correct store.url, the password or the permissions, and test them with `auditord config check --connect`.
+        Meanwhile, posts wait in the spool.
     """
 
 
 class StoreDamaged(StoreUnavailable):
-    """The database's file is damaged; nothing is written to it any more.
+    """The database's file is damaged. Nothing is written to it from now on.
 
     Remedy:
-        `auditord database check` reads every page and says how to go on.
+        run `auditord database check`, which reads every page and says what to do next.
     """
 
 
 class SchemaMismatch(AuditordError):
-    """The database's schema is newer than this version knows, or the file is not one of ours.
+    """The database's schema is older or newer than this version's, or it is not a database of auditord.
 
     Remedy:
-        `auditord database migrate` where the tables are older; where they are newer, install that version of auditord
+        if the tables are older, run `auditord database migrate`; if they are newer, install that version of auditord
         again.
     """
 
 
 class NoTables(SchemaMismatch):
-    """The database is there, and has no tables of ours yet, or no longer.
+    """The database exists, but has no tables of auditord, or has lost them.
 
     Remedy:
         run `auditord database migrate`, then start the daemon.
@@ -75,7 +75,7 @@ class NoTables(SchemaMismatch):
 
 
 class MigrationInterrupted(AuditordError):
-    """A migration was asked to stop, and has changed nothing.
+    """A migration was asked to stop. It has changed nothing.
 
     Remedy:
         run `auditord database migrate` again.
@@ -83,11 +83,11 @@ class MigrationInterrupted(AuditordError):
 
 
 class StoreMismatch(AuditordError):
-    """Record store and spool do not belong together, or one of them is an older copy; the text says what to do.
+    """The record store and the spool do not belong together, or one of them is an older copy.
 
     Remedy:
-        do what the text says: put back the part that belongs here, `auditord restore --continue`, or `auditord database
-        adopt`.
+        do what the message says: put back the part that belongs here, run `auditord restore --continue`, or run
+        `auditord database adopt`.
     """
 
 
@@ -95,32 +95,32 @@ class StateInUse(AuditordError):
     """Another process owns the state folder.
 
     Remedy:
-        use the commands beside the daemon, stop it, or give this one another state_dir.
+        use the commands that work beside the daemon, stop it, or configure another state_dir.
     """
 
 
 class DaemonsConnected(AuditordError):
-    """Other daemons use a database whose tables are to be changed.
+    """Other daemons use the database whose tables are to be changed.
 
     Remedy:
-        stop the daemons that the text names, or use --end-sessions.
+        stop the daemons that the message names, or use --end-sessions.
     """
 
 
 class TurnLost(AuditordError):
-    """Another process has taken over the turn of a plugin; the writes of its run are refused.
+    """Another process has taken over the turn of a plugin. This run's writes are refused.
 
     Remedy:
-        none: the other daemon runs the plugin. If both clocks and the network are well, find out why this one was
-        silent.
+        none: the other daemon runs the plugin. If both clocks are right and the network works, find out why this
+        daemon was silent.
     """
 
 
 class RanElsewhere(AuditordError):
-    """A tick of the clock is left out, since another daemon has run the plugin.
+    """A scheduled run is skipped because another daemon has run the plugin.
 
     Remedy:
-        none: one daemon at a time runs a plugin; `auditord status --all` shows which.
+        none: only one daemon at a time runs a plugin. `auditord status --all` shows which.
     """
 
 
@@ -128,29 +128,29 @@ class UnknownInstance(AuditordError):
     """No enabled instance has this name.
 
     Remedy:
-        see the names in `auditord status`; one that is not enabled is not run. The daemon knows one that is new in the
-        files after `auditord config reload`.
+        see the names in `auditord status`, and check that the instance is enabled. The daemon learns about instances
+        that were added to the files with `auditord config reload`.
     """
 
 
 class UnsuitableRequest(AuditordError):
-    """A request does not go with this kind of instance.
+    """This kind of instance does not support the request.
 
     Remedy:
-        do what the text says: not every kind can collect a period or a single job again.
+        do what the message says: not every kind can collect a period or a single job again.
     """
 
 
 class DaemonError(AuditordError):
-    """The running daemon refused the request, or ended meanwhile.
+    """The running daemon refused the request, or ended before it answered.
 
     Remedy:
-        do what the text says; `auditord status` and the daemon's log tell more.
+        do what the message says; `auditord status` and the daemon's log have details.
     """
 
 
 class OutputClosed(AuditordError):
-    """The reader of what a command prints has stopped reading (``| head``).
+    """The reader of a command's output has stopped reading (``| head``).
 
     Remedy:
         none; the command ends quietly, with exit code 1.
@@ -158,16 +158,16 @@ class OutputClosed(AuditordError):
 
 
 class DemoFailed(AuditordError):
-    """The demo did not see what it should.
+    """The demo got an unexpected result.
 
     Remedy:
-        please report it, with the output: the demo is the same on every machine.
+        please report it with the output. The demo is the same on every machine.
     """
 
 
 @contextmanager
 def plain_errors() -> Generator[None, None, None]:
-    """Let one fault in one background task be that fault, not a group of groups."""
+    """Unwrap nested exception groups that contain a single error, such as one failed background task."""
     try:
         yield
     except BaseExceptionGroup as group:

@@ -7,8 +7,8 @@ implementation declares only the hook's arguments that it needs.
     Yield pairs of a place in the configuration and its checks. ``auditord doctor`` runs the checks.
 ``feature_work(configuration, current, hooks, storage, store, actions, registry, clock, start_soon, now)``
     Register metrics and start background tasks. The daemon calls it once, after it has started its instances.
-    ``configuration`` is the configuration of the start; ``current()`` returns the one of the last reload. If it returns
-    an awaitable, the daemon awaits it before it is ready.
+    ``configuration`` is the configuration of the start; ``current()`` returns that of the last reload. If the hook
+    returns an awaitable, the daemon awaits it before it is ready.
 
 Features are registered with the same plugin manager as the hook modules. Their hooks are not part of the contract for
 hook modules: a hook module that implements one of them is refused.

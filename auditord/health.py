@@ -1,4 +1,4 @@
-"""The health of the daemon: its ability to keep what it is given, and the state of each instance."""
+"""The health of the daemon: the state of its spool and of each instance."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from auditord_hookspecs import AuditordError
 
 ANSWER_WITHIN: Final = 5.0
-"""Seconds after which a part that does not answer counts as dead."""
+"""Seconds after which a part of the daemon that does not answer counts as dead."""
 
 
 class TaskHealth(msgspec.Struct, frozen=True):
@@ -20,9 +20,9 @@ class TaskHealth(msgspec.Struct, frozen=True):
     Args:
         section: ``collectors``, ``plugins`` or ``senders``.
         running: whether it is running (a sender always is).
-        last_success: when something last went well.
-        last_error: what went wrong in the last run; None if it went well.
-        next_run: the clock's next tick.
+        last_success: time of the last successful run or batch.
+        last_error: the error of the last run; None if it succeeded.
+        next_run: time of the next scheduled run.
     """
 
     task: str
@@ -40,8 +40,8 @@ class Health:
     """The state of the daemon and its instances.
 
     Args:
-        spool: the check of the spool, which raises unless it works.
-        next_run: the clock's next tick for an instance.
+        spool: checks the spool; raises unless it works.
+        next_run: returns the time of an instance's next scheduled run.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Health:
         self._next_run = next_run
         self._tasks: dict[tuple[str, str], TaskHealth] = {}
         self.gaps: Mapping[str, datetime] = {}
-        """Sites that report nothing for longer than usual, with the end of their last record."""
+        """Sites that have been silent for longer than usual, with the end of their last record."""
         self.refused_hosts = set[str]()
-        """Names under which clients asked for this host in vain, since it does not know them (``api.hosts``)."""
+        """Host names of refused requests, because ``api.hosts`` does not contain them."""
 
     async def alive(self) -> bool:
-        """Tell if the spool answers at all, be it that its disk is full: only if it does not, a restart may help."""
+        """Return whether the spool answers. An error (its disk is full) is an answer, since no restart would help."""
         try:
             with anyio.fail_after(ANSWER_WITHIN):
                 await self._spool()
@@ -69,35 +69,35 @@ class Health:
         return True
 
     def tasks(self) -> Sequence[TaskHealth]:
-        """Every instance, in the order of the configuration."""
+        """Return the state of every instance, in the order of the configuration."""
         return [replace(task, next_run=self._next_run(task.task)) for task in self._tasks.values()]
 
     def running(self) -> Sequence[str]:
-        """The names of the instances that run at the moment; for any thread."""
+        """Return the names of the collectors and plugins that are running. Any thread may call this."""
         return [task.task for task in [*self._tasks.values()] if task.running and task.section != "senders"]
 
     def expect(self, task: TaskHealth) -> None:
-        """Begin to watch an instance."""
+        """Start to watch an instance."""
         self._tasks[task.section, task.task] = task
 
     def forget(self, section: str, task: str) -> None:
-        """Watch an instance no more."""
+        """Stop watching an instance."""
         self._tasks.pop((section, task), None)
 
     def started(self, section: str, task: str, moment: datetime) -> None:
-        """A run began."""
+        """Note the start of a run."""
         self._change(section, task, running=True, last_started=moment)
 
     def succeeded(self, section: str, task: str, moment: datetime, *, running: bool) -> None:
-        """A run (of a sender: a batch) went well."""
+        """Note a successful run or, for a sender, a delivered batch."""
         self._change(section, task, running=running, last_success=moment, last_error=None, failures=0)
 
     def failed(self, section: str, task: str, error: str, *, running: bool) -> None:
-        """A run (of a sender: a batch) went wrong."""
+        """Note a failed run or, for a sender, a failed batch."""
         known = self._tasks.get((section, task))
         failures = 1 if known is None else known.failures + 1
         self._change(section, task, running=running, last_error=error, failures=failures)
 
     def _change(self, section: str, task: str, **changes: object) -> None:
-        if (known := self._tasks.get((section, task))) is not None:  # of an instance that a reload has taken out
+        if (known := self._tasks.get((section, task))) is not None:  # a reload may have removed the instance
             self._tasks[section, task] = replace(known, **changes)

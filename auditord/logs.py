@@ -1,4 +1,4 @@
-"""Log lines for people, for collectors of logs, or for systemd's journal, with the instance as a field of its own."""
+"""Log handlers and formats: text, JSON, and systemd's journal. The instance is a separate field."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ from auditord_hookspecs.terminal import escaped, escaped_lines
 
 JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
 FIELDS: Final = ("task", "kind")
-"""The names that log calls may add as ``extra``."""
+"""The fields that log calls may pass as ``extra``."""
 
 _MINUTE: Final = 60.0
 
@@ -36,16 +36,16 @@ _QUIET: Final = {
     "pyiceberg": logging.WARNING,
     "stamina": logging.ERROR,
 }
-"""Loggers of libraries that log their everyday work. Code that retries logs itself what it gives up on."""
+"""Loggers of libraries that log their routine work, such as retries. Our own code logs when it gives up."""
 
 
 def set_up(level: str, form: Literal["text", "json", "journal"], stream: TextIO = sys.stderr) -> None:
-    """Send everything of at least the level to the stream, or to the journal.
+    """Log messages of at least this level to the stream, or to the journal.
 
     Args:
         level: ``debug``, ``info``, ``warning`` or ``error``.
-        form: how lines look; ``journal`` writes ``<priority>`` lines to the stream where no journal listens.
-        stream: where lines go.
+        form: the format of lines; ``journal`` falls back to ``<priority>`` lines on the stream if no journal listens.
+        stream: the output for all forms except ``journal``.
     """
     handler = JournalHandler(JOURNAL_SOCKET, stream) if form == "journal" else logging.StreamHandler(stream)
     if form != "journal":
@@ -58,7 +58,7 @@ def set_up(level: str, form: Literal["text", "json", "journal"], stream: TextIO 
 
 
 class FloodFilter(logging.Filter):
-    """Leaves out lines of an instance or a library that writes very many; never those of auditord itself."""
+    """Drops lines of an instance or library that logs too many of them, but never lines of auditord itself."""
 
     def __init__(self, clock: Callable[[], float] = monotonic, most: int = 1_000, seconds: float = 10.0) -> None:
         super().__init__()
@@ -66,23 +66,23 @@ class FloodFilter(logging.Filter):
         self._lines: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell a line that is written."""
+        """Return whether to write the line."""
         source = fields(record).get("task") or record.name.partition(".")[0]
         if source == "auditord":
             return True
-        begun, count = self._lines.get(source, (self._clock(), 0))
-        if self._clock() - begun >= self._seconds:
+        window_start, count = self._lines.get(source, (self._clock(), 0))
+        if self._clock() - window_start >= self._seconds:
             if count > self._most:
                 _log.warning("%d log lines of %s were left out", count - self._most, source)
-            begun, count = self._clock(), 0
-        self._lines[source] = begun, count + 1
+            window_start, count = self._clock(), 0
+        self._lines[source] = window_start, count + 1
         if count == self._most:
             _log.warning("log lines of %s are left out: more than %d within %g s", source, count, self._seconds)
         return count < self._most
 
 
 class OncePerMinute(logging.Filter):
-    """Lets one line per minute and cause pass of those that say that a database is away: an outage is one event."""
+    """Limits messages about an unavailable database to one line per minute, message and cause."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class OncePerMinute(logging.Filter):
         self._passed: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell a line that passes; the next one of its kind says how many did not."""
+        """Return whether to write the line; the next line that passes gives the number of those held back."""
         cause = next(
             (text for text in map(_outage, record.args if isinstance(record.args, tuple) else ()) if text), None
         )
@@ -113,10 +113,10 @@ def _outage(argument: object) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """``2026-03-01T12:00:00.123Z INFO slurm: message``; what a job's name smuggles in cannot begin a new line."""
+    """``2026-03-01T12:00:00.123Z INFO slurm: message``, escaped: a job's name cannot forge a new line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback after it where there is one."""
+        """Return one line, followed by the traceback if there is one."""
         name = fields(record).get("task", record.name)
         line = f"{_time(record)} {record.levelname} {name}: {escaped(record.getMessage())}"
         trace = _traceback(record)
@@ -127,7 +127,7 @@ class MessageFormatter(logging.Formatter):
     """The message alone, for the user of a command."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback after it where there is one."""
+        """Return one line, followed by the traceback if there is one."""
         line, trace = escaped(record.getMessage()), _traceback(record)
         return f"{line}\n{trace}" if trace else line
 
@@ -136,7 +136,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """``time``, ``level``, ``logger``, ``message``, and ``task``, ``kind``, ``traceback`` where known."""
+        """Return ``time``, ``level``, ``logger``, ``message`` and, if known, ``task``, ``kind``, ``traceback``."""
         document = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -154,7 +154,7 @@ class JournalHandler(logging.Handler):
 
     Args:
         path: the journal's socket.
-        stream: takes ``<priority>`` lines when the journal does not listen.
+        stream: receives ``<priority>`` lines if the journal does not listen.
     """
 
     def __init__(self, path: Path, stream: TextIO) -> None:
@@ -164,7 +164,7 @@ class JournalHandler(logging.Handler):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send one datagram."""
+        """Send one datagram to the journal, or write the line to the stream."""
         try:
             self._socket.sendto(journal_datagram(record), str(self._path))
         except OSError:  # no listener, or the message is too long for a datagram
@@ -173,13 +173,13 @@ class JournalHandler(logging.Handler):
             self._stream.flush()
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         self._socket.close()
         super().close()
 
 
 def journal_datagram(record: logging.LogRecord) -> bytes:
-    """The journal's native form: ``NAME=value`` lines, and a length where a value has lines of its own."""
+    """Return a record in the journal's native format: ``NAME=value`` lines; multi-line values have a length instead."""
     trace = _traceback(record)
     message = escaped_lines(record.getMessage())  # journalctl indents the lines of one message
     values = {
@@ -205,12 +205,12 @@ def _journal_lines(values: Mapping[str, str]) -> Iterator[bytes]:
 
 
 def priority(record: logging.LogRecord) -> int:
-    """The syslog priority, 2 (critical) to 7 (debug)."""
+    """Return the syslog priority, 2 (critical) to 7 (debug)."""
     return next(number for level, number in _PRIORITIES if record.levelno >= level)
 
 
 def fields(record: logging.LogRecord) -> dict[str, str]:
-    """The structured fields that the log call gave."""
+    """Return the structured fields that the log call passed."""
     return {name: str(getattr(record, name)) for name in FIELDS if hasattr(record, name)}
 
 

@@ -75,7 +75,6 @@ class CountedKey(msgspec.Struct, frozen=True):
     Args:
         metric: the name of the gauge.
         label: the name of the label that has the value.
-        key: the meta key.
     """
 
     metric: str
@@ -109,7 +108,7 @@ class PlainFamily(Metric):
         return "\n".join([*lines, ""])
 
     def shown(self, value: float) -> str:
-        """Write a number."""
+        """Return a number as text."""
         return repr(float(value))
 
 
@@ -121,7 +120,7 @@ class PlainGauge(PlainFamily, GaugeMetricFamily):
     """A gauge of integers, written as in AUDITOR: ``4``, not ``4.0`` or ``1e+06``, since its users compare text."""
 
     def shown(self, value: float) -> str:
-        """Write a number."""
+        """Return a number as text."""
         return f"{value:.0f}"
 
 
@@ -133,12 +132,11 @@ def _label_text(labels: tuple[tuple[str, str], ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Families(Collector):
-    """A collector of metrics that were collected before."""
+    """A registry's collector of already collected metrics."""
 
     metrics: Sequence[Metric]
 
     def collect(self) -> Iterable[Metric]:
-        """Return the given metrics."""
         return self.metrics
 
 

@@ -1,4 +1,4 @@
-"""The parts of a process that owns a state folder, made from its open storage."""
+"""The parts of a process that owns a state folder, built on its open storage."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -30,11 +30,11 @@ from auditord.tasks.runs import Clock, Listener, RunReporter, log_run
 from auditord.tasks.senders import Grace, SendLoop, SendReporter, sending
 from auditord_hookspecs import InstanceConfig, RecordSink, RunReport, SenderKind
 
-RANDOM: Final = SystemRandom()  # chance spreads many hosts; it must not follow from a shared seed
+RANDOM: Final = SystemRandom()  # jitter spreads many hosts, so it must not come from a shared seed
 
 
 class Runtime:
-    """The parts that act on the storage: the way in, instances, senders, clock, health and metrics."""
+    """The parts that act on the storage: ingest, instances, senders, clock, health and metrics."""
 
     def __init__(
         self, configuration: Configuration, hooks: Hooks, storage: Storage, now: Callable[[], datetime]
@@ -60,24 +60,24 @@ class Runtime:
         self._reporter = RunReporter(self.health, spool, hooks, self._daemon, now)
 
     async def listeners(self, write: Callable[[str, RunReport], None]) -> dict[Section, Listener]:
-        """Begin to watch the instances; ``write`` says how a run ended."""
+        """Start to watch all instances; return a listener by section. ``write`` gets section and report of a run."""
         watch, enabled = self._reporter.watch, self.instances.enabled
         return {section: await watch(section, enabled(section), write) for section in SECTIONS}
 
     async def watch_again(self, section: Section, name: str) -> None:
-        """Begin to watch an instance that was exchanged; forget one that was disabled."""
+        """Watch an instance again after a reload replaced it, or stop watching it if it was disabled."""
         self.health.forget(section, name)
         if (entry := self.instances.enabled(section).get(name)) is not None:
             await self._reporter.watch(section, {name: entry}, log_run)
 
     def actions(self, listeners: dict[Section, Listener]) -> Actions:
-        """The requests of operators that can be met."""
+        """Return the actions that operators can request."""
         editor = RecordEditor(self.storage.store, self.now, self.storage.transform, self.ingest.waiting)
         retries, audits = Retries(self.instances, self.storage), Audits(self.instances, self.storage)
         return OnDemand(self.instances, listeners, editor, retries, audits)
 
     def sending(self) -> AbstractAsyncContextManager[Grace]:
-        """Let the senders work; on leaving they drain the queue within ``shutdown.grace``."""
+        """Run the senders within the context. On exit, they drain the queue within ``shutdown.grace``."""
         sink = StoreSink(self.storage.store, self.now, self.configuration.api.duplicates, self.storage.pairing)
         self.send_loops.update(
             {name: self._send_loop(sink, name, *sender) for name, sender in self.storage.senders.items()}
@@ -97,10 +97,10 @@ class Runtime:
         )
 
     def panels(self) -> Panels:
-        """The panels of hook modules.
+        """Return the panels of hook modules.
 
         Raises:
-            HookError: a module declares something else.
+            HookError: a module declares an invalid panel, or fails.
         """
         memories = Memories(self.storage.store, self.storage.spool)
         return Panels(declared_panels(self.hooks), self._panel_instances, memories)
@@ -111,10 +111,10 @@ class Runtime:
                 yield PanelInstance(section, name, kind.name, config)
 
     def register_hook_metrics(self) -> None:
-        """Show the metrics of hook modules, too.
+        """Register the metrics of hook modules.
 
         Raises:
-            HookError: two of them have one name.
+            HookError: two metrics have the same name.
         """
         for module, instrument in self.hooks.declarations("auditord_metrics", daemon=self._daemon):
             try:

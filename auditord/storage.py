@@ -1,4 +1,4 @@
-"""Record store and spool of a state folder, open and paired."""
+"""Open the record store and the spool of a state folder as a pair; check the folder and its disks."""
 
 import os
 import shutil
@@ -34,10 +34,10 @@ from auditord_hookspecs.query import Comparison, TimeCompares, TimeField
 from auditord_hookspecs.wording import counted
 
 LOCAL: Final = "local"
-"""The sender that exists without being configured, and its kind."""
+"""The name of the sender that exists without being configured, and of its kind."""
 
 _BETWEEN_LOOKS: Final = 1.0
-"""Seconds, while the store is away."""
+"""Seconds between attempts while the store is unavailable."""
 
 
 class Storage(msgspec.Struct, frozen=True):
@@ -51,19 +51,19 @@ class Storage(msgspec.Struct, frozen=True):
     lake: ConfiguredLake
 
     def destinations(self, source: SenderSource) -> Sequence[str]:
-        """The senders of what collectors make, or of what clients write."""
+        """Return the names of the senders that forward records of this source (collectors or clients)."""
         return [name for name, (_, config) in self.senders.items() if source_of(config) in {source, "all"}]
 
     @property
     def local_senders(self) -> Sequence[str]:
-        """The senders to the record store of this daemon."""
+        """The names of the senders to the record store of this daemon."""
         return [name for name, (kind, _) in self.senders.items() if kind.name == LOCAL]
 
     async def pair_when_back(self) -> None:
-        """Return once the store could be asked and is the spool's.
+        """Pair the store with the spool; retry while the store is unavailable.
 
         Raises:
-            StoreMismatch: it is not.
+            StoreMismatch: the store does not belong to the spool.
         """
         while True:
             try:
@@ -78,11 +78,11 @@ async def opened_storage(
 ) -> AsyncGenerator[Storage, None]:
     """Open spool and store of a state folder that the caller owns.
 
-    A store that is away now is looked at before anything else is done with it. On leaving both note that they belong
-    together, so that a copy made meanwhile is recognised as older.
+    A store that is unavailable now is checked before its first use. On exit, store and spool note again that they
+    belong together, so that a copy made meanwhile is recognised as older.
 
     Raises:
-        ConfigurationError: a store or a sender cannot be had.
+        ConfigurationError: the configured store or a sender cannot be used.
         StoreUnavailable: a database cannot be opened.
         SchemaMismatch: a database is not one of ours, or newer.
         StoreMismatch: store and spool do not belong together, one is an older copy, or a restore was interrupted.
@@ -97,7 +97,7 @@ async def opened_storage(
         spool = await stack.enter_async_context(Spool.opened(configuration.state_dir, now, transform=transform))
         url, generation = configuration.store.url, await spool.generation()
         if not is_postgresql(url) and not (path := sqlite_path(url)).exists() and generation.number > 0:
-            raise missing_store(f"There is no file {path}.")  # to open it would make a new one
+            raise missing_store(f"There is no file {path}.")  # opening it would create a new one
         stack.enter_context(_explaining_lost_tables(generation))
         keys = configuration.metrics.database.counted_keys
 
@@ -118,15 +118,15 @@ async def opened_storage(
         with suppress(StoreUnavailable):
             await pairing.advance_both()
         yield Storage(spool, store, pairing, transform, senders, lake)
-        with suppress(StoreUnavailable, StoreMismatch):  # the next start says so
+        with suppress(StoreUnavailable, StoreMismatch):  # the next start reports it
             await pairing.advance_both()
 
 
 async def refuse_to_make_spool(configuration: Configuration, now: datetime) -> None:
-    """Return unless a daemon of this host and folder has had a spool beside this store: to open one would make it anew.
+    """Refuse to create a spool if this host and folder already had one for this store.
 
-    A store that cannot be read now (it is away, or not there yet, or its tables are older) is not looked at: once a
-    daemon opens it, a new spool is refused beside it.
+    A store that cannot be read now (unavailable, not created yet, or with older tables) is not checked here. A new
+    spool is refused later, when a daemon opens the store.
 
     Raises:
         StoreMismatch: the spool is lost.
@@ -138,7 +138,7 @@ async def refuse_to_make_spool(configuration: Configuration, now: datetime) -> N
 
 @contextmanager
 def _explaining_lost_tables(generation: Generation) -> Generator[None, None, None]:
-    """Raise about lost tables where the spool knows a store, instead of having them made anew."""
+    """Report missing tables as lost if the spool already knows a store, so that they are not created again."""
     try:
         yield
     except NoTables as error:
@@ -148,7 +148,7 @@ def _explaining_lost_tables(generation: Generation) -> Generator[None, None, Non
 
 
 def enabled(instances: Mapping[str, InstanceConfig]) -> Mapping[str, InstanceConfig]:
-    """The enabled instances of a section."""
+    """Return the enabled instances of a section."""
     return {name: config for name, config in instances.items() if config.enabled}
 
 
@@ -168,10 +168,10 @@ def _senders(
 
 
 LEAST_FREE: Final = 0.05
-"""The share of a file system below which a disk counts as nearly full."""
+"""The free share of a file system below which it counts as nearly full."""
 
 LITTLE: Final = 512 * 1024**2
-"""Bytes below which it does, however large it is."""
+"""Free bytes below which a nearly full file system is a failure instead of a warning."""
 
 MONTHS_LEFT: Final = timedelta(days=60)
 
@@ -180,13 +180,13 @@ _GROWTH: Final = timedelta(days=28)
 
 @hookimpl
 def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
-    """Bring the checks of the state folder, and of the disks of spool and records."""
+    """Yield the checks of the state folder, and of the disks of spool and records."""
     yield "state_dir", _check_state_folder(configuration.state_dir)
     yield "disk", _check_disk(configuration, now)
 
 
 async def _check_state_folder(folder: Path) -> AsyncGenerator[Finding, None]:
-    """Look at the permissions of the state folder and the owners of its files."""
+    """Check the permissions of the state folder and the owners of its files."""
     for finding in await to_thread.run_sync(lambda: list(_state_folder(folder))):
         yield finding
 
@@ -219,7 +219,7 @@ def _looked_at(path: Path) -> os.stat_result | None:
     try:
         return path.lstat()
     except OSError:
-        return None  # gone meanwhile
+        return None  # deleted meanwhile
 
 
 async def _check_disk(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
@@ -255,6 +255,6 @@ async def _growth_per_day(configuration: Configuration, now: Callable[[], dateti
             recent = TimeCompares(TimeField.STOP, Comparison.GTE, now() - _GROWTH)
             groups = (await store.aggregate(AggregateQuery(recent))).groups
     except (StoreUnavailable, SchemaMismatch):
-        return None  # the store's own checks say so
+        return None  # the store's own checks report it
     size = (await to_thread.run_sync(path.stat)).st_size
     return size / total * sum(each.records for each in groups) / _GROWTH.days if total else None

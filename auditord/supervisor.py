@@ -1,4 +1,4 @@
-"""The composition root: opens everything, lets it run, and takes it down in order."""
+"""The composition root: opens all parts of the daemon, runs them, and shuts them down in order."""
 
 import gc
 import logging
@@ -62,20 +62,20 @@ async def run(
     read: Callable[[], Configuration],
     notifier: Notifier | None = None,
 ) -> None:
-    """Be the daemon until ``stop`` is set; cancel the call to end at once (queued entries stay queued).
+    """Run the daemon until ``stop`` is set. Cancel the call to end at once; queued entries then stay queued.
 
     Args:
-        configuration: all of it, checked.
+        configuration: the complete, checked configuration.
         hooks: the loaded hook modules.
-        ready: called once clients can connect, with the URLs.
-        now: the present instant, aware and in UTC.
+        ready: called with the URLs once clients can connect.
+        now: returns the current time, aware and in UTC.
         stop: ends the daemon in order: no more runs, no more requests, the queue drained within ``shutdown.grace``.
         read: reads the configuration's files again, for a reload.
-        notifier: of systemd.
+        notifier: systemd's notifier.
 
     Raises:
         StateInUse: another process owns the state folder.
-        ConfigurationError: an address, a store or a sender cannot be had.
+        ConfigurationError: an address, a store or a sender cannot be used.
         StoreUnavailable: a database cannot be opened at the start.
         SchemaMismatch: a database is not one of ours, or newer.
         HookError: a hook module failed while the daemon started.
@@ -133,9 +133,9 @@ async def run(
 async def acting(
     configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
 ) -> AsyncGenerator[Actions, None]:
-    """Own the state folder for a while without being the daemon: only requested actions run.
+    """Own the state folder for the context without running the daemon: only requested actions run.
 
-    On leaving, the queue is drained within ``shutdown.grace``; the rest goes out when the daemon runs again.
+    On exit, the queue is drained within ``shutdown.grace``. The rest is sent when the daemon runs again.
 
     Raises:
         StateInUse: another process owns the state folder.
@@ -145,12 +145,12 @@ async def acting(
         async with opened_storage(configuration, hooks.kinds, now) as storage:
             runtime = Runtime(configuration, hooks, storage, now)
             async with runtime.sending():
-                # The command prints how a run ended; a line in a log that is the same terminal would say it twice.
+                # The command prints the result of a run. A log line on the same terminal would repeat it.
                 yield runtime.actions(await runtime.listeners(lambda _section, _report: None))
 
 
 class _ReloadableViews:
-    """Views of the configuration that others hold, made anew when it is reloaded."""
+    """Values derived from the configuration. A reload updates them in place, since other parts hold references."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -161,7 +161,6 @@ class _ReloadableViews:
         self.refresh(runtime.configuration)
 
     def refresh(self, configuration: Configuration) -> None:
-        """Look at a configuration."""
         self.configuration = configuration
         self.intervals.clear()
         self.intervals.update(run_intervals(self._runtime.instances))
@@ -170,7 +169,7 @@ class _ReloadableViews:
 
 
 async def _start_work(runtime: Runtime, working: TaskGroup, views: _ReloadableViews) -> tuple[Actions, Loops]:
-    """Start every instance; returns what else may be asked of them, and their loops."""
+    """Start every instance and the work of the features; return the operators' actions and the loops."""
     for remark in remarks(runtime.configuration, runtime.hooks.kinds):
         _log.warning("%s", remark)
     listeners = await runtime.listeners(log_run)
@@ -224,7 +223,7 @@ def _serving(
     reads: Reads,
     page: Parts | None,
 ) -> AbstractAsyncContextManager[Sequence[str]]:
-    """Answer requests: on every address of ``api.listen`` if the API is enabled, on the control socket always."""
+    """Serve requests: on every address of ``api.listen`` if the API is enabled, and always on the control socket."""
     configuration = runtime.configuration
     disabled: dict[str, object] = {} if configuration.api.enabled else {"listen": ()}
     return serve(
@@ -250,7 +249,7 @@ def _serving(
 
 @asynccontextmanager
 async def _reads(runtime: Runtime) -> AsyncGenerator[Reads, None]:
-    """The store, behind its replica if there is one."""
+    """Yield the store's reads, from the replica if one is configured."""
     configuration, store = runtime.configuration, runtime.storage.store
     if configuration.store.replica is None:
         yield store
@@ -264,7 +263,7 @@ async def _reads(runtime: Runtime) -> AsyncGenerator[Reads, None]:
 
 
 def _long_reads(configuration: Configuration) -> int:
-    """The long reads that clients may have; plugins have connections to the store left."""
+    """Return the limit of clients' long reads, which leaves plugins some connections to the store."""
     wanted, store = configuration.api.max_long_reads, configuration.store
     return min(wanted, max(1, store.pool_size - 2)) if is_postgresql(store.url) else wanted
 
@@ -279,8 +278,8 @@ def _not_enabled(configuration: Configuration) -> Sequence[TaskHealth]:
 
 
 def _announce(urls: Sequence[str], ready: Callable[[Sequence[str]], None], notifier: Notifier) -> None:
-    # What start-up made lives as long as the daemon: collecting over it again and again slows bulk decoding down, and
-    # there is so little garbage in it that looking for it once would cost more, a twentieth of the start.
+    # Objects of the start-up live as long as the daemon. Scanning them in each collection slows bulk decoding down.
+    # Collecting them once before freezing would not pay: it takes a twentieth of the start and finds little garbage.
     gc.freeze()
     _log.info("auditord %s is ready: %s", __version__, " ".join(urls) or "no HTTP")
     notifier.ready()

@@ -1,4 +1,4 @@
-"""Telling systemd how the service fares (sd_notify); silent where systemd did not ask."""
+"""Notify systemd of the state of the service (sd_notify). Nothing is sent without ``NOTIFY_SOCKET``."""
 
 import logging
 import os
@@ -16,29 +16,29 @@ from auditord_hookspecs.terminal import escaped
 _log: Final = logging.getLogger(__name__)
 
 _EXTEND_EVERY: Final = timedelta(seconds=20)
-"""Well before systemd's own patience with a start ends (90 s)."""
+"""Well within systemd's default time limit of a start (90 s)."""
 
 _EXTEND_BY: Final = timedelta(seconds=60)
 
 
 class Notifier:
-    """Sends states to the socket that systemd named in ``NOTIFY_SOCKET``."""
+    """Sends states to the socket in ``NOTIFY_SOCKET``."""
 
     def __init__(self, environ: Mapping[str, str], pid: int) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
-        # An @ stands for the NUL that begins an abstract address.
+        # A leading @ stands for the NUL byte of an abstract address.
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._watchdog = _watchdog(environ, pid)
 
     def ready(self) -> None:
-        """Start-up is complete."""
+        """Report that start-up is complete."""
         self._send("READY=1")
 
     @contextmanager
     def starting(self, every: timedelta = _EXTEND_EVERY) -> Generator[None, None, None]:
-        """Ask for more time until the context is left: to migrate millions of records takes minutes.
+        """Ask for more start-up time until the context exits, since migrating millions of records takes minutes.
 
-        A thread asks, since a migration keeps the event loop waiting.
+        This needs a thread, because a migration blocks the event loop.
         """
         over = Event()
         extending = Thread(target=self._extend, args=(over, every), name="start", daemon=True)
@@ -57,11 +57,11 @@ class Notifier:
         self._send("STOPPING=1")
 
     def status(self, text: str) -> None:
-        """One line for ``systemctl status``."""
+        """Set the line that ``systemctl status`` shows."""
         self._send("STATUS=" + escaped(text.replace("\n", " ")))
 
     async def feed_watchdog(self, alive: Callable[[], Awaitable[bool]]) -> None:
-        """Feed the watchdog, at half its patience, as long as ``alive`` says so; returns at once if there is none."""
+        """Feed the watchdog at half its time limit, while ``alive`` is true. Return at once if there is no watchdog."""
         while self._watchdog is not None:
             if await alive():
                 self._send("WATCHDOG=1")
@@ -95,5 +95,5 @@ def _watchdog(environ: Mapping[str, str], pid: int) -> timedelta | None:
 
 
 def notifier() -> Notifier:
-    """The notifier of this process."""
+    """Return the notifier of this process."""
     return Notifier(os.environ, os.getpid())

@@ -1,8 +1,7 @@
-"""A thread that looks after the process that all hook modules share, and names the one that harms it.
+"""A thread that watches the process that all hook modules share, and names a module that harms it.
 
-Python code in one process cannot be stopped, nor its memory limited, by another part of the same process. So this only
-names the culprit while it is at work; what ends it is systemd (``WatchdogSec=``, ``MemoryMax=``, ``TasksMax=``) or the
-operator (``hooks.disabled``).
+One part of a Python process cannot stop another part or limit its memory. So the watchdog only logs the culprit.
+systemd (``WatchdogSec=``, ``MemoryMax=``, ``TasksMax=``) or the operator (``hooks.disabled``) must end it.
 """
 
 import asyncio
@@ -25,13 +24,13 @@ from auditord.hooks import HookModule
 _log: Final = logging.getLogger(__name__)
 
 BLOCKED_SECONDS: Final = 5.0
-"""Time for which the event loop may stand still before a culprit is named."""
+"""Seconds for which the event loop may be blocked before the culprit is logged."""
 
 MOST_THREADS: Final = 64
-"""Threads above which the hook module that has most of them is logged; then again when they are twice as many."""
+"""Number of threads above which the hook module with most of them is logged, and again when the number doubles."""
 
 MOST_GROWTH: Final = 512 << 20
-"""Bytes by which the process may grow before it is logged."""
+"""Growth of the process in bytes after which it is logged."""
 
 _TURN: Final = 0.5
 
@@ -44,12 +43,12 @@ _STATM: Final = Path("/proc/self/statm")
 def watched_process(
     modules: Sequence[HookModule], running: Callable[[], Sequence[str]], *, patience: float = BLOCKED_SECONDS
 ) -> Generator[None, None, None]:
-    """Watch the process of the running event loop until the context is left.
+    """Watch the process of the running event loop until the context exits.
 
     Args:
         modules: the hook modules that may be at fault.
-        running: the names of the instances that run; called from another thread.
-        patience: seconds for which the loop may not turn.
+        running: returns the names of the running instances; called from another thread.
+        patience: seconds for which the loop may be blocked.
     """
     watchdog = Watchdog(Owners(modules), running, get_ident(), patience)
     stop = Event()
@@ -65,7 +64,7 @@ def watched_process(
 
 
 class CodeLine(NamedTuple):
-    """A line of code that a thread is at, and the function that it is of."""
+    """The current line in a frame of a thread, and its function."""
 
     file: str
     number: str
@@ -76,11 +75,11 @@ class CodeLine(NamedTuple):
 
 
 Stack: TypeAlias = Sequence[CodeLine]
-"""The lines that a thread is at, the innermost first."""
+"""The frames of a thread, the innermost first."""
 
 
 class Owners:
-    """Finds the module whose code a thread is in."""
+    """Finds the hook module whose code a thread runs."""
 
     def __init__(self, modules: Sequence[HookModule]) -> None:
         names = {module.module.partition(":")[0]: module for module in modules}
@@ -90,7 +89,7 @@ class Owners:
         self._places = sorted(places, key=lambda each: len(each[0]), reverse=True)
 
     def owner(self, stack: Stack) -> tuple[HookModule, CodeLine] | None:
-        """The hook module whose code is innermost in a stack, and the line of it."""
+        """Return the hook module of the innermost frame that belongs to one, with that frame."""
         for line in stack:
             for place, module in self._places:
                 if line.file.startswith(place):
@@ -102,8 +101,8 @@ class Watchdog:
     """The work of the thread.
 
     Args:
-        running: the names of the instances that run.
-        patience: seconds for which the loop may not turn.
+        running: returns the names of the running instances.
+        patience: seconds for which the loop may be blocked.
     """
 
     def __init__(
@@ -120,20 +119,20 @@ class Watchdog:
         self._reported_memory = _resident()
 
     async def beat(self) -> None:
-        """Say, for as long as the loop turns, that it does."""
+        """Note regularly, from the event loop, that the loop runs."""
         while True:
             self._last = monotonic()
             await asyncio.sleep(_TURN)
 
     def run(self, stop: Event) -> None:
-        """Look after the process until the event is set."""
+        """Check the process regularly until the event is set."""
         while not stop.wait(_TURN):
             self.look_at_loop()
             self.look_at_threads()
             self.look_at_memory()
 
     def look_at_loop(self) -> None:
-        """Name the code that blocks the event loop, once, and log when it turns again."""
+        """Log the code that blocks the event loop, once, and log when the loop runs again."""
         silent = monotonic() - self._last
         if silent > self._patience and self._blocked_by is None:
             self._blocked_by = self._culprit()
@@ -146,7 +145,7 @@ class Watchdog:
             self._blocked_by = None
 
     def look_at_threads(self) -> None:
-        """Name the hook module that has most of very many threads, if they are more than ever."""
+        """Log the hook module with most threads, if there are too many and more than at any time before."""
         count = active_count()
         if count <= self._most_threads:
             return
@@ -160,7 +159,7 @@ class Watchdog:
             )
 
     def look_at_memory(self) -> None:
-        """Name the instances that run while the process grows."""
+        """Log growth of the process, with the instances that are running."""
         resident = _resident()
         if resident - self._reported_memory > MOST_GROWTH:
             names = ", ".join(self._running()) or "no instance"
@@ -179,7 +178,7 @@ class Watchdog:
 
 
 def _places(name: str) -> Iterator[str]:
-    """The file of a module that was imported, or the folders of a package, as a dump of stacks writes them."""
+    """Yield the file of an imported module or the folders of a package, escaped as in a dump of stacks."""
     module = sys.modules.get(name)
     folders: Iterable[str] = getattr(module, "__path__", ())
     file: str | None = getattr(module, "__file__", None)
@@ -189,15 +188,15 @@ def _places(name: str) -> Iterator[str]:
 
 
 def _escaped(path: str) -> str:
-    """A path as faulthandler writes it."""
+    """Return a path as faulthandler writes it."""
     return path.encode("ascii", "backslashreplace").decode()
 
 
 def _stacks() -> Mapping[int, Stack]:
-    """The stacks of the latest hundred threads.
+    """Return the stacks of the latest hundred threads.
 
-    By faulthandler, which reads them at once. Frames of ``sys._current_frames`` go on running while they are read: to
-    take them can stop CPython 3.11 (its issue 106883), and to follow their ``f_back`` has crashed it (99110).
+    faulthandler reads all of them at once. The frames of ``sys._current_frames`` continue to run while they are read:
+    taking them can stop CPython 3.11 (its issue 106883), and following their ``f_back`` has crashed it (99110).
     """
     with os.fdopen(os.memfd_create("stacks"), "w+", encoding="ascii") as file:
         faulthandler.dump_traceback(file, all_threads=True)
@@ -213,14 +212,14 @@ def _stacks() -> Mapping[int, Stack]:
 
 
 def _stack_of(thread: int) -> Stack:
-    """The stack of a thread that is not among the latest hundred, and likely to stand still."""
+    """Return the stack of a thread that is not among the latest hundred and is likely to be blocked."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # documented in spite of its name
     frames = () if frame is None else walk_stack(frame)
     return [CodeLine(_escaped(each.f_code.co_filename), str(number), each.f_code.co_name) for each, number in frames]
 
 
 def _resident() -> int:
-    """Bytes; 0 where there is no /proc."""
+    """Return the resident memory in bytes; 0 without /proc."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

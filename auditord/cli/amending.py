@@ -181,7 +181,7 @@ def principal_name(by: str | None) -> str:
 def _print(outcomes: Sequence[Outcome], output: str, records: Mapping[str, Sequence[Record]]) -> None:
     """Print the outcomes; exit with 1 if a change was refused.
 
-    ``records`` are printed as JSON only: those ``before`` and, for a correction, ``after``.
+    ``records`` are printed only as JSON: the records ``before`` and, for a correction, ``after`` the change.
     """
     if output == "json":
         documents = {when: [json.loads(encode_record(each)) for each in those] for when, those in records.items()}
@@ -281,7 +281,7 @@ class Edits(msgspec.Struct, frozen=True):
         return bool(self.start_time or self.stop_time or self.meta or self.components)
 
     def apply(self, record: Record) -> Record:
-        """Return the record with the changes.
+        """Return the changed record.
 
         Raises:
             InvalidRecord: the changed record would be invalid.

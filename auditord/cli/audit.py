@@ -1,4 +1,4 @@
-"""``auditord audit``: compare what the source of a collector knows of a period with the record store."""
+"""``auditord audit``: compare the inventory of a collector's source with the record store for a period."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

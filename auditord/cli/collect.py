@@ -160,14 +160,14 @@ class Watcher(Terminal):
         """Print the records of a dry run.
 
         Raises:
-            OutputClosed: the reader of standard output is gone.
+            OutputClosed: the reader of standard output has closed it.
         """
         lines = [encode_record(item.record if isinstance(item, Produced) else item).decode() for item in batch.records]
         try:
             standard_output().writelines(f"{line}\n" for line in lines)
             sys.stdout.flush()
         except BrokenPipeError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports it again when it exits
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python reports it again at exit
             self.closed = OutputClosed("the reader of the records has closed the output")
             raise self.closed from error
         for job in batch.quarantined:
@@ -175,7 +175,7 @@ class Watcher(Terminal):
 
 
 def summary(report: RunReport) -> str:
-    """Return a line about a run, or two if it failed."""
+    """Return one line about a run, or two if it failed."""
     skipped = ", ".join(f"{count} {reason}" for reason, count in sorted(report.skipped.items()))
     parts = [
         counted(report.records, "record"),

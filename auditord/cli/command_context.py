@@ -31,8 +31,8 @@ T = TypeVar("T")
 class HostCommandContext:
     """Implements :class:`auditord_hookspecs.CommandContext`.
 
-    Everything is opened beside a daemon that may be running: records only to be read, and the plugin's state, which is
-    protected by the plugin's turn instead of the state folder's lock.
+    Everything is opened beside a daemon that may be running: the records for reading only, and the plugin's state. The
+    plugin's turn protects the state, instead of the state folder's lock.
     """
 
     @property
@@ -45,7 +45,7 @@ class HostCommandContext:
         return self._installation.configuration.access.known_roles().keys()
 
     def now(self) -> datetime:
-        """Return the present instant."""
+        """Return the current time."""
         return utc_now()
 
     def instances(self, kind: str) -> Sequence[str]:
@@ -57,14 +57,14 @@ class HostCommandContext:
         """Return the named plugin, or the only one of its kind.
 
         Raises:
-            UsageError: no plugin has this name; or there is no name, and none or several plugins.
+            UsageError: no plugin has this name; or no name is given, and there is not exactly one plugin.
         """
-        there = self.instances(kind)
-        if name is None and len(there) == 1:
-            return there[0]
-        if name is not None and name in there:
+        names = self.instances(kind)
+        if name is None and len(names) == 1:
+            return names[0]
+        if name is not None and name in names:
             return name
-        listed = f"there are: {', '.join(there)}" if there else f"none is configured (plugins.<name>.kind: {kind})"
+        listed = f"there are: {', '.join(names)}" if names else f"none is configured (plugins.<name>.kind: {kind})"
         what = f"no plugin of kind {kind} is called '{name}'" if name else f"which plugin of kind {kind}?"
         raise click.UsageError(f"{what}; {listed}")
 
@@ -91,7 +91,7 @@ class HostCommandContext:
         """Run a coroutine function.
 
         Raises:
-            AuditordError: also instead of an OSError, so that it is printed without a traceback.
+            AuditordError: also replaces an OSError, so that it is printed without a traceback.
         """
         try:
             return run_async(main)
@@ -107,7 +107,7 @@ class HostCommandContext:
 async def _opened_states(
     configuration: Configuration, config: InstanceConfig, *, dry_run: bool
 ) -> AsyncGenerator[tuple[StateStore, StoredRecords | None], None]:
-    """Open what the plugin needs; for a dry run, read-only."""
+    """Yield the store of the plugin's state and, without a remote ``source``, the records; read-only for a dry run."""
     if remote_source(config) is None:
         opened = open_store_for_reading if dry_run else open_store_beside
         async with opened(configuration.store) as store:

@@ -56,16 +56,16 @@ class Requests(Protocol):
 
 
 class DaemonClient:
-    """Asks a daemon. Every method raises :class:`DaemonError` if the daemon does not answer, or refuses."""
+    """Sends requests to a daemon. Every method raises :class:`DaemonError` if the daemon does not answer or refuses."""
 
     def __init__(self, client: Requests, url: str) -> None:
         self._client = client
         self._url = url
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     async def health(self) -> HealthReport:
-        """Return the health report, also of a daemon that is not healthy."""
+        """Return the health report, also of an unhealthy daemon."""
         return await self._get("/api/v1/health", HealthReport, 503)
 
     async def instances(self) -> Instances:
@@ -73,7 +73,7 @@ class DaemonClient:
         return await self._get("/api/v1/instances", Instances)
 
     async def quarantine(self, task: str | None) -> AsyncGenerator[QuarantineEntry, None]:
-        """Yield the entries of the quarantine, of one task or all."""
+        """Yield the quarantined entries of one task, or of all."""
         path: str | None = "/api/v1/quarantine?" + urlencode(
             {"limit": 1_000, **({} if task is None else {"task": task})}
         )
@@ -84,7 +84,7 @@ class DaemonClient:
             path = page.next
 
     async def quarantined(self, number: int) -> QuarantinedInput:
-        """Return an entry of the quarantine with its raw input."""
+        """Return a quarantined entry with its raw input."""
         return await self._get(f"/api/v1/quarantine/{number}", QuarantinedInput)
 
     @asynccontextmanager
@@ -95,7 +95,7 @@ class DaemonClient:
         if query.limit == 0:  # the API refuses a page of no records
             yield _records(_nothing())
             return
-        from auditord.client.query_string import api_target  # noqa: PLC0415 with the client
+        from auditord.client.query_string import api_target  # noqa: PLC0415 imports the client
 
         with _daemon_errors():
             target = self._url + api_target(query, source)
@@ -117,7 +117,7 @@ class DaemonClient:
             answer = await self._client.request("GET", self._url + path)
             return _decoded(answer.body if answer.status in also else _checked(answer).body, shape)
 
-    # -- acting -------------------------------------------------------------------------------------------------------
+    # -- actions ------------------------------------------------------------------------------------------------------
 
     async def run(self, request: RunRequest, observer: Observer) -> RunReport:
         """Run an instance and report its progress to an observer."""
@@ -158,11 +158,11 @@ class DaemonClient:
         return self
 
     async def retry(self, ids: Sequence[int]) -> Retried:
-        """Retry entries of the quarantine."""
+        """Retry quarantined entries."""
         return msgspec.json.decode(await self._post("quarantine/retry", {"ids": list(ids)}), type=Retried, strict=False)
 
     async def discard(self, ids: Sequence[int]) -> int:
-        """Discard entries of the quarantine."""
+        """Delete quarantined entries and return their number."""
         return _decoded(await self._post("quarantine/discard", {"ids": list(ids)}), dict[str, int])["discarded"]
 
     async def correct(self, record: Record, seen: Record | None, note: Note) -> Outcome:

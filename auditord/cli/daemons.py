@@ -1,6 +1,6 @@
-"""Access to a running daemon, over its control socket or at a URL; or to its state folder if none runs.
+"""Access to a running daemon, over its control socket or at a URL, or to its state folder if no daemon runs.
 
-:mod:`auditord.cli.daemon_client` is imported only if there is a daemon to ask.
+:mod:`auditord.cli.daemon_client` is imported only if a daemon can answer.
 """
 
 import errno
@@ -34,7 +34,7 @@ url_option: Final = click.option("--url", metavar="URL", help="Ask the daemon at
 
 @asynccontextmanager
 async def connected(path: Path) -> "AsyncGenerator[DaemonClient | None, None]":
-    """Yield a client of the daemon that answers on this socket; None if none does.
+    """Yield a client of the daemon that answers on this socket; None if no daemon answers.
 
     Raises:
         PermissionError: this user may not connect to the socket.
@@ -65,7 +65,7 @@ async def daemon_at(url: str) -> "AsyncGenerator[DaemonClient, None]":
     """
     if not url.startswith((_UNIX, "http://", "https://")):
         raise click.UsageError(f"--url: '{url}' is neither http://host:port nor https://host nor unix:/path")
-    from auditord.cli.daemon_client import ControlSocket, DaemonClient  # noqa: PLC0415 only if a daemon is asked
+    from auditord.cli.daemon_client import ControlSocket, DaemonClient  # noqa: PLC0415 only with a URL
 
     if url.startswith(_UNIX):
         yield DaemonClient(ControlSocket(url.removeprefix(_UNIX), _SILENCE.total_seconds()), _LOCAL)
@@ -79,10 +79,10 @@ async def daemon_at(url: str) -> "AsyncGenerator[DaemonClient, None]":
 
 
 def _is_there(path: Path) -> bool:
-    there = path.is_socket()
-    if there and not os.access(path, os.W_OK):
+    is_socket = path.is_socket()
+    if is_socket and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    return there
+    return is_socket
 
 
 def log_to_terminal() -> None:

@@ -85,7 +85,7 @@ def migrate_command(*, only_sql: bool, end_sessions: bool, output: str) -> None:
 
 
 async def _migrated(address: Address, *, end_sessions: bool) -> Sequence[Script]:
-    """Migrate, and print regularly which step is running. Cancelling stops it in the server, too."""
+    """Migrate, and regularly print the current step. A cancellation also stops the migration in the server."""
     step, began = "", anyio.current_time()
 
     def begins(script: Script) -> None:
@@ -93,14 +93,14 @@ async def _migrated(address: Address, *, end_sessions: bool) -> Sequence[Script]
         step, began = script.name, anyio.current_time()
         say(f"migrating  {step}", err=True)
 
-    async def go_on() -> NoReturn:
+    async def say_regularly() -> NoReturn:
         while True:
             await anyio.sleep(SAID_EVERY)
             say(f"migrating  {step}: still at work, for {anyio.current_time() - began:.0f} s now", err=True)
 
     done: Sequence[Script] = ()
     async with anyio.create_task_group() as group:
-        group.start_soon(go_on)
+        group.start_soon(say_regularly)
         done = await migrate_database(address, utc_now, end_sessions=end_sessions, begins=begins)
         group.cancel_scope.cancel()
     return done
@@ -247,7 +247,7 @@ def _checked_server(configuration: Configuration) -> str:
 
 
 class _CheckedFile(msgspec.Struct, frozen=True):
-    """An SQLite file that was checked; ``findings`` and ``remedy`` are set only if it is damaged."""
+    """The state of an SQLite file; ``findings`` and ``remedy`` are set only if it is damaged."""
 
     path: str
     state: Literal["ok", "missing", "damaged"]

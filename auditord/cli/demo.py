@@ -1,4 +1,4 @@
-"""``auditord demo``: watch it work, with nothing installed beside it and nothing left behind."""
+"""``auditord demo``: show auditord at work, without other software and without leaving anything behind."""
 
 import socket
 from contextlib import closing

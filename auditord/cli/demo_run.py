@@ -64,10 +64,10 @@ class Demo(msgspec.Struct, frozen=True):
 
 
 def show(port: int, *, check: bool) -> None:
-    """Collect recorded jobs; then serve them with a made-up site until Ctrl-C, or only verify that they are served.
+    """Collect recorded jobs, then serve them with a made-up site until Ctrl-C, or only verify that they are served.
 
     Args:
-        port: the port on which the daemon listens, on 127.0.0.1.
+        port: the port on 127.0.0.1 on which the daemon listens.
         check: whether to verify only.
     """
     with TemporaryDirectory(prefix="auditord-demo-") as folder:
@@ -245,7 +245,7 @@ DAYS: Final = 92
 
 LATE: Final = "aurora-demo-late"
 WRONG: Final = "aurora-demo-wrong"
-"""The ids of a record that is stored after records of later jobs, and of one with a wrong number of cores."""
+"""The ids of a record that is stored after records of later jobs, and of a record with a wrong number of cores."""
 
 _SEED: Final = 2026
 _USERS: Final = 60
@@ -266,9 +266,7 @@ class _Group(msgspec.Struct, frozen=True):
     """The job profile of a group.
 
     Args:
-        name: the name of the group.
         users: the number of its users.
-        cluster: the cluster that it uses.
         cores: the numbers of cores of its jobs; frequent numbers are repeated.
         hours: the median duration of its jobs.
         efficiency: the typical share of the cores' time that its jobs use.

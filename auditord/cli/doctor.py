@@ -90,13 +90,13 @@ async def _refused_hosts(control: Path) -> Collection[str]:
 async def examine(
     configuration: Configuration, hooks: Hooks, now: Callable[[], datetime], refused_hosts: Collection[str] = ()
 ) -> list[Examined]:
-    """Look at everything, places side by side; the findings come in the order of the places.
+    """Run all checks, those of different places concurrently, and return the findings in the order of the places.
 
     Args:
-        configuration: of the daemon, whether it runs or not.
-        hooks: bring checks of their own.
+        configuration: the daemon's configuration; the daemon need not run.
+        hooks: the hook modules, whose kinds may have checks.
         now: the clock.
-        refused_hosts: names for which the running daemon has refused requests.
+        refused_hosts: host names for which the running daemon has refused requests.
     """
     declared = features_of(hooks).declarations(
         "feature_checks", configuration=configuration, hooks=hooks, now=now, refused_hosts=refused_hosts

@@ -1,4 +1,4 @@
-"""The group of all commands: it imports them when they are used, and gives each of them ``--config``."""
+"""The group of all commands, which imports each command when it is used and gives it the option ``--config``."""
 
 import os
 import platform
@@ -26,8 +26,8 @@ class Registered(msgspec.Struct, frozen=True):
     """A command that is imported when it is used.
 
     Args:
-        name: the name that the user types. The module has the command as ``NAME_command``, with ``_`` instead of ``-``.
-        help: the text in ``auditord --help``, so that listing the commands imports none of them.
+        name: the name that the user types. The module defines ``NAME_command``, with ``_`` instead of ``-``.
+        help: the text in ``auditord --help``, which can then list the commands without importing them.
         extensible: whether it is an :class:`ExtensibleGroup`.
     """
 
@@ -61,7 +61,7 @@ class LazyGroup(GuessingGroup):
     """A group whose commands are in another module, which is imported when one of them is used.
 
     Args:
-        names: the names that the user types; the module has each command as ``NAME_command``.
+        names: the names that the user types; the module defines ``NAME_command`` for each.
     """
 
     def __init__(self, *args: Any, module: str, names: Sequence[str], **kwargs: Any) -> None:  # Any: click's own
@@ -93,7 +93,7 @@ class ExtensibleGroup(GuessingGroup):
         return sorted({*super().list_commands(ctx), *(more.list_commands(ctx) if more else ())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the host's command or, if it has none, that of a hook module."""
+        """Return the host's command or, if there is none, a hook module's."""
         if (own := super().get_command(ctx, cmd_name)) is not None:
             return own
         more = self._further(ctx)
@@ -153,7 +153,7 @@ class Commands(GuessingGroup):
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing those of the host."""
+        """Write the list of commands without importing the host's commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._help(ctx, name)) for name in self.list_commands(ctx)])
 

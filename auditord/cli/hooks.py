@@ -1,4 +1,4 @@
-"""``auditord hooks``: list the hook modules; and the commands that hook modules provide.
+"""``auditord hooks``, which lists the hook modules, and the commands that hook modules provide.
 
 Both work even if a module is broken, and report it.
 """

@@ -50,7 +50,7 @@ _AUDITOR_FILES: Final = ("/etc/auditor/*.yml", "/etc/auditor/*.yaml")
 
 
 class ThisHost:
-    """The machine that the command runs on; a test passes another one."""
+    """The host on which the command runs; tests pass a fake."""
 
     environ: Mapping[str, str] = os.environ
 
@@ -191,7 +191,7 @@ def _text(value: Any) -> str:  # Any: what YAML holds
 
 
 def answers_to(found: Found, now: datetime, given: Answers, *, ask: bool) -> Answers:
-    """Return the answers to all questions: first the general ones, then those of the chosen collectors.
+    """Return the answers to all questions: first the general questions, then those of the chosen collectors.
 
     Raises:
         ConfigurationError: an answer has no question, is invalid, or a question cannot be asked without a terminal.
@@ -203,8 +203,8 @@ def answers_to(found: Found, now: datetime, given: Answers, *, ask: bool) -> Ans
             f"there is no question '{unknown[0]}' on this host; questions are {', '.join(sorted(names))}"
         )
     answers = dict(_answered(general, given, ask=ask))
-    asked = _questions_of(chosen_collectors(found, answers).values())
-    return {**given, **answers, **dict(_answered(asked, given, ask=ask))}
+    further = _questions_of(chosen_collectors(found, answers).values())
+    return {**given, **answers, **dict(_answered(further, given, ask=ask))}
 
 
 def chosen_collectors(found: Found, answers: Answers) -> Mapping[str, Proposal]:
@@ -268,7 +268,7 @@ def refuse_a_file_that_counts(file: Path) -> None:
     The packages' file sets that one option.
 
     Raises:
-        ConfigurationError: that is the case, or a file cannot be read.
+        ConfigurationError: the file has such settings, or a file cannot be read.
     """
     settings: Mapping[str, Any] = read_file(file).values if file.exists() else {}  # Any: what YAML holds
     packaged = {"state_dir": _state_dir(file)}
@@ -341,7 +341,7 @@ def _with_secrets(value: Any, file: Path, new: list[Path]) -> Any:  # Any: what 
 
 
 def _state_dir(file: Path) -> str | None:
-    """Return the default state folder of this user, so that every user gets the same one; None for a fragment."""
+    """Return this user's default state folder, to be used by every user; None for a fragment."""
     try:
         return None if file.parent.name == FRAGMENTS.name else str(default_state_dir(os.environ, os.getuid()))
     except KeyError:
@@ -357,10 +357,10 @@ def _other_store(found: Found, store: Mapping[str, str]) -> Iterator[str]:
 
 
 def write_configuration(file: Path, text: str) -> Path | None:
-    """Write the file; return the new path of an existing file, which set nothing, or None.
+    """Write the file. Return the path to which an existing file without settings was moved, or None.
 
     Raises:
-        ConfigurationError: the file cannot be written, or another one was moved aside before.
+        ConfigurationError: the file cannot be written, or the path for the existing file is taken.
     """
     aside = file.with_name(f"{file.name}.orig")
     try:
@@ -378,7 +378,7 @@ def write_configuration(file: Path, text: str) -> Path | None:
 
 
 def write_secret(path: Path, configuration: Path) -> bool:
-    """Write a new secret that the readers of the configuration may read; return False if it exists already.
+    """Write a new secret, readable for the readers of the configuration; return False if it exists already.
 
     Raises:
         ConfigurationError: the file cannot be written.
@@ -388,9 +388,9 @@ def write_secret(path: Path, configuration: Path) -> bool:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:  # noqa: PTH123 its mode
             opened.write(f"{secrets.token_hex(32)}\n")
         if configuration.exists():  # installed by a package, readable by the service's user
-            there = configuration.stat()
-            os.chown(path, there.st_uid, there.st_gid)
-            path.chmod(there.st_mode & 0o640)
+            status = configuration.stat()
+            os.chown(path, status.st_uid, status.st_gid)
+            path.chmod(status.st_mode & 0o640)
     except FileExistsError:
         return False
     except OSError as error:
@@ -403,7 +403,7 @@ def _unwritable(file: Path, reason: str) -> ConfigurationError:
 
 
 def _replace(file: Path, text: str, aside: Path) -> None:
-    """Replace a file atomically by a new text with the same mode and owner, and keep the old one as ``aside``."""
+    """Replace a file's text atomically, with the same mode and owner, and keep the old file as ``aside``."""
     new = file.with_name(f".{file.name}.new")
     new.write_text(text)
     shutil.copymode(file, new)
@@ -503,13 +503,12 @@ class _FirstRecord(Terminal):
     text: str | None = None
 
     async def shown(self, batch: Batch) -> None:
-        """Note the first record."""
         for item in batch.records[:1] if self.text is None else ():
             self.text = encode_record(item.record if isinstance(item, Produced) else item).decode()
 
 
 def look_at_result(since: datetime) -> None:
-    """Run doctor's checks on the new configuration, and print what each collector would have collected of the last day.
+    """Run doctor's checks on the new configuration, and a dry run of each collector over the last day.
 
     The dry runs use a temporary state folder, because the real one belongs to the daemon's user.
     """

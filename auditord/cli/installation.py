@@ -80,7 +80,7 @@ def load_configuration() -> "Configuration":
 
 
 def load_place() -> Place:
-    """Load where the state folder and the record store are; other options are only checked if models are needed.
+    """Load the places of the state folder and the record store. Other options are checked only if models are needed.
 
     Raises:
         HookError: a module cannot be used.
@@ -106,7 +106,7 @@ def load_installed_hooks() -> "Hooks":
 
 
 def readable_disabled_hooks() -> tuple[Sequence[str], list[str]]:
-    """Return ``hooks.disabled`` and no fault; or nothing and the fault if the configuration cannot be read."""
+    """Return ``hooks.disabled`` and no fault or, if the configuration cannot be read, nothing and the fault."""
     from auditord.config.loading import disabled_hooks  # noqa: PLC0415 imports the models
 
     try:
@@ -123,7 +123,7 @@ def run_async(work: Callable[[Unpack[Ts]], Awaitable[T]], *arguments: *Ts) -> T:
 
 
 def complete_instances(*sections: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Return a shell completion of the instances' names in the configuration files, which are not checked."""
+    """Return a shell completion of instance names from the configuration files, which are not checked."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         try:
@@ -138,7 +138,7 @@ def complete_instances(*sections: str) -> Callable[[click.Context, click.Paramet
 
 
 def program() -> str:
-    """Return the command that starts this program from the shell: its path if PATH finds none or another one."""
+    """Return the command that starts this program from the shell: its path, unless PATH leads to the same program."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return f"{quote(sys.executable)} -m auditord"

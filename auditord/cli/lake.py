@@ -1,4 +1,4 @@
-"""``auditord lake``: sync records to the lake, release old ones, and look at it; ``auditord archive`` names it."""
+"""``auditord lake``: sync records to the lake, release old ones, and inspect it; ``auditord archive`` refers to it."""
 
 import asyncio
 import re
@@ -119,11 +119,11 @@ def forget_command(name: str, *, released: bool, output: str) -> None:
                 f"{counted(only_here, 'record')} of {name} may be in the lake alone, and would be lost: recall them "
                 "there with `auditord lake recall`, or say --released."
             )
-        taken = lake.table.remove(name)
+        removed = lake.table.remove(name)
     if output == "json":
-        write_json({"records": taken})
+        write_json({"records": removed})
         return
-    words = counted(taken, "record is taken out", "records are taken out")
+    words = counted(removed, "record is taken out", "records are taken out")
     say(f"{words}: former snapshots have them until they expire")
 
 
@@ -185,18 +185,18 @@ async def _status(output: str) -> None:
         return
     table = new_table("daemon", "batches", "records", "")
     for name, position in sorted(facts.positions.items()):
-        held = "first sync under way" if position.is_filling else "all"
-        table.add_row(name, str(position.batch), held, "this one" if position.store_id == state.store_id else "")
+        synced = "first sync under way" if position.is_filling else "all"
+        table.add_row(name, str(position.batch), synced, "this one" if position.store_id == state.store_id else "")
     print_table(table)
-    held = f"{counted(facts.records, 'record')} in {counted(facts.files, 'file')}, {facts.size / 1e6:.1f} MB"
-    say(f"{held}; last commit {committed}", err=True)
+    contents = f"{counted(facts.records, 'record')} in {counted(facts.files, 'file')}, {facts.size / 1e6:.1f} MB"
+    say(f"{contents}; last commit {committed}", err=True)
     say(f"{counted(waiting, 'change')} of this daemon's record store not synced yet", err=True)
     say(f"{counted(state.records, 'record')} released, which only the lake has", err=True)
 
 
 @asynccontextmanager
 async def _opened() -> AsyncGenerator[tuple[RecordStore, ConfiguredLake, str], None]:
-    """The record store and its lake, to be read beside a daemon, and the daemon's name."""
+    """Yield the record store and its lake, for reading beside a daemon, and the daemon's name in the lake."""
     configuration = load_installation().configuration
     if configuration.lake.name is None:
         raise click.UsageError("the configuration has no lake.name")
@@ -259,8 +259,8 @@ async def _recall(month: str, site: str | None, output: str) -> None:
                 exporting, released = lake_module("exporting"), await store.released()
                 name = configuration.lake.name or ""
                 ids = await asyncio.to_thread(exporting.ids_of, lake.table, name, released, month, site)
-                back = await store.recall(ids)
+                recalled = await store.recall(ids)
     if output == "json":
-        write_json({"records": back})
+        write_json({"records": recalled})
     else:
-        say(f"{counted(back, 'record is', 'records are')} back in the record store")
+        say(f"{counted(recalled, 'record is', 'records are')} back in the record store")

@@ -1,6 +1,6 @@
 """``auditord manual``: read and search the manual on the terminal, or write man pages.
 
-The reference of all commands, as Markdown and as man pages, is made from their help and includes the commands of
+The reference of all commands, as Markdown and as man pages, is generated from their help and includes the commands of
 installed hook modules. (click-man also writes a page per command, but without files, environment and exit status.)
 """
 

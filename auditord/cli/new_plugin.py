@@ -36,8 +36,8 @@ class Shape(msgspec.Struct, frozen=True):
     """The texts about a kind of hook in a new distribution.
 
     Args:
-        next: the command that shows it at work.
-        section: the section of the configuration; empty if it needs none.
+        next: the command that shows the hook at work.
+        section: the section of the configuration; empty if the hook needs none.
         options: the options of an instance, as YAML.
     """
 
@@ -48,7 +48,7 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def use(self) -> str:
-        """The steps to see it at work, with the placeholder ``$name``."""
+        """The steps to see the hook at work, with the placeholder ``$name``."""
         if not self.section:
             return f"It works without a section of auditord's configuration: `{self.next}`, then look at `/panels`."
         options = "".join(f"    {line}\n" for line in self.options.splitlines())
@@ -125,7 +125,7 @@ def new_plugin_command(name: str, *, kind: str, parent: Path) -> None:
 
 
 def _written(name: str, shape: Shape, kind: str) -> Iterator[tuple[str, str]]:
-    """Yield paths below the folder and texts of the files."""
+    """Yield the files' paths below the folder, and their texts."""
     module = f"auditord_{name}"
     values = {
         "name": name,

@@ -15,7 +15,7 @@ class Instant(click.ParamType[datetime]):
 
     Args:
         zone: the zone of dates; None returns their midnights without a zone.
-        of_period: whether to refuse days at which no period can begin or end.
+        of_period: whether to refuse days on which no period can begin or end.
     """
 
     name = "time"

@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal; for imports, an occasional line otherwise."""
+"""Progress on standard error: a bar on a terminal, otherwise (only for imports) an occasional line."""
 
 import sys
 import time
@@ -16,15 +16,15 @@ _BETWEEN_LINES: Final = 10.0
 
 
 def progress_bar(*, among_lines: bool = False) -> Progress:
-    """Return a bar that disappears at the end, or is never shown without a terminal.
+    """Return a progress bar that disappears at the end. Without a terminal, it is not shown.
 
     Args:
         among_lines: whether lines for programs are written to standard output meanwhile. If both go to the same
-            terminal, there is no bar, so that the lines stay whole.
+            terminal, the bar is not shown, so that the lines stay intact.
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    shared = sys.stdout.isatty()  # else rich would send redirected output to the terminal
+    shared = sys.stdout.isatty()  # otherwise rich would send redirected output to the terminal
     disabled = not console.is_terminal or (among_lines and shared)
     return Progress(*columns, console=console, transient=True, disable=disabled, redirect_stdout=shared)
 
@@ -72,9 +72,9 @@ class ImportProgress:
             self._say()
 
     def advanced(self, rows: int, fraction: float) -> None:
-        """Count rows, and set the fraction that is done (0 to 1)."""
+        """Count rows, and set the completed fraction (0 to 1)."""
         if self._first is None:
-            self._first = fraction  # the work of an earlier attempt says nothing about the rate of this one
+            self._first = fraction  # the work of an earlier attempt must not count for the rate
         self._rows += rows
         self._fraction = fraction
         self._bar.update(self._task, completed=fraction, rate=f"{counted(self._rows, 'row')}, {self._rate():,.0f}/s")

@@ -102,7 +102,7 @@ async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, u
 
 
 async def _discard(numbers: Sequence[int] | None, task: str | None, output: str, url: str | None) -> None:
-    """Delete entries and print how many there were.
+    """Delete entries and print their number.
 
     Raises:
         AuditordError: some of the numbers do not exist. The other entries were deleted.
@@ -118,7 +118,7 @@ async def _discard(numbers: Sequence[int] | None, task: str | None, output: str,
 
 
 async def _chosen_numbers(numbers: Sequence[int] | None, task: str | None, url: str | None) -> Sequence[int]:
-    """Return the given numbers; if they are None, those of all entries (of the instance ``task``, if given)."""
+    """Return the given numbers; for None, the numbers of all entries (of the instance ``task``, if given)."""
     return [entry.number for entry in await _entries(task, url)] if numbers is None else numbers
 
 

@@ -1,6 +1,6 @@
-"""Records on the command line: the options that choose them, their source, and their output.
+"""Records on the command line: the options that select them, their source, and their output.
 
-Records are written as a table, JSON, NDJSON or CSV; all but the table are streamed.
+Records are written as a table, JSON, NDJSON or CSV; all formats except the table are streamed.
 """
 
 import csv
@@ -50,7 +50,7 @@ CSV_COLUMNS: Final = (
 
 
 async def write_table(records: AsyncIterator[Record], out: TextIO) -> int:
-    """Print a table and return the number of rows. It is held in memory, so it is meant for few records."""
+    """Print a table and return the number of rows. It is built in memory, so it is meant for few records."""
     table = new_table("record", "site", "group", "user", "start (UTC)", "runtime", "cores")
     for column in table.columns[-2:]:
         column.right = True
@@ -95,15 +95,15 @@ async def write_json(records: AsyncIterator[Record], out: TextIO) -> int:
 async def write_csv(records: AsyncIterator[Record], out: TextIO, shown: Callable[[Cell], Cell] = no_formula) -> int:
     """Write CSV (RFC 4180) with a header; return the number of records.
 
-    Frequent fields have columns; the last two columns hold all meta and components as JSON. Text that a spreadsheet
+    Frequent fields have columns; the last two columns contain all meta and components as JSON. Text that a spreadsheet
     would take for a formula is escaped (:mod:`auditord_hookspecs.spreadsheets`), unless ``shown`` changes nothing.
     """
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    count, to_look_at = 0, out.isatty()
+    count, on_terminal = 0, out.isatty()
     async for record in records:
         row = map(shown, _csv_row(record))
-        writer.writerow([escaped(cell) if to_look_at and isinstance(cell, str) else cell for cell in row])
+        writer.writerow([escaped(cell) if on_terminal and isinstance(cell, str) else cell for cell in row])
         count += 1
     return count
 
@@ -123,7 +123,7 @@ def _csv_row(record: Record) -> list[Cell]:
 
 
 def first_value(record: Record, names: Sequence[str]) -> str:
-    """Return the first meta value under the first name that the record has; empty if there is none."""
+    """Return the first value of the first of these meta keys that the record has; empty if there is none."""
     for name in names:
         for value in (record.meta or {}).get(name, ()):
             return value
@@ -151,7 +151,7 @@ def condition(
     implausible: bool = False,
     **_: Any,  # Any: other options
 ) -> queries.Condition:
-    """Return the condition that all options make together."""
+    """Return the condition that combines all options."""
     bounds = (
         (queries.TimeField.START, queries.Comparison.GTE, started_since),
         (queries.TimeField.START, queries.Comparison.LT, started_before),
@@ -190,12 +190,12 @@ def key_and_value(text: str) -> tuple[str, str]:
 
 @asynccontextmanager
 async def opened_store(*, released: bool = True) -> AsyncGenerator[RecordStore, None]:
-    """Yield this host's record store, opened for reading beside a daemon; with the lake, unless told not to."""
+    """Yield this host's record store, opened for reading beside a daemon; with ``released``, also its lake."""
     if not released:
         async with open_store_for_reading(load_place().store) as store:
             yield store
         return
-    from auditord.lake.opening import lake_of  # noqa: PLC0415 with the models
+    from auditord.lake.opening import lake_of  # noqa: PLC0415 imports the models
 
     configuration = load_configuration()
     async with open_store_for_reading(configuration.store) as store:
@@ -237,7 +237,7 @@ def opened_lake(configuration: "Configuration") -> "Generator[ConfiguredLake, No
     """
     if not configuration.lake.is_there:
         raise click.UsageError("--source lake: the configuration has no lake")
-    from auditord.lake.opening import ConfiguredLake  # noqa: PLC0415 with the models, only where a lake is asked for
+    from auditord.lake.opening import ConfiguredLake  # noqa: PLC0415 imports the models, only for a lake
 
     with closing(ConfiguredLake(configuration)) as lake:
         yield lake
@@ -287,14 +287,14 @@ _OPTIONS: Final = (
 
 
 def listing_options(command: F) -> F:
-    """Give a command the options that :func:`query_of` and :func:`export_of` take."""
+    """Add the options that :func:`query_of` and :func:`export_of` take to a command."""
     return reduce(lambda wrapped, option: option(wrapped), reversed(_OPTIONS), command)
 
 
 def query_of(  # Any: click's values
     *, sort: str, descending: bool, limit: int | None, form: str, **chosen: Any
 ) -> RecordQuery:
-    """Return the query that the options make."""
+    """Return the query for the options."""
     cut = TABLE_LIMIT if form == "table" and limit is None else limit
     return RecordQuery(condition(**chosen), Order(_SORT[sort], descending), cut)
 
@@ -307,8 +307,8 @@ def export_of(*, form: str, escape_formulas: bool, **_: Any) -> Export:  # Any: 
 
 async def write_records(records: AsyncIterator[Record], query: RecordQuery, export: Export) -> None:
     """Write records to standard output; a table ends with their number."""
-    to_look_at = export is write_table
-    count = await export(records, sys.stdout if to_look_at else output())
+    is_table = export is write_table
+    count = await export(records, sys.stdout if is_table else output())
     sys.stdout.flush()
-    if to_look_at:
+    if is_table:
         say(counted(count, "record") + (" (more can exist: --limit)" if count == query.limit else ""), err=True)

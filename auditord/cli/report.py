@@ -53,7 +53,7 @@ def _digits(value: Fraction, measure: Measure) -> int:
 
 
 def largest(report: Report, most: int) -> Sequence[tuple[str, Row]]:
-    """Return at most ``most`` largest rows with their names, and one row that sums up the others."""
+    """Return the ``most`` largest rows with their names, and one row with the sum of the others, if any."""
     rows, rest, count = report.largest(most)
     named = [(_ALL if report.question.by is None else row.label or _NO_LABEL, row) for row in rows]
     return named if rest is None else [*named, (f"{count} more", rest)]
@@ -79,10 +79,10 @@ class ReportOptions(msgspec.Struct, frozen=True):
 
     Args:
         period: the name of the period of the stop times.
-        zone: the time zone of the calendar; None for the page's.
+        zone: the time zone of the calendar; None for ``ui.timezone`` or, with ``url``, UTC.
         filters: labels and values that records must have.
-        co2_per_kwh: the CO2 of a kWh, in kg; None for the configured one.
-        url: the server to ask; None for the store of this host.
+        co2_per_kwh: the CO2 per kWh, in kg; None for the configured value.
+        url: the server to query; None for the store of this host.
         token_file: contains a token for the server.
     """
 
@@ -112,8 +112,8 @@ def report_options(default_period: str) -> Callable[[F], F]:
         @wraps(command)
         def wrapped(**chosen: Any) -> Any:  # Any: click's values
             filters = tuple(_pair(text) for text in chosen.pop("filters"))
-            taken = {each.name: chosen.pop(each.name) for each in fields(ReportOptions) if each.name != "filters"}
-            return command(**chosen, options=ReportOptions(filters=filters, **taken))
+            values = {each.name: chosen.pop(each.name) for each in fields(ReportOptions) if each.name != "filters"}
+            return command(**chosen, options=ReportOptions(filters=filters, **values))
 
         for option in reversed(_options(default_period)):
             wrapped = option(wrapped)
@@ -204,12 +204,12 @@ def answered(
     options: ReportOptions, measures: tuple[Measure, ...], by: str | None, unit: CalendarUnit | None
 ) -> Answered:
     """Query the sums and make the report."""
-    asked = Question(measures, by, unit, filters=options.filters, score=options.score)
+    wanted = Question(measures, by, unit, filters=options.filters, score=options.score)
     if options.url is not None:
         if not options.url.startswith(("http://", "https://")):
             raise click.UsageError(f"--url: '{options.url}' is neither http://host:port nor https://host")
         question = replace(
-            _in_zone(asked, options, options.zone or UTC_NAME), co2_per_kwh=_intensity(options.co2_per_kwh)
+            _in_zone(wanted, options, options.zone or UTC_NAME), co2_per_kwh=_intensity(options.co2_per_kwh)
         )
         return Answered(make_report(question, _noted(run_async(_ask_server, question.query(), options))), ())
     if options.token_file is not None:
@@ -217,12 +217,12 @@ def answered(
     place = plain_place(config_paths(), os.environ, needed=("lake", "metrics", "pledges", "ui"))
     if place is not None and options.source == "store":
         question = replace(
-            _in_zone(asked, options, options.zone or UTC_NAME), co2_per_kwh=_intensity(options.co2_per_kwh)
+            _in_zone(wanted, options, options.zone or UTC_NAME), co2_per_kwh=_intensity(options.co2_per_kwh)
         )
         return Answered(make_report(question, run_async(_ask_store_alone, question.query(), place)), ())
     configuration = load_configuration()
     keys = LabelKeys(*configuration.metrics.database.label_keys)
-    here = _in_zone(asked, options, options.zone or configuration.ui.timezone)
+    here = _in_zone(wanted, options, options.zone or configuration.ui.timezone)
     question = replace(here, keys=keys, co2_per_kwh=_intensity(options.co2_per_kwh, configuration.ui.co2_per_kwh))
     ask = _ask_lake if options.source == "lake" else _ask_store
     report = make_report(question, _noted(run_async(ask, question.query(), configuration)))
@@ -267,7 +267,7 @@ def _noted(found: Aggregates) -> Aggregates:
 
 
 async def _ask_server(query: AggregateQuery, options: ReportOptions) -> Aggregates:
-    from auditord.client import AsyncClient  # noqa: PLC0415 aiohttp, where a server is asked
+    from auditord.client import AsyncClient  # noqa: PLC0415 aiohttp, only to query a server
 
     token = None if options.token_file is None else options.token_file.read_text().strip()
     async with AsyncClient(options.url or "", token=token) as client:

@@ -144,7 +144,7 @@ def _print(done: Done) -> None:
 
 
 def _manifest_of_store(done: Done) -> Manifest | None:
-    """The manifest of the backup whose record store is there now; None if the store was kept or made anew."""
+    """Return the manifest of the backup from which the record store was restored; None if it was kept or recreated."""
     match done:
         case Restored(_, manifest):
             return manifest

@@ -30,7 +30,7 @@ _OPEN_FILES: Final = 65_536
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 _ECHO: Final = 0.5
-"""Seconds in which a repeated signal is ignored: ``timeout`` and terminals send it to the process and to its group."""
+"""Seconds in which a repeated signal is ignored, since ``timeout`` and terminals signal both process and group."""
 
 
 @click.command("run")
@@ -64,7 +64,7 @@ def run_command() -> None:
 
 
 def _allow_connections() -> None:
-    """Raise the limit of open files: every connection is one, and the usual 1,024 exist for programs with select()."""
+    """Raise the limit of open files, which include connections. The usual 1,024 exists for programs with select()."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -72,10 +72,10 @@ def _allow_connections() -> None:
 
 
 async def run_until_signalled(work: Callable[[anyio.Event], Awaitable[None]]) -> bool:
-    """Run something that stops once its event is set. SIGTERM or SIGINT sets the event.
+    """Run work that stops once its event is set. SIGTERM or SIGINT sets the event.
 
-    After an orderly stop, signals are ignored, so that a repetition of the first one cannot kill the process in its
-    last milliseconds. A Python handler would not do: the interpreter removes those while it shuts down.
+    After an orderly stop, signals are ignored, so that a repeated signal cannot kill the process in its last
+    milliseconds. A Python handler would not do: the interpreter removes those while it shuts down.
 
     Returns:
         False if a second signal has cancelled the work.

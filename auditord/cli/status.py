@@ -1,4 +1,4 @@
-"""``auditord status``: the state of the daemon, as it reports it or, if none runs, from its files."""
+"""``auditord status``: the state of the daemon, from its own report or, if no daemon runs, from its files."""
 
 import json
 import time
@@ -115,7 +115,7 @@ async def _look_at(place: Place) -> dict[str, Any]:  # Any: JSON
     return {"running": False, **where, **await _left(place)}
 
 
-# -- a daemon that runs -----------------------------------------------------------------------------------------------
+# -- a running daemon -------------------------------------------------------------------------------------------------
 
 
 async def _live(daemon: "DaemonClient") -> dict[str, Any]:  # Any: JSON
@@ -160,7 +160,7 @@ def _counts(run: "Run | LastRun | None") -> dict[str, Any]:  # Any: JSON
     return {"records": run.records, "quarantined": run.quarantined, "skipped": dict(run.skipped)}
 
 
-# -- the files of one that does not -----------------------------------------------------------------------------------
+# -- the files of a stopped daemon ------------------------------------------------------------------------------------
 
 
 async def _left(place: Place) -> dict[str, Any]:  # Any: JSON

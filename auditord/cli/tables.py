@@ -22,7 +22,6 @@ class Column:
     """A column of a table.
 
     Args:
-        title: above it.
         right: whether cells are right-aligned, like numbers.
         whole: whether cells stay on one line while other columns shrink.
     """

@@ -1,4 +1,4 @@
-"""Reading and writing the records of an auditord or an AUDITOR 0.11 server.
+"""Read and write the records of an auditord or an AUDITOR 0.11 server.
 
 ::
 
@@ -8,8 +8,8 @@
         for record in records:
             print(record.record_id, record.runtime)
 
-:class:`AsyncClient` does the same in coroutines; :func:`to_arrow`, :func:`to_pandas` and :func:`to_polars` make tables
-of records. Nothing here needs a daemon on this host.
+:class:`AsyncClient` does the same in coroutines. :func:`to_arrow`, :func:`to_pandas` and :func:`to_polars` convert
+records to tables. Nothing here needs a daemon on this host.
 """
 
 from auditord.client.clients import AsyncClient, Client

@@ -1,4 +1,4 @@
-"""Sums in the words of ``GET /api/v1/aggregates``, and its answers; the same for both clients."""
+"""Encode queries for ``GET /api/v1/aggregates``, parse its answers, and compute the same sums from single records."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ def target(query: aggregates.AggregateQuery, source: str = "store") -> str:
     """Return the path and query string for an auditord's sums.
 
     Raises:
-        UnsupportedQuery: the API has no words for a condition.
+        UnsupportedQuery: the API cannot express a condition.
     """
     pieces = [
         *_conditions(query.where),
@@ -51,7 +51,7 @@ def read_aggregates(answer: HttpAnswer, query: aggregates.AggregateQuery) -> agg
     """Parse an auditord's answer to a query for sums.
 
     Raises:
-        InvalidAnswer: it is another program's, or answers another question.
+        InvalidAnswer: the answer comes from another program or version, or does not match the query.
     """
     try:
         document = msgspec.json.decode(answer.body)
@@ -65,7 +65,7 @@ def read_aggregates(answer: HttpAnswer, query: aggregates.AggregateQuery) -> agg
     return aggregates.Aggregates(groups, ticks, snapshot)
 
 
-# -- the question -------------------------------------------------------------------------------------------------
+# -- the query ----------------------------------------------------------------------------------------------------
 
 
 def _conditions(where: Condition) -> Iterator[str]:
@@ -176,18 +176,14 @@ _SECOND: Final = timedelta(seconds=1)
 
 
 class Adder:
-    """Adds records up, one after the other.
-
-    Args:
-        query: which records count, and which sums to compute.
-    """
+    """Computes the sums of a query over records that are added one by one."""
 
     def __init__(self, query: aggregates.AggregateQuery) -> None:
         self._query = query
         self._groups: dict[Key, _Sums] = {}
 
     def add(self, record: Record) -> None:
-        """Take a record into account, if it counts."""
+        """Add a record, if it matches the query."""
         query = self._query
         stop = query.as_of if record.stop_time is None else record.stop_time
         if stop is None or stop < record.start_time or not matches(record, query.where):
@@ -208,20 +204,20 @@ class Adder:
 
 
 def records_for(query: aggregates.AggregateQuery) -> RecordQuery:
-    """Return a query for all records that may count, which AUDITOR's own server answers correctly.
+    """Return a query for the records to add up, which AUDITOR's own server answers correctly.
 
-    More than those may come: :class:`Adder` looks at each.
+    Its result may contain other records, too. :class:`Adder` filters them out.
     """
     conditions = [each for each in flattened(query.where) if isinstance(each, TimeCompares | MetaContains)]
     if query.window is not None:
         conditions.append(TimeCompares(TimeField.START, Comparison.LT, query.window.stop))
-        if query.as_of is None:  # or a condition on the stop time would leave open records out
+        if query.as_of is None:  # otherwise open records count, and a condition on the stop time would exclude them
             conditions.append(TimeCompares(TimeField.STOP, Comparison.GTE, query.window.start))
     return RecordQuery(AllOf(tuple(conditions)))
 
 
 class _Sums:
-    """The sums over one group, so far."""
+    """The running sums of one group."""
 
     def __init__(self, query: aggregates.AggregateQuery, stop: datetime) -> None:
         self._records = 0
@@ -242,7 +238,7 @@ class _Sums:
 
 
 class _Usage:
-    """The sums over the components of one name, so far."""
+    """The running sums over the components of one name."""
 
     def __init__(self, wanted: aggregates.ComponentUsage) -> None:
         self._component = wanted.component
@@ -266,7 +262,7 @@ class _Usage:
 
 
 def _ticks(start: datetime, stop: datetime, query: aggregates.AggregateQuery) -> int | None:
-    """Return the ticks of a record that count; None if it lies outside the window."""
+    """Return the ticks of a record within the window; None if the record is outside."""
     if query.window is None:
         return (stop - start) // _SECOND  # neither is negative here, so this truncates as the contract does
     window = query.window

@@ -1,8 +1,8 @@
-"""The clients of an auditord or an AUDITOR: :class:`AsyncClient` in coroutines, :class:`Client` for plain programs.
+"""The clients of an auditord or an AUDITOR: :class:`AsyncClient` for coroutines, :class:`Client` for blocking programs.
 
-A :class:`Client` drives the asynchronous one by an event loop in a thread for the time of each call. The call blocks
-the thread that makes it, as reading a file would, and so it works in scripts, in threads and in notebooks, whose cells
-run in an event loop. Nothing is kept between calls, so that threads may share a client.
+For each call, :class:`Client` runs the asynchronous client in the event loop of a new thread. The call blocks only the
+calling thread, so it works in scripts, in threads and in notebooks, whose cells run in an event loop. Nothing is kept
+between calls, so threads may share a client.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
@@ -42,12 +42,12 @@ T = TypeVar("T")
 
 
 class AsyncClient(BaseClient):
-    """Talks to an auditord or an AUDITOR 0.11 server; to be entered with ``async with``.
+    """Talks to an auditord or an AUDITOR 0.11 server; use it with ``async with``.
 
     Its arguments are those of :class:`BaseClient`.
 
-    Every method raises :class:`ClientError`: see :mod:`auditord.client.exchange`. What may safely be repeated (reading,
-    setting a stop time, and everything that the server cannot have seen) is tried again before it raises.
+    Every method raises :class:`ClientError`: see :mod:`auditord.client.exchange`. Requests that are safe to repeat
+    (reads, setting a stop time, and everything that the server cannot have seen) are retried first.
     """
 
     _opened: http.HttpClient | None = None
@@ -71,13 +71,13 @@ class AsyncClient(BaseClient):
     ) -> AsyncGenerator[AsyncIterator[Record], None]:
         """Stream the matching records in the query's order (default: all records), with bounded memory.
 
-        The answer has begun when the context is entered. A truncated stream raises :class:`CutAnswer` out of the
-        iteration, it never just ends. (AUDITOR's own server may end an answer in order when its database fails; no
-        client can detect that.)
+        Entering the context waits until the answer begins. If the stream is cut, the iteration raises
+        :class:`CutAnswer` instead of ending early. (AUDITOR's own server may end an answer normally when its database
+        fails; no client can detect that.)
 
         Args:
-            query: which ones.
-            source: of the records: the server's store, or the lake that it has.
+            query: selects and orders the records.
+            source: the server's store, or its lake.
         """
         async with (
             self.stream_pieces(query, source=source) as pieces,
@@ -87,7 +87,7 @@ class AsyncClient(BaseClient):
 
     @asynccontextmanager
     async def stream_texts(self, query: RecordQuery | None = None) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """Stream the texts of the matching records, for callers that skip invalid ones."""
+        """Stream the JSON texts of the matching records, for callers that skip invalid records."""
         async with (
             self.stream_pieces(query) as pieces,
             aclosing(_objects(pieces, TextFramer(self._server.url))) as texts,
@@ -120,7 +120,7 @@ class AsyncClient(BaseClient):
             return await self._search(record_id, error)
 
     async def _search(self, record_id: str, error: AnsweredError) -> Record | None:
-        """Find out if AUDITOR's 500 says that there is none: then its listing is empty and its database well."""
+        """Check whether AUDITOR's 500 means a missing record: then a query finds nothing and the server is healthy."""
         async with self.stream(RecordQuery(IdEquals(record_id))) as records:
             async for record in records:
                 return record
@@ -129,14 +129,14 @@ class AsyncClient(BaseClient):
         raise error
 
     async def aggregate(self, query: AggregateQuery, *, source: Source = "store") -> Aggregates:
-        """Return sums over the matching records. A truncated or refused answer raises, so that no sum lacks a record.
+        """Return sums over the matching records. A truncated or refused answer raises, so no sum lacks a record.
 
-        An auditord server computes the sums. AUDITOR has no sums: the client streams its records and adds them up, in
-        memory that is bounded by the number of groups. These sums are then only as consistent as AUDITOR's stream.
+        An auditord server computes the sums. AUDITOR cannot: the client streams its records and adds them up, in memory
+        that is bounded by the number of groups. These sums are only as consistent as AUDITOR's stream.
 
         Args:
             query: the sums to compute.
-            source: of the records: the server's store, or the lake that it has.
+            source: the server's store, or its lake.
         """
         answer = await self._exchange("GET", aggregates.target(query, source))
         if answer.status != HTTPStatus.NOT_FOUND or source == "lake":
@@ -149,7 +149,7 @@ class AsyncClient(BaseClient):
         return adder.answer()
 
     async def health(self) -> bool:
-        """Return whether the server answers and reports to be healthy."""
+        """Return whether the server answers and reports that it is healthy."""
         try:
             exchange.check_status(await self._exchange("GET", "/health_check"))
         except ClientError:
@@ -163,7 +163,7 @@ class AsyncClient(BaseClient):
 
         Raises:
             RecordExists: the id is taken.
-            ConnectionFailed: it may have been stored (``sent``); add it again, then :class:`RecordExists` is success.
+            ConnectionFailed: it may have been stored if ``sent``: add it again; :class:`RecordExists` then is success.
         """
         exchange.check_added(await self._exchange("POST", "/record", encode_record(record)))
 
@@ -171,11 +171,11 @@ class AsyncClient(BaseClient):
         """Insert many records, in chunks that are all or nothing, and return their number.
 
         Args:
-            records: in the order in which they are sent.
-            max_bytes: of a chunk; AUDITOR takes 2 MiB, auditord as much as ``api.max_body`` says.
+            records: sent in this order.
+            max_bytes: the maximum size of a chunk. AUDITOR accepts 2 MiB, auditord accepts ``api.max_body``.
 
         Raises:
-            RecordExists: an id is taken: neither the chunk that the error names nor any later chunk is stored.
+            RecordExists: an id is taken. Neither the chunk that the error names nor any later chunk is stored.
             ConnectionFailed: as :meth:`add`, for the chunk in flight.
         """
         stored = 0
@@ -185,7 +185,7 @@ class AsyncClient(BaseClient):
         return stored
 
     async def add_chunk(self, chunk: Chunk) -> None:
-        """Insert some records of a bulk; see :meth:`add_all`."""
+        """Insert one chunk of :meth:`add_all`."""
         exchange.check_chunk_added(await self._exchange("POST", "/records", chunk.body), chunk)
 
     async def update(self, record_id: str, stop_time: datetime) -> None:
@@ -197,7 +197,7 @@ class AsyncClient(BaseClient):
         exchange.check_stopped(await self._exchange("PUT", "/record", exchange.stop_update(record_id, stop_time)))
 
     async def report_site(self, reporter: str, report: SiteReport) -> ReportAnswer:
-        """Report to a hub what this host's daemon has stored. Return the comparison with the hub's records."""
+        """Report the sums of this host's records to a hub, and return the comparison with the hub's records."""
         target = f"{SITE_REPORTS}/{quote(reporter, safe='')}"
         answer = await self._exchange("PUT", target, msgspec.json.encode(report))
         exchange.check_status(answer)
@@ -246,10 +246,10 @@ def _client_errors() -> Generator[None, None, None]:
 
 
 class Client(BaseClient):
-    """Talks to an auditord or an AUDITOR 0.11 server, blocking; its arguments are those of :class:`BaseClient`.
+    """Talks to an auditord or an AUDITOR 0.11 server with blocking calls; takes the arguments of :class:`BaseClient`.
 
-    Every method raises :class:`ClientError`: see :mod:`auditord.client.exchange`. What may safely be repeated (reading,
-    setting a stop time, and everything that the server cannot have seen) is tried again before it raises.
+    Every method raises :class:`ClientError`: see :mod:`auditord.client.exchange`. Requests that are safe to repeat
+    (reads, setting a stop time, and everything that the server cannot have seen) are retried first.
     """
 
     @contextmanager
@@ -272,7 +272,7 @@ class Client(BaseClient):
         return self._call(lambda client: client.aggregate(query, source=source))
 
     def health(self) -> bool:
-        """Return whether the server answers and reports to be healthy."""
+        """Return whether the server answers and reports that it is healthy."""
         return self._call(lambda client: client.health())
 
     def add(self, record: Record) -> None:
@@ -280,10 +280,10 @@ class Client(BaseClient):
         self._call(lambda client: client.add(record))
 
     def add_all(self, records: Iterable[Record], *, max_bytes: int = exchange.MAX_BODY_BYTES) -> int:
-        """Insert many, in chunks that are all or nothing; returns how many. See :meth:`AsyncClient.add_all`."""
+        """Insert many records, in chunks that are all or nothing. See :meth:`AsyncClient.add_all`."""
         stored = 0
         with self._opened() as (portal, client):
-            for chunk in exchange.chunks(records, max_bytes):  # here: the records may belong to this thread
+            for chunk in exchange.chunks(records, max_bytes):  # in this thread, to which the records may be bound
                 portal.call(client.add_chunk, chunk)
                 stored = chunk.stop
         return stored

@@ -1,9 +1,9 @@
-"""The options of a client, its errors, and the requests of the wire contract with the meaning of their answers.
+"""The options and errors of clients, the requests of the wire contract, and the checks of its answers.
 
-Nothing here uses the network. The text of every error names the server and what happened.
+Nothing here uses the network. The message of every error names the server and says what happened.
 
-AUDITOR writes JSON objects into a stream, without separators. White space and newlines between the objects are
-accepted, as auditord or a proxy may write them; anything else is not.
+AUDITOR streams JSON objects without separators. White space and newlines between the objects are accepted, since
+auditord or a proxy may write them; anything else is refused.
 """
 
 import re
@@ -25,31 +25,30 @@ from auditord_hookspecs.wording import counted
 
 
 class ClientError(AuditordError):
-    """Root of every error of :mod:`auditord.client`.
+    """Base class of all errors of :mod:`auditord.client`.
 
     Remedy:
-        see the class that was raised; all of them have this root.
+        see the class that was raised, which is derived from this one.
     """
 
 
 class UnsupportedQuery(ClientError):
-    """The query cannot be said in the wire contract's grammar; nothing was sent.
+    """The wire contract's grammar cannot express the query. Nothing was sent.
 
     Remedy:
-        ask by /api/v1/records, or filter after the download.
+        query /api/v1/records, or filter the records after the download.
     """
 
 
 class ConnectionFailed(ClientError):
-    """No complete answer came: refused, reset, cut, timed out, TLS.
+    """No complete answer arrived: the connection was refused, reset, cut or timed out, or TLS failed.
 
     Args:
         text: what happened.
         sent: False if the server cannot have seen the request; True if it may have acted on it.
 
     Remedy:
-        see whether the server runs, the URL, and TLS; a write may have arrived: send it again, records are not counted
-        twice.
+        check the server, the URL and TLS. A write may have arrived: send it again, since no record is counted twice.
     """
 
     def __init__(self, text: str, *, sent: bool) -> None:
@@ -58,10 +57,10 @@ class ConnectionFailed(ClientError):
 
 
 class CutAnswer(ConnectionFailed):
-    """A stream of records ended in the middle; the records before it are right, but they are not all.
+    """A stream of records was cut off. The records received so far are valid, but not all of them.
 
     Remedy:
-        ask again; the records received so far are incomplete.
+        repeat the query; the records received so far are incomplete.
     """
 
     def __init__(self, text: str) -> None:
@@ -69,10 +68,10 @@ class CutAnswer(ConnectionFailed):
 
 
 class InvalidAnswer(ClientError):
-    """The answer is none that the wire contract knows: another program, a proxy's page, a damaged record.
+    """The answer does not follow the wire contract: another program, a proxy's page, or a damaged record.
 
     Remedy:
-        see the URL: is it an auditord or an AUDITOR, and no proxy in front of it?
+        check that the URL leads to an auditord or an AUDITOR, and not to a proxy in front of it.
     """
 
 
@@ -93,31 +92,31 @@ class AnsweredError(ClientError):
 
 
 class Refused(AnsweredError):
-    """The server refuses the request (4xx): sent again unchanged, it would be refused again.
+    """The server refuses the request (4xx). The same request would be refused again.
 
     Remedy:
-        read the text, which is the server's own: rights, an unknown path, a body that is no record.
+        read the message, which is the server's own: a missing permission, an unknown path, or an invalid record.
     """
 
 
 class ServerFailed(AnsweredError):
-    """The server could not do it at the moment (5xx).
+    """The server could not carry out the request at the moment (5xx).
 
     Remedy:
-        ask again later; the server's log has the reason.
+        try again later; the server's log has the reason.
     """
 
 
 class RecordExists(ClientError):
-    """A record id is taken. AUDITOR does not say which one; nothing of this request was stored.
+    """A record id is taken; AUDITOR does not say which one. Nothing of this request was stored.
 
     Args:
         text: what happened.
-        first: of a bulk, the place of the first record of the refused chunk among those given; all before are stored.
-        stop: the place behind the chunk's last record; nothing from there on was sent.
+        first: for a bulk insert, the index of the refused chunk's first record; all records before it are stored.
+        stop: the index after the chunk's last record; nothing from there on was sent.
 
     Remedy:
-        post the records one by one, or by /api/v1/records, which answers for each.
+        post the records one by one, or to /api/v1/records, which answers for each record.
     """
 
     def __init__(self, text: str, first: int = 0, stop: int = 1) -> None:
@@ -137,22 +136,22 @@ class UnknownRecord(ClientError):
 TIMEOUT_SECONDS: Final = 30.0
 RETRY_WAITS: Final = (0.2, 1.0, 3.0)
 MAX_OBJECT_BYTES: Final = 64 << 20
-"""More than the largest body that auditord takes: larger is no record."""
+"""The size above which an object cannot be a record: more than the largest body that auditord accepts."""
 
 _PASSING: Final = frozenset(
     {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 )
 _LONGEST_EXCHANGE: Final = 4
-"""Time limits that a whole answer may take; sending a body has no limit of its own in aiohttp."""
+"""The time limit of a whole exchange, in multiples of ``timeout``. aiohttp has no limit for sending a body."""
 
 
 class Tls(msgspec.Struct, frozen=True):
     """The TLS files of a client.
 
     Args:
-        ca: PEM file, or folder with hashed names, of the authorities that may vouch for the server; None: the system's.
+        ca: PEM file, or folder with hashed names, of the certificate authorities to trust; None for the system's.
         certificate: PEM file of our own certificate (with its chain), for a server that asks for one.
-        key: PEM file of its private key; None: it is in the certificate's file.
+        key: PEM file of its private key; None if the certificate's file contains the key.
     """
 
     ca: Path | None = None
@@ -161,7 +160,7 @@ class Tls(msgspec.Struct, frozen=True):
 
 
 def tls_context(files: TlsPaths) -> ssl.SSLContext:
-    """Return the settings of TLS connections; the files are read now.
+    """Read the TLS files and return an SSL context for connections.
 
     Raises:
         ClientError: a file cannot be read or used.
@@ -186,12 +185,12 @@ class Server:
     """A server, and the options of a client that talks to it.
 
     Args:
-        url: ``http://host:port`` or ``https://…``; a path in front of the routes may follow.
+        url: ``http://host:port`` or ``https://…``, optionally with a path as the prefix of all routes.
         tls: for ``https``.
         token: sent as ``Authorization: Bearer …``.
-        timeout: seconds without progress (connecting, sending, waiting for the next bytes) after which it is a fault;
-            an answer that keeps coming may take as long as it likes.
-        retry_waits: seconds before each further attempt at what may safely be repeated; empty: none.
+        timeout: seconds without progress (connecting, sending, waiting for the next bytes) after which a request fails.
+            A stream that keeps coming has no time limit; other answers may take four times this.
+        retry_waits: seconds before each retry of a request that is safe to repeat; empty for no retries.
     """
 
     url: str
@@ -227,17 +226,17 @@ class Server:
 
 
 class BaseClient:
-    """The part that all clients have: the server.
+    """The common part of the clients: the server.
 
     Args:
         url: ``http://host:port`` or ``https://host:port``.
-        tls: how the server is trusted and what we show it.
+        tls: the authorities to trust, and our own certificate.
         token: sent as ``Authorization: Bearer …``.
-        timeout: seconds without progress after which a request has failed.
-        retry_waits: seconds before each further attempt.
+        timeout: seconds without progress after which a request fails.
+        retry_waits: seconds before each retry.
 
     Raises:
-        ClientError: it is no URL, or a file of ``tls`` cannot be used.
+        ClientError: the URL is invalid, or a file of ``tls`` cannot be used.
     """
 
     def __init__(
@@ -251,15 +250,15 @@ class BaseClient:
     ) -> None:
         self._server = Server(url, tls or Tls(), token, timeout, retry_waits)
         if self._server.url.startswith("https:"):
-            tls_context(self._server.tls)  # or a missing file would show at the first call
+            tls_context(self._server.tls)  # a missing file raises now, not at the first call
 
 
 T = TypeVar("T")
 
-# Where one object ends and another begins. In one object, braces never meet like this: in a list a comma is between
-# them, and in a text the quote would have to end the text, after which no member's name can follow.
+# The boundary of two objects. Braces never meet like this within an object: in a list, a comma separates them, and in a
+# string, the quote would have to end the string, after which no member's name can follow.
 _BETWEEN: Final = re.compile(rb'\}[ \t\r\n]*(?=\{[ \t\r\n]*"[^ \t\r\n,:}\]])')
-# The same at the very end: of the next object, nothing has come but its brace.
+# The same boundary at the end of a stream that was cut after the brace (and quote) of the next object.
 _CUT_OFF: Final = re.compile(rb'\}[ \t\r\n]*(?=\{[ \t\r\n]*"?\Z)')
 
 
@@ -268,8 +267,8 @@ class Framer(Generic[T]):
 
     Args:
         source: the server, for messages.
-        decode: converts the text of an object into the wanted type; raises InvalidRecord with msgspec's words.
-        max_object_bytes: how large an object may be.
+        decode: converts the text of an object; raises InvalidRecord with msgspec's message.
+        max_object_bytes: the maximum size of an object.
     """
 
     def __init__(self, source: str, decode: Callable[[bytes], T], max_object_bytes: int = MAX_OBJECT_BYTES) -> None:
@@ -281,10 +280,10 @@ class Framer(Generic[T]):
         self._records = 0
 
     def feed(self, piece: bytes) -> Iterator[T]:
-        """Yield the objects that are complete; consume all of them before the next chunk.
+        """Yield the complete objects. Consume all of them before feeding the next piece.
 
         Raises:
-            InvalidAnswer: the stream holds something other than a record.
+            InvalidAnswer: the stream contains something other than a record.
         """
         self._rest += piece
         begin = 0
@@ -295,7 +294,7 @@ class Framer(Generic[T]):
 
     def _keep_from(self, begin: int) -> None:
         self._rest = self._rest[begin:]
-        # Any further object begins at the last brace or behind it.
+        # The next object begins at the last brace or after it.
         self._searched = max(self._rest.rfind(b"}"), self._searched - begin, 0)
         if len(self._rest) > self._max_object_bytes:
             raise InvalidAnswer(f"{self._source} sends an object of more than {self._max_object_bytes} bytes")
@@ -304,8 +303,8 @@ class Framer(Generic[T]):
         """Yield the last object, at the end of the stream.
 
         Raises:
-            CutAnswer: it is not complete.
-            InvalidAnswer: it is none.
+            CutAnswer: the object is incomplete.
+            InvalidAnswer: the rest is not an object.
         """
         rest = bytes(self._rest).strip()
         self._rest.clear()
@@ -328,14 +327,14 @@ class Framer(Generic[T]):
 
 
 class RecordFramer(Framer[Record]):
-    """Cuts a stream into records."""
+    """Splits a stream into records."""
 
     def __init__(self, source: str, max_object_bytes: int = MAX_OBJECT_BYTES) -> None:
         super().__init__(source, decode_record, max_object_bytes)
 
 
 class TextFramer(Framer[bytes]):
-    """Cuts a stream into the texts of its objects, whether they are valid records or not."""
+    """Splits a stream into the texts of its objects, which need not be valid records."""
 
     def __init__(self, source: str, max_object_bytes: int = MAX_OBJECT_BYTES) -> None:
         super().__init__(source, _as_text, max_object_bytes)
@@ -350,7 +349,7 @@ def _as_text(text: bytes) -> bytes:
 
 
 MAX_BODY_BYTES: Final = 2_000_000
-"""AUDITOR refuses bodies above 2 MiB (2,097,152 bytes), bulk inserts as well."""
+"""AUDITOR refuses bodies above 2 MiB (2,097,152 bytes), also for bulk inserts."""
 
 ENDLESS: Final = "the answer does not say where it ends, so that a cut would not show"
 
@@ -358,12 +357,12 @@ _RECORD_EXISTS: Final = b"RECORD_EXISTS"
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Some records of a bulk, as one body.
+    """A part of a bulk insert.
 
     Args:
-        first: the place of the first one.
-        stop: the place behind the last one.
-        body: a JSON array.
+        first: the index of its first record.
+        stop: the index after its last record.
+        body: the records as a JSON array.
     """
 
     first: int
@@ -372,7 +371,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 def chunks(records: Iterable[Record], max_bytes: int) -> Iterator[Chunk]:
-    """Split the records into bodies of at most ``max_bytes``; a larger record makes a body of its own."""
+    """Split the records into bodies of at most ``max_bytes``; a larger record gets its own body."""
     texts: list[bytes] = []
     first = size = 0
     for record in records:
@@ -391,7 +390,7 @@ def _chunk(first: int, texts: list[bytes]) -> Chunk:
 
 
 def stop_update(record_id: str, stop_time: datetime) -> bytes:
-    """Return the body of ``PUT /record``; the other required members are empty, and ignored."""
+    """Return the body of ``PUT /record``. Its other required members are ignored by the server."""
     body: dict[str, object] = {
         "record_id": record_id,
         "meta": None,
@@ -403,13 +402,13 @@ def stop_update(record_id: str, stop_time: datetime) -> bytes:
 
 
 def check_added(answer: HttpAnswer) -> None:
-    """Return if the records are stored; the released clients look at the body alone, we look at status and body.
+    """Raise unless the records are stored. AUDITOR's released clients check only the body, we also check the status.
 
     Raises:
-        RecordExists: an id is taken. Also if the server calls that success with a warning: AUDITOR's option
-            ``ignore_record_exists_error`` does so and drops the whole bulk.
-        AnsweredError: the status says so.
-        InvalidAnswer: something else has answered.
+        RecordExists: an id is taken. Also if the server reports success with a warning: AUDITOR does so with the option
+            ``ignore_record_exists_error``, and drops the whole bulk.
+        AnsweredError: the status is an error.
+        InvalidAnswer: another program answered.
     """
     warning = answer.body.lstrip().startswith(b"{") and b'"warning"' in answer.body
     if answer.body == _RECORD_EXISTS or (answer.status == HTTPStatus.OK and warning):
@@ -418,7 +417,7 @@ def check_added(answer: HttpAnswer) -> None:
 
 
 def check_chunk_added(answer: HttpAnswer, chunk: Chunk) -> None:
-    """Return if all records of a chunk are stored.
+    """Raise unless all records of a chunk are stored.
 
     Raises:
         ClientError: as :func:`check_added`; a :class:`RecordExists` names the chunk.
@@ -431,12 +430,12 @@ def check_chunk_added(answer: HttpAnswer, chunk: Chunk) -> None:
 
 
 def check_stopped(answer: HttpAnswer) -> None:
-    """Return if the stop time is set.
+    """Raise unless the stop time is set.
 
     Raises:
         UnknownRecord: there is no such record.
-        AnsweredError: the status says so.
-        InvalidAnswer: something else has answered.
+        AnsweredError: the status is an error.
+        InvalidAnswer: another program answered.
     """
     if answer.status == HTTPStatus.NOT_FOUND:
         raise UnknownRecord(f"{answer.request}: {answer.text}")
@@ -453,8 +452,8 @@ def read_record(answer: HttpAnswer) -> Record | None:
     """Parse a record, or return None for an unknown id (the server then answers ``null``).
 
     Raises:
-        AnsweredError: the status says so. AUDITOR says 500 for a record that is not there, too.
-        InvalidAnswer: it is no record.
+        AnsweredError: the status is an error. AUDITOR also answers 500 for a missing record.
+        InvalidAnswer: the body is not a record.
     """
     if answer.status == HTTPStatus.NOT_FOUND:
         return None
@@ -468,7 +467,7 @@ def read_record(answer: HttpAnswer) -> Record | None:
 
 
 def check_status(answer: HttpAnswer) -> None:
-    """Return if the status is 2xx.
+    """Raise unless the status is 2xx.
 
     Raises:
         Refused: 4xx.

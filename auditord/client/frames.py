@@ -1,15 +1,15 @@
-"""Records as tables, for analysis: one row per record, one column per meta key, component and score.
+"""Convert records to tables for analysis: one row per record, one column per meta key, component and score.
 
 - ``record_id``: text;
-- ``start_time``, ``stop_time``: time in UTC with microseconds; the stop time is missing while the record is open;
-- ``runtime``: whole seconds; missing while it is open;
-- ``meta.<key>``: list of texts, all values under the key in their order; text, if the key is exploded;
-- ``amount.<component>``: integer, summed where a name occurs more than once (and no more than 63 bits);
+- ``start_time``, ``stop_time``: time in UTC with microseconds; open records have no stop time;
+- ``runtime``: whole seconds; missing for open records;
+- ``meta.<key>``: list of texts, all values of the key in their order; a text if the key is exploded;
+- ``amount.<component>``: integer; the sum if a name occurs more than once, capped to 63 bits;
 - ``score.<component>.<name>``: float, of the first component of that name.
 
-What a record does not have is missing. ``explode`` names meta keys: a record with several values under one of them has
-a row for each value (under several keys for each combination), and one without a value has one row with none. Such rows
-repeat the record's amounts: drop duplicates of ``record_id`` before amounts are summed over all of them.
+Values that a record lacks are missing. ``explode`` names meta keys: a record has one row for each value of the key (for
+several keys, for each combination), or one row with a missing value. These rows repeat the record's amounts, so drop
+duplicates of ``record_id`` before summing amounts.
 
 The libraries are extras of the distribution: ``auditord[arrow]`` and so on.
 """
@@ -34,10 +34,10 @@ _META: Final = "meta."
 
 
 class MissingLibrary(ClientError, ImportError):
-    """The library that makes the table is not installed; the text names the extra that brings it.
+    """The library for the table is not installed. The message names the extra that includes it.
 
     Remedy:
-        install the extra that the text names.
+        install the extra that the message names.
     """
 
 
@@ -62,7 +62,7 @@ def to_arrow(  # Any: a pyarrow.Table; the library ships no types
 
 
 def to_pandas(records: Iterable[Record], *, explode: str | Collection[str] = ()) -> "pd.DataFrame":
-    """Convert records to a data frame of pandas; integers are ``Int64``, which can be missing.
+    """Convert records to a data frame of pandas; integer columns are the nullable ``Int64``.
 
     Raises:
         MissingLibrary: install ``auditord[pandas]``.
@@ -114,7 +114,7 @@ def _kind(column: str, exploded: Collection[str]) -> str:
 
 
 def _columns(records: Iterable[Record], explode: str | Collection[str]) -> tuple[Columns, Mapping[str, str]]:
-    """Return the columns, and the kind of each."""
+    """Return the columns and their kinds."""
     columns: Columns = {"record_id": [], "start_time": [], "stop_time": [], "runtime": []}
     keys = (explode,) if isinstance(explode, str) else explode
     rows = (row for record in records for row in _rows(record, keys))
@@ -131,7 +131,7 @@ def _columns(records: Iterable[Record], explode: str | Collection[str]) -> tuple
 
 
 def _rows(record: Record, keys: Collection[str]) -> Iterator[dict[str, Any]]:  # Any: as Columns
-    """Yield one row, or one for each combination of the values under these keys."""
+    """Yield one row, or one for each combination of the values of these keys."""
     cells, meta = _cells(record), record.meta or {}
     exploded = [key for key in meta if key in keys]
     for values in product(*[meta[key] or (None,) for key in exploded]):

@@ -1,4 +1,4 @@
-"""The HTTP client behind ``context.http`` and :class:`auditord.client.AsyncClient`: aiohttp and stamina."""
+"""The HTTP client behind ``context.http`` and :class:`auditord.client.AsyncClient`, built on aiohttp and stamina."""
 
 import asyncio
 import io
@@ -30,7 +30,8 @@ _LARGE_BODY: Final = 64 * 1024
 _FIRST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 30.0
 _KEEP_ALIVE: Final = 2.0
-"""Seconds. AUDITOR closes idle connections after five; a POST on one that is just being closed cannot be repeated."""
+"""Seconds for which idle connections are kept. AUDITOR closes them after five, and a POST on a connection that is being
+closed cannot be repeated."""
 
 _LOOPBACK: Final = ("127.", "localhost", "::1")
 
@@ -38,9 +39,6 @@ _LOOPBACK: Final = ("127.", "localhost", "::1")
 @asynccontextmanager
 async def open_client(options: http.HttpOptions) -> AsyncGenerator["AiohttpClient", None]:
     """Open a client; nothing is sent before the first request.
-
-    Args:
-        options: of the client.
 
     Raises:
         ClientError: the TLS files cannot be used.
@@ -83,16 +81,11 @@ class _Call(msgspec.Struct, frozen=True):
     def data(self) -> Any:  # Any: aiohttp's
         if self.body is None or len(self.body) <= _LARGE_BODY:
             return self.form if self.body is None else self.body
-        return io.BytesIO(self.body)  # aiohttp writes large bytes in one go, which holds up the event loop
+        return io.BytesIO(self.body)  # aiohttp writes large bytes at once, which blocks the event loop
 
 
 class AiohttpClient:
-    """Implements :class:`auditord_hookspecs.HttpClient`.
-
-    Args:
-        session: open.
-        options: of the client.
-    """
+    """Implements :class:`auditord_hookspecs.HttpClient`."""
 
     def __init__(self, session: aiohttp.ClientSession, options: http.HttpOptions) -> None:
         self._session = session
@@ -110,7 +103,7 @@ class AiohttpClient:
         idempotent: bool | None = None,
         retry_for: timedelta | None = None,
     ) -> http.HttpAnswer:
-        """Make a request until it has an answer that will not change by waiting."""
+        """Make a request, retry it after temporary failures, and return the last answer."""
         repeatable = method in _IDEMPOTENT if idempotent is None else idempotent
         call = _Call(method, _url(url, params), _headers(headers, body), body, form, repeatable)
 
@@ -136,7 +129,7 @@ class AiohttpClient:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> AsyncGenerator["AiohttpStream", None]:
-        """Make a request whose answer may be larger than memory."""
+        """Make a request and yield its answer as a stream, which may be larger than memory."""
         call = _Call(method, _url(url, params), _headers(headers, body), body, None, method in _IDEMPOTENT)
         async with AsyncExitStack() as stack:
 
@@ -188,7 +181,7 @@ class AiohttpClient:
         raise AssertionError("stamina raises the last error")
 
     def _wait(self, call: _Call, error: Exception, budget: float) -> bool | float:
-        """Return the seconds before the next attempt; True: as stamina decides; False: do not retry."""
+        """Return the seconds before the next attempt, True for the wait that stamina chooses, or False to give up."""
         if not isinstance(error, http.HttpError) or not self._may_pass(call, error):
             return False
         wait = retry_after(error.answer.headers) if isinstance(error, http.HttpStatusError) else None
@@ -242,7 +235,7 @@ class AiohttpStream(msgspec.Struct, frozen=True):
 
 
 def _url(url: str, params: http.Parameters) -> URL:
-    encoded = URL(url, encoded=True)  # or yarl would rewrite brackets and %2F
+    encoded = URL(url, encoded=True)  # otherwise yarl would rewrite brackets and %2F
     return encoded.extend_query(list(params)) if params else encoded
 
 
@@ -251,7 +244,7 @@ def _headers(headers: Mapping[str, str] | None, body: bytes | None) -> Mapping[s
 
 
 def _environment_proxy(url: URL) -> str | None:
-    """Return the environment's proxy for a URL, without passwords of netrc (unlike aiohttp's ``trust_env``)."""
+    """Return the environment's proxy for a URL. Unlike aiohttp's ``trust_env``, this uses no passwords of netrc."""
     host = url.host or ""
     if host.startswith(_LOOPBACK) or proxy_bypass(f"{host}:{url.port}"):
         return None
@@ -259,13 +252,13 @@ def _environment_proxy(url: URL) -> str | None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds in a ``Retry-After``: a number, or an instant by the server's clock."""
+    """Return the seconds of a ``Retry-After`` header: a number, or a time by the server's clock."""
     text = headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():
         return float(text)
     try:
         wait = parsedate_to_datetime(text) - parsedate_to_datetime(headers.get("Date", ""))
-    except (TypeError, ValueError):  # either is missing, or one has no zone
+    except (TypeError, ValueError):  # a header is missing or has no zone
         return None
     return max(0.0, wait.total_seconds())
 
@@ -291,7 +284,7 @@ def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if type(error) in {aiohttp.ClientConnectorError, aiohttp.ClientConnectorDNSError}:
-        failed = cast("aiohttp.ClientConnectorError", error)  # its text always speaks of TLS
+        failed = cast("aiohttp.ClientConnectorError", error)  # its own text always mentions TLS
         number = failed.os_error.errno or 0
         reason = os.strerror(number) if number > 0 else failed.strerror or failed.os_error
         return f"{failed.host}:{failed.port}: {reason}"

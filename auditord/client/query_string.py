@@ -1,9 +1,9 @@
-"""A :class:`RecordQuery` in the grammar of ``GET /records?…``, as AUDITOR 0.11 and auditord understand it.
+"""Encode a :class:`RecordQuery` for ``GET /records?…``, in the grammar of AUDITOR 0.11 and auditord.
 
-AUDITOR drops a filter without a word if ``gt`` meets ``gte`` (or ``lt`` meets ``lte``), and ``equals`` on times: bounds
-are merged here, and an equal time is sent as two bounds. Two limits remain AUDITOR's own: of a record it looks at the
-first component only, and only at amounts below 2³¹. Conditions can also be evaluated on one record, which says what a
-filter of any store means.
+AUDITOR silently drops filters that combine ``gt`` with ``gte`` (or ``lt`` with ``lte``), and ``equals`` on times. So
+bounds are merged here, and an equal time is sent as two bounds. Two of AUDITOR's limits remain: it checks only the
+first component of a record, and only amounts below 2³¹. :func:`matches` evaluates conditions on one record, which
+defines the meaning of filters for every store.
 """
 
 import operator
@@ -25,7 +25,7 @@ V = TypeVar("V", datetime, int)
 Pair: TypeAlias = tuple[str, str]
 
 Source: TypeAlias = Literal["store", "lake"]
-"""The records of a server's store, or of the lake that it has."""
+"""The source of records: a server's store, or its lake."""
 
 _LOWER: Final = (queries.Comparison.GTE, queries.Comparison.GT)  # the latter is stricter at the same value
 _UPPER: Final = (queries.Comparison.LTE, queries.Comparison.LT)
@@ -34,7 +34,7 @@ _FLAGS: Final[Mapping[type[queries.Condition], str]] = {
     queries.IsOpen: "open=true",
     queries.ImplausibleCpuTime: "implausible=true",
 }
-"""Conditions that auditord has words for, and AUDITOR has not."""
+"""Conditions that auditord's grammar can express, but AUDITOR's cannot."""
 
 _EXCESS: Final = ExceedsRuntime("TotalCPU", queries.MOST_CPU_TIME, "Cores")
 
@@ -43,7 +43,7 @@ def encode_query(query: RecordQuery) -> str:
     """Return the query string, without ``?``; empty for all records in the default order.
 
     Raises:
-        UnsupportedQuery: the grammar has no words for a condition.
+        UnsupportedQuery: the grammar cannot express a condition.
     """
     conditions = list(flattened(query.where))
     if query.archived:
@@ -60,7 +60,7 @@ def wire_target(query: RecordQuery) -> str:
     """Return the path and query string for the records of any server.
 
     Raises:
-        UnsupportedQuery: there are no words for a condition.
+        UnsupportedQuery: the grammar cannot express a condition.
     """
     text = encode_query(query)
     return f"/records?{text}" if text else "/records"
@@ -70,17 +70,17 @@ def api_target(query: RecordQuery, source: Source) -> str:
     """Return the path and query string for the records of an auditord, one per line.
 
     Raises:
-        UnsupportedQuery: there are no words for a condition.
+        UnsupportedQuery: the grammar cannot express a condition.
     """
     form = "format=ndjson" if source == "store" else f"format=ndjson&source={source}"
     return f"/api/v1/records?{form}&{encode_for_api(query)}"
 
 
 def encode_for_api(query: RecordQuery) -> str:
-    """Return the query string of ``GET /api/v1/records``, always with its order, whose default differs there.
+    """Return the query string of ``GET /api/v1/records``. It always has the order, whose default differs there.
 
     Raises:
-        UnsupportedQuery: there are no words for a condition.
+        UnsupportedQuery: the grammar cannot express a condition.
     """
     conditions = list(flattened(query.where))
     others = tuple(each for each in conditions if not isinstance(each, tuple(_FLAGS)))
@@ -162,7 +162,7 @@ def _components(conditions: Iterable[queries.Condition]) -> Iterator[Pair]:
 
 
 def _equal(name: str, given: Sequence[tuple[queries.Comparison, int]]) -> Iterator[tuple[queries.Comparison, int]]:
-    # Not two bounds, as of times: where a name occurs twice, each bound might be met by another component.
+    # Unlike for times, two bounds would not do: if a name occurs twice, each bound might match another component.
     equal = {amount for comparison, amount in given if comparison is queries.Comparison.EQUALS}
     if len(equal) > 1:
         raise UnsupportedQuery(f"the wire contract cannot ask for two amounts of the component {name!r}")
@@ -214,7 +214,7 @@ _COMPARE: Final = {
 
 
 def flattened(condition: query.Condition) -> Iterator[query.Condition]:
-    """Yield the conditions that must all be true, without nested ``AllOf``."""
+    """Yield the conditions that must all be true, with nested ``AllOf`` resolved."""
     if isinstance(condition, query.AllOf):
         for inner in condition.conditions:
             yield from flattened(inner)

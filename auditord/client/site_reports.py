@@ -1,4 +1,4 @@
-"""Reports of what a daemon has stored, by site and day, to a hub: their sums, and their form on the wire."""
+"""Reports of a daemon to a hub: the sums of its stored records by site and day, and their wire format."""
 
 from collections.abc import Collection
 from datetime import UTC, date, datetime, time
@@ -14,7 +14,7 @@ from auditord_hookspecs.roles import SITE_KEYS
 PATH: Final = "/api/v1/site_reports"
 
 MOST_DAYS: Final = 10_000
-"""Days of sites in one report."""
+"""The maximum number of entries in a report, one for each site and day."""
 
 _BY: Final = (MetaValue(*SITE_KEYS), CalendarPeriod(CalendarUnit.DAY))
 _CORES: Final = (ComponentUsage("Cores"),)
@@ -22,7 +22,7 @@ _CORES: Final = (ComponentUsage("Cores"),)
 Site: TypeAlias = Annotated[str, Meta(max_length=256)]
 
 _LARGEST: Final = 2**53
-"""The largest sum on the wire, which every reader of JSON knows exactly; a larger one counts as this."""
+"""The limit of sums on the wire. Not every JSON reader represents larger integers exactly, so sums are capped."""
 
 _Sum: TypeAlias = Annotated[int, Meta(ge=0, le=_LARGEST)]
 
@@ -38,7 +38,7 @@ class DaySums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SiteReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The sums over all that a daemon has stored."""
+    """The sums over the records that a daemon has stored."""
 
     sent_at: Annotated[datetime, Meta(tz=True, description="the time of the report, by the reporting daemon's clock.")]
     first_day: Annotated[date, Meta(description="the first reported day; jobs that ended earlier are not reported.")]
@@ -46,14 +46,14 @@ class SiteReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DayComparison(msgspec.Struct, frozen=True):
-    """A day of a site that has other sums there than here."""
+    """A day of a site whose reported sums differ from those at the hub."""
 
     reported: Annotated[DaySums, Meta(description="the sums from the daemons that report the site.")]
     stored: Annotated[DaySums, Meta(description="the sums at the hub.")]
 
 
 class ReportAnswer(msgspec.Struct, frozen=True):
-    """A report against what the hub has stored."""
+    """The comparison of a report with the hub's records."""
 
     records: Annotated[int, Meta(description="the number of reported records of these sites.")]
     missing: Annotated[
@@ -72,7 +72,7 @@ def sums_query(first_day: date, sites: Collection[str] | None = None) -> Aggrega
 
 
 def capped(total: int) -> int:
-    """Return the sum for the wire, limited to the largest number there."""
+    """Return the sum, capped for the wire."""
     return min(total, _LARGEST)
 
 
@@ -81,7 +81,7 @@ def day_sums(answer: Aggregates) -> list[DaySums]:
     found: list[DaySums] = []
     for group in answer.groups:
         site, day = group.key
-        if isinstance(day, date):  # as each finished record has one
+        if isinstance(day, date):  # every finished record has one
             sums = (group.records, group.runtime, group.usage[0].sums.amount_runtime)
             found.append(DaySums(str(site or ""), day, *map(capped, sums)))
     return found

@@ -1,6 +1,6 @@
 """The contexts of collectors and senders over the real spool and store, and the child processes of all instances.
 
-A child gets an argument vector and gives bytes. No process or pipe is left behind, even after an error.
+A child gets an argument vector and returns bytes. No process or pipe is left behind, even after an error.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ def environment_of(config: InstanceConfig) -> Mapping[str, str]:
 
 
 def own_folder(state_dir: Path, instance: str) -> Path:
-    """Return the private folder of an instance, which is created if missing.
+    """Return the private folder of an instance; create it if it is missing.
 
     Raises:
         AuditordError: it cannot be created, or belongs to another user.
@@ -101,7 +101,7 @@ class CommandRunner:
         through: Sequence[str] = (),
         max_output: int | None = None,
     ) -> AsyncGenerator["Child", None]:
-        """Run a child and read its output while it runs. Leaving the block kills its process group."""
+        """Run a child and read its output while it runs. Exiting the context kills its process group."""
         limit = maxsize if max_output is None else max_output
         async with self.child(argv, {**self.environment, **(environment or {})}, through, limit) as child:
             child.patience = timeout
@@ -111,7 +111,7 @@ class CommandRunner:
     async def child(
         self, argv: Sequence[str], environment: Mapping[str, str], through: Sequence[str], max_output: int
     ) -> AsyncGenerator["Child", None]:
-        """Start a child. On leaving, a running child is killed with its process group, and its pipes are closed.
+        """Start a child. On exit, a running child is killed with its process group, and its pipes are closed.
 
         Raises:
             CommandFailed: the child cannot be started.
@@ -146,11 +146,11 @@ class InstanceContext(CommandRunner):
         return task_log(self.instance, self.kind)
 
     def now(self) -> datetime:
-        """Return the present instant."""
+        """Return the current time."""
         return self.clock()
 
     def http(self, options: HttpOptions | None = None) -> AbstractAsyncContextManager[HttpClient]:
-        """Open a client for requests to servers elsewhere (:mod:`auditord.client.http`)."""
+        """Return a client for requests to remote servers (:mod:`auditord.client.http`)."""
         from auditord.client.http import open_client  # noqa: PLC0415 a command on a file needs no aiohttp
 
         return open_client(options or HttpOptions())
@@ -165,7 +165,7 @@ class SpoolCollectorContext(InstanceContext):
         window: the period to collect again, if any.
         job: the job to collect again, if any.
         dry_run: whether the batches are only shown.
-        on_progress: receives the done fraction of the run.
+        on_progress: receives the completed fraction of the run.
     """
 
     spool: Spool
@@ -181,7 +181,7 @@ class SpoolCollectorContext(InstanceContext):
         return own_folder(self.spool.state_dir, self.instance)
 
     async def seen(self, keys: Collection[str]) -> frozenset[str]:
-        """Return the keys among these that are remembered."""
+        """Return the keys among these that are remembered from earlier batches."""
         return await self.spool.seen(self.instance, keys)
 
     async def pending(self) -> Mapping[str, Any]:  # Any: the JSON that the collector stored
@@ -228,7 +228,7 @@ def command_line(argv: Sequence[str], environment: Mapping[str, str], through: S
 
 
 def child_environment(environment: Mapping[str, str], through: Sequence[str]) -> dict[str, str]:
-    """Return the environment of the child, without additions for ssh: they are in the command line instead."""
+    """Return the environment of the child. After ``through``, additions are in the command line instead."""
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     return inherited if through else {**inherited, **environment}
 
@@ -268,7 +268,7 @@ class Child(asyncio.SubprocessProtocol):
 
     @classmethod
     def ended(cls, argv: Sequence[str], printed: bytes, max_output: int, piece: int) -> "Child":
-        """Return a child without a process, which has printed and succeeded: for tests."""
+        """Return a child for tests that has printed this and succeeded, without a process."""
         child = cls(argv, max_output, piece)
         child._waiting += printed
         child._open_pipes.clear()

@@ -1,4 +1,4 @@
-"""The contexts of plugins over the real store, and those of the panels of hook modules.
+"""The contexts of plugins over the real store, and the contexts of hook modules' panels.
 
 Opening a plugin's context takes its lease, loads its state, and opens the records of its option ``source``. A panel's
 queries are limited to the records that its visitor may see.
@@ -75,7 +75,7 @@ class StorePluginContext(InstanceContext):
     Args:
         state: the plugin's state (JSON) at the start of the run.
         own_records: the redactor, if the records are this daemon's.
-        dry_run: whether effects are only shown and the state is not saved.
+        dry_run: whether the plugin only shows its effects and does not save its state.
         observer: receives log and output; without one, output is logged.
     """
 
@@ -136,13 +136,13 @@ class RemoteRecords:
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record], None]:
         """Yield the matching records in order. Conditions that the wire contract cannot express are checked here."""
         where = tuple(filter(has_words, flattened(query.where)))
-        # A limit would count records that are filtered out here; then the client refuses the query instead.
-        asked = query if query.limit is not None else replace(query, where=AllOf(where))
-        async with self._client.stream(asked) as records, aclosing(_chosen(records, query.where)) as chosen:
+        # With a limit, the server would count records that are filtered out here. So the client refuses such a query.
+        sent = query if query.limit is not None else replace(query, where=AllOf(where))
+        async with self._client.stream(sent) as records, aclosing(_chosen(records, query.where)) as chosen:
             yield chosen
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Return sums over the matching records: computed by an auditord, or from the stream of an AUDITOR."""
+        """Return sums over the matching records, computed by an auditord or from the stream of an AUDITOR."""
         return await self._client.aggregate(query)
 
 
@@ -153,14 +153,14 @@ async def _chosen(records: AsyncIterator[Record], where: Condition) -> AsyncGene
 
 
 def remote_source(config: InstanceConfig) -> RemoteSource | None:
-    """Return the server with a plugin's records; None if they are this daemon's."""
+    """Return the server with a plugin's records; None if it works on this daemon's records."""
     source = config.source if isinstance(config, PluginConfig) else "local"
     return None if source == "local" else source
 
 
 @asynccontextmanager
 async def opened_records(config: InstanceConfig, local: Records | None) -> AsyncGenerator[Records, None]:
-    """Yield the records that a plugin works on; ``local`` are this daemon's, if it works on those.
+    """Yield the records that a plugin works on: those of its ``source``, or this daemon's (``local``).
 
     Raises:
         ClientError: a TLS file cannot be used.
@@ -182,9 +182,9 @@ async def opened_records(config: InstanceConfig, local: Records | None) -> Async
 
 
 class StateStore(Protocol):
-    """Stores a plugin's state: the record store, so that another daemon may take over.
+    """Stores a plugin's state: the record store, so that another daemon may take over, or the spool.
 
-    For a plugin with a remote ``source``, it is the spool.
+    The spool stores the state of plugins with a remote ``source``.
     """
 
     def memory(
@@ -206,15 +206,15 @@ async def opened_plugin(
     dry_run: bool = False,
     observer: PluginObserver | None = None,
 ) -> AsyncGenerator[StorePluginContext, None]:
-    """Yield the context of one run. Until it is left, no daemon of the same database runs this plugin.
+    """Yield the context of one run. Until it exits, no other daemon of the same database runs this plugin.
 
     Args:
         instance: the part of the context that every instance has.
         config: the plugin's section of the configuration.
-        states: stores its state.
+        states: stores the plugin's state.
         local: this daemon's records, for a plugin that works on them.
         backups: makes backups of this daemon.
-        occasion: why it runs; leaving without an error marks the run as done for other daemons.
+        occasion: why the plugin runs; an exit without an error marks the run as done for other daemons.
         dry_run: whether nothing is done or saved, which needs no turn.
         observer: receives log and output.
 
@@ -340,7 +340,7 @@ class Panels(msgspec.Struct, frozen=True):
     memories: Memories
 
     def shown(self) -> Iterator[tuple[str, Panel, PanelInstance | None]]:
-        """Yield module and panel, and the instance if the panel belongs to a kind: once for each of them."""
+        """Yield module, panel and None; for a panel of a kind, one triple for each instance of the kind."""
         for module, panel in self.declared:
             if panel.kind is None:
                 yield module, panel, None
@@ -352,7 +352,7 @@ def declared_panels(hooks: Hooks) -> Sequence[tuple[str, Panel]]:
     """Return the panels that hook modules declare.
 
     Raises:
-        HookError: a module declares something else, or fails.
+        HookError: a module declares an invalid panel, or fails.
     """
     found = list(hooks.declarations("auditord_panels"))
     named = set[tuple[HookModule, str]]()

@@ -1,4 +1,4 @@
-"""Hook modules: found by their entry points, checked, and called."""
+"""Find hook modules by their entry points, check them, and call them."""
 
 from auditord.hooks.hooks import HookEntry, HookModule, Hooks, installed_entries
 from auditord.hooks.loading import Survey, broken_kinds, load_hooks, survey

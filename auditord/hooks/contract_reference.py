@@ -1,4 +1,4 @@
-"""The references of all hooks and of all types of the contract as Markdown, made of their sources and docstrings."""
+"""Write the references of all hooks and all contract types as Markdown, from their sources and docstrings."""
 
 import ast
 import inspect
@@ -41,13 +41,13 @@ def signature_of(node: FunctionNode) -> str:
     """Return the signature of a function in a syntax tree, on one line.
 
     Raises:
-        TypeError: it does not say what it returns.
+        TypeError: its return type is not annotated.
     """
     if node.returns is None:
         raise TypeError(f"{node.name} is not annotated")
     word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
     match node.returns:
-        case ast.Constant(value=str(returned)):  # in quotes: its names are there for type checkers alone
+        case ast.Constant(value=str(returned)):  # quoted, since only type checkers import its names
             pass
         case _:
             returned = ast.unparse(node.returns)
@@ -55,7 +55,7 @@ def signature_of(node: FunctionNode) -> str:
 
 
 def plain_text(docstring: str) -> str:
-    """Return a docstring's text with code in Markdown."""
+    """Return a docstring's text with its code as in Markdown."""
     return re.sub(r":(?:class|func|data|mod|meth):`~?([^`]*)`", r"`\1`", docstring).replace("``", "`")
 
 
@@ -94,11 +94,11 @@ CHAPTERS: Final[Mapping[str, tuple[str, ...]]] = {
     "Errors": ("errors",),
     "Other": ("roles", "contract", "hookspec"),
 }
-"""The modules of the contract by chapter; a test finds an exported name that is in none."""
+"""The modules of the contract by chapter. A test finds exported names that are missing here."""
 
 
 class Documented(msgspec.Struct, frozen=True):
-    """A docstring in its parts.
+    """The parts of a docstring.
 
     Args:
         text: everything outside the other parts.
@@ -122,19 +122,19 @@ def types_markdown() -> str:
 
 @cache
 def definitions(module: str) -> Sequence[tuple[str, ast.stmt, str]]:
-    """Return the exported classes, functions and aliases of a module of the contract, each with the text after it."""
-    there = import_module(f"{auditord_hookspecs.__name__}.{module}")
-    body = ast.parse(inspect.getsource(there)).body
+    """Return the exported classes, functions and aliases of a contract module, each with the string after it."""
+    imported = import_module(f"{auditord_hookspecs.__name__}.{module}")
+    body = ast.parse(inspect.getsource(imported)).body
     exported = {name: getattr(auditord_hookspecs, name) for name in auditord_hookspecs.__all__}
     return [
         (name, node, _string(following))
         for node, following in zip(body, [*body[1:], None], strict=True)
-        if (name := _name_of(node)) in exported and exported[name] is vars(there)[name]
+        if (name := _name_of(node)) in exported and exported[name] is vars(imported)[name]
     ]
 
 
 def documented(text: str) -> Documented:
-    """Take a docstring of Google's style apart."""
+    """Split a Google-style docstring into its parts."""
     text, _, example = inspect.cleandoc(text).partition("Example::\n")
     head, _, rest = text.partition("Args:\n")
     listed, _, tail = rest.partition("\nRaises:") if rest else ("", "", "")
@@ -145,7 +145,7 @@ def documented(text: str) -> Documented:
 
 
 def fields_of(node: ast.ClassDef) -> Iterator[tuple[str, str, str]]:
-    """Name, type and text of each field or property: from its description, its own docstring, or the class's."""
+    """Yield name, type and text of each field or property; texts are from descriptions or docstrings."""
     of_class = documented(ast.get_docstring(node) or "").arguments
     for member, following in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(member, ast.AnnAssign) and not (name := ast.unparse(member.target)).startswith("_"):

@@ -29,7 +29,7 @@ SLOW_IMPORT: Final = 10.0
 """Seconds after which an import is logged as slow."""
 
 LONGEST_IMPORT: Final = 60.0
-"""Seconds after which it has failed."""
+"""Seconds after which an import has failed."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ class HookEntry(msgspec.Struct, frozen=True):
         """Import the hook module.
 
         Raises:
-            HookError: importing it raised anything but an interrupt, an exit included; the text names the last line.
-                Or it took too long.
+            HookError: importing took too long, or raised anything except an interrupt (SystemExit included); the
+                message names the last line.
         """
         try:
             return _in_time(self.described, self.load)
@@ -68,7 +68,7 @@ class HookEntry(msgspec.Struct, frozen=True):
             raise
         except ImportError as error:
             raise HookError(f"{self.described} cannot be imported: {blame(error)}{_needs_more(error)}") from error
-        except BaseException as error:  # a module may raise anything, and must not end the host without its name
+        except BaseException as error:  # a module may raise anything; the error must name it
             raise HookError(f"{self.described} cannot be imported: {blame(error)}") from error
 
 
@@ -80,7 +80,7 @@ def _needs_more(error: ImportError) -> str:
 
 
 def _in_time(described: HookModule, load: Callable[[], object]) -> object:
-    """Import in a thread: nothing ends an import that hangs, but the caller need not wait for it."""
+    """Import in a thread, so that the caller need not wait for an import that hangs, which nothing can stop."""
     outcome = Future[object]()
     Thread(target=_load_into, args=(outcome, load), name=f"import of {described.module}", daemon=True).start()
     if not wait([outcome], SLOW_IMPORT).done:
@@ -93,7 +93,7 @@ def _in_time(described: HookModule, load: Callable[[], object]) -> object:
 def _load_into(outcome: Future[object], load: Callable[[], object]) -> None:
     try:
         outcome.set_result(load())
-    except BaseException as error:  # noqa: BLE001 raised again where the outcome is taken
+    except BaseException as error:  # noqa: BLE001 outcome.result() raises it again
         outcome.set_exception(error)
 
 
@@ -128,7 +128,7 @@ class Hooks(msgspec.Struct, frozen=True):
     """The hook modules in use, and what they declared.
 
     Args:
-        manager: has every module registered under the name of its module.
+        manager: has every hook module registered under its Python module's name.
         modules: the modules, in the order of the calls.
         event_timeout: the time limit of one implementation for one event.
     """
@@ -162,7 +162,7 @@ class Hooks(msgspec.Struct, frozen=True):
         return None
 
     async def call_event(self, name: str, **arguments: object) -> None:
-        """Call all implementations of an event at the same time; a fault or delay of one is logged, and its own."""
+        """Call all implementations of an event concurrently. A fault or delay of one is logged and affects no other."""
         async with anyio.create_task_group() as group:
             for module, implementation in implementations(self.manager, self.modules, name):
                 group.start_soon(self._tell, module, implementation, arguments)
@@ -172,7 +172,7 @@ class Hooks(msgspec.Struct, frozen=True):
         try:
             with anyio.move_on_after(self.event_timeout.total_seconds()) as scope:
                 await cast("Awaitable[None]", _call(implementation, arguments))
-        except (Exception, SystemExit):  # noqa: BLE001 the boundary of an event: a module's fault stays its own
+        except (Exception, SystemExit):  # noqa: BLE001 the error boundary of an event
             _log.exception("%s failed in %s; the daemon continues", module, name)
         if scope.cancelled_caught:
             _log.error("%s took longer than %s s in %s", module, self.event_timeout.total_seconds(), name)

@@ -51,14 +51,14 @@ KIND_HOOKS = tuple(_DECLARATIONS)
 
 @dataclass(slots=True)
 class KindCollection:
-    """Gathers kinds and the faults of those that are refused; a deferred one is looked at when it is asked for."""
+    """Collects kinds, and the faults of refused ones. A deferred kind is imported and checked when it is requested."""
 
     faults: list[str] = field(default_factory=list[str])
     _owners: dict[tuple[str, str], HookModule] = field(default_factory=dict[tuple[str, str], HookModule])
     accepted: dict[str, dict[str, Callable[[], Any]]] = field(default_factory=dict[str, dict[str, Callable[[], Any]]])
 
     def add(self, hook: str, declared: Iterable[Declared]) -> None:
-        """Take what the implementations of one hook declared."""
+        """Add the kinds that the implementations of one hook declared."""
         section, kind_type = _DECLARATIONS[hook]
         for module, kind in declared:
             reasons = list(_unusable(kind, kind_type, section))
@@ -74,7 +74,7 @@ def _made(module: HookModule, declared: Any, kind_type: type, section: str) -> A
     """Return a declared kind; import it if it is deferred.
 
     Raises:
-        HookError: it was deferred, and cannot be imported or breaks a rule.
+        HookError: a deferred kind cannot be imported, or breaks a rule.
     """
     if not isinstance(declared, Deferred):
         return declared
@@ -138,8 +138,8 @@ def contract_fault(declared: object, distribution: str) -> str | None:
     """Return why a module for this version of the contract cannot be used, and the remedy; None if it can.
 
     Args:
-        declared: what it says; nothing: the first version.
-        distribution: the module's; another release of it may be the remedy.
+        declared: the version that the module declares; None for the first version.
+        distribution: the module's distribution, which the remedy names.
     """
     try:
         wanted = Contract(1, 0) if declared is None else Contract.parsed(declared)
@@ -199,14 +199,14 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def load_hooks(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) -> Hooks:
-    """Load every installed hook module but the disabled ones.
+    """Load every installed hook module, except the disabled ones.
 
     Args:
         disabled: entry-point names or modules (``hooks.disabled``).
-        entries: what to load instead of all that is installed.
+        entries: the entry points to load instead of all installed ones.
 
     Raises:
-        HookError: at least one cannot be used; the text names each with its module and distribution.
+        HookError: at least one cannot be used; the message names each with its module and distribution.
     """
     found = survey(disabled, entries)
     if found.faults:
@@ -216,9 +216,9 @@ def load_hooks(disabled: Sequence[str], entries: Sequence[HookEntry] | None = No
 
 
 def survey(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) -> Survey:
-    """Load the modules that load, and return the faults of the rest; takes the arguments of :func:`load_hooks`.
+    """Load the usable modules, and return them with the faults of the others; see :func:`load_hooks` for arguments.
 
-    Kinds that are deferred are left so: :func:`broken_kinds` loads them.
+    Deferred kinds are not loaded: :func:`broken_kinds` does that.
     """
     entries = installed_entries() if entries is None else entries
     left_out = [
@@ -233,7 +233,7 @@ def survey(disabled: Sequence[str], entries: Sequence[HookEntry] | None = None) 
 
 
 def broken_kinds(kinds: InstalledKinds) -> Iterator[str]:
-    """Load all deferred kinds, and return their faults, one sentence each."""
+    """Load all deferred kinds, and yield their faults, one sentence each."""
     for installed in (*kinds.sections().values(), kinds.importers):
         for name in installed:
             try:
@@ -268,7 +268,7 @@ class _Loader:
             self.faults.append(str(error))
         except pluggy.PluginValidationError as error:
             self.faults.append(f"{entry.described}: {error}")
-        except Exception as error:  # noqa: BLE001 even looking at a module may raise; its fault gets its name
+        except Exception as error:  # noqa: BLE001 even inspecting a module may raise; its fault must name it
             self.faults.append(f"{entry.described} cannot be inspected: {blame(error)}")
         else:
             self._modules.append(replace(entry.described, hooks=tuple(sorted(implemented_hooks(module)))))
@@ -287,7 +287,7 @@ class _Loader:
         return Hooks(self._manager, tuple(self._modules), InstalledKinds(**kinds))
 
     def _check(self, described: HookModule, module: object) -> None:
-        """Raise HookError if the module is there already, or breaks a rule of the hooks."""
+        """Raise HookError if the module is loaded already, or breaks a rule of the hooks."""
         for other in self._modules:
             if other.module == described.module:
                 raise HookError(f"{described} is loaded already, as {other}")

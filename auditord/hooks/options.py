@@ -1,4 +1,4 @@
-"""The reference of all options as Markdown, of the host and of the installed kinds, made of their models."""
+"""Write the reference of all options of the host and of the installed kinds as Markdown, from their models."""
 
 import json
 import re
@@ -47,8 +47,6 @@ def markdown() -> str:
 
 
 class _Writer:
-    """Writes sections of a schema."""
-
     def __init__(self, root: Schema) -> None:
         self._root = root
         uses = Counter(re.findall(r'"#/\$defs/(\w+)"', json.dumps([root["$defs"], root["properties"]])))
@@ -63,7 +61,6 @@ class _Writer:
         return dict(sorted(named.items()))
 
     def lines(self, kinds: Mapping[str, Mapping[str, AnyKind]]) -> Iterator[str]:
-        """Yield the lines of every section."""
         yield from ("## Of the daemon", "", *self._properties(self._root, ""), "")
         for section in INSTANCE_SECTIONS:
             for name, definition in self._kinds(section).items():
@@ -136,7 +133,7 @@ class _Writer:
 
 
 def _clock(kind: AnyKind) -> Schema:
-    """Return the defaults of the kind itself."""
+    """Return the kind's own defaults of ``interval`` and ``timeout``."""
     periods = {name: getattr(kind, name, None) for name in ("interval", "timeout")}
     return {name: format_duration(period) for name, period in periods.items() if period is not None}
 
@@ -151,7 +148,7 @@ def _choice(schema: Schema) -> str:
 
 
 def _written(value: Any) -> Any:  # Any: JSON
-    """Return a member of a default without empty parts."""
+    """Return a member of a list's default without its empty parts."""
     if not is_section(value):
         return value
     return {name: each for name, each in value.items() if each not in (None, [], False, "1")}
@@ -167,7 +164,7 @@ def _title(definition: str) -> str:
 
 
 def _default(option: Schema, default: Any) -> str:  # Any: JSON
-    """Return the default; empty if it is nothing, or follows from the members of a section."""
+    """Return the words for a default; empty if there is none, or if it follows from the members of a section."""
     if default is None or default in ([], "") or is_section(default):
         return ""
     if is_list(default):

@@ -1,10 +1,10 @@
-"""The references of all errors and metrics as Markdown, read from the sources of the daemon and of all hook modules.
+"""Write the references of all errors and metrics as Markdown, from the sources of the daemon and all hook modules.
 
-The cause of an error is the first paragraph of its class's docstring, what to do the section ``Remedy:`` in it, and its
-messages are those of the calls that make one, with ``…`` for the names in them.
+The cause of an error is the first paragraph of its class's docstring, and its remedy is the section ``Remedy:``. Its
+messages are those of the calls that create it, with ``…`` for the variable parts.
 
-Nothing is imported for this: the references have to be whole also where a library is not installed. Most metrics are
-there only once their instance has run, so a registry would not name them all.
+Nothing is imported, so that the references are complete even if a library is not installed. Most metrics exist only
+once their instance has run, so a registry would not contain them all.
 """
 
 import ast
@@ -25,7 +25,7 @@ from auditord.hooks.hooks import installed_entries
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A module that is not imported for this."""
+    """The source of a module, which is read without an import."""
 
     module: str
     path: Path
@@ -70,7 +70,7 @@ _STATEMENT: Final = re.compile(r"^(?=[A-Za-z_@])", re.MULTILINE)
 
 @dataclass
 class ErrorClass:
-    """A class of errors; cause and remedy are of its docstring, messages those that it is raised with."""
+    """An error class, with cause and remedy from its docstring and the messages that it is raised with."""
 
     name: str
     module: str
@@ -82,14 +82,14 @@ class ErrorClass:
 
 @dataclass
 class Errors:
-    """All errors: classes by their full names; texts of refused requests, with what to do, by status."""
+    """All errors: classes by full name, and pairs of message and remedy of refused requests by status."""
 
     classes: dict[str, ErrorClass]
     refusals: defaultdict[int, set[tuple[str, str]]] = field(default_factory=lambda: defaultdict(set))
 
 
 def read_errors(sources: Iterable[Source]) -> Errors:
-    """Read all of them."""
+    """Read all error classes, their messages, and the refusals of requests."""
     texts = [(source, source.text()) for source in sources]
     names = _error_names([text for _, text in texts])
     read = [(source, _Contents(source, _tree(source, text, names))) for source, text in texts]
@@ -107,7 +107,7 @@ def read_errors(sources: Iterable[Source]) -> Errors:
 
 
 def _error_names(texts: Sequence[str]) -> set[str]:
-    """Return the names that errors may have where they are raised, found without parsing."""
+    """Return the names, found without parsing, under which errors may be raised."""
     bases = [(name, set(_WORD.findall(words))) for text in texts for name, words in _DEFINED.findall(text)]
     bases += [(alias, {name}) for text in texts for name, alias in _RENAMED.findall(text)]
     names = {_ROOT}
@@ -125,7 +125,7 @@ def _tree(source: Source, text: str, names: set[str]) -> ast.Module:
         return ast.Module([], [])
     try:
         return ast.parse("".join(each for each, may_tell in statements if may_tell or _ANYWHERE.match(each)))
-    except SyntaxError:  # it was cut in a statement of several parts, or in a text
+    except SyntaxError:  # the text was split within a compound statement or a string
         return ast.parse(text)
 
 
@@ -138,7 +138,7 @@ def _class(source: Source, node: ast.ClassDef) -> ErrorClass:
 
 
 def _note(errors: Errors, call: ast.Call, found: "_Contents", assigned: Assigned) -> None:
-    """Add what a call tells of an error."""
+    """Add the messages of a call, if it creates an error or refuses a request."""
     name = found.full_name(call.func, errors.classes)
     if name is not None and name != _REFUSED:
         texts = (text for argument in call.args[:2] for text in _texts(argument, assigned))
@@ -154,7 +154,7 @@ def _is_web(source: Source) -> bool:
 
 
 def _status(arguments: list[ast.expr]) -> int | None:
-    """Return the HTTP status of a refusal with a text."""
+    """Return the HTTP status, if these are the arguments of a refusal with a message."""
     match arguments:
         case [ast.Constant(value=int(status)), _, *_] if status >= HTTPStatus.BAD_REQUEST:
             return status
@@ -195,7 +195,7 @@ class _Contents(ast.NodeVisitor):
         full = self._imported.get(name, f"{self._module}.{name}")
         package = full.rpartition(".")[0]
         found = (each for each, known_class in known.items() if known_class.name == name and each.startswith(package))
-        return full if full in known else next(found, None)  # a package has it from one of its modules
+        return full if full in known else next(found, None)  # the package re-exports a class of one of its modules
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         self._imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
@@ -362,7 +362,7 @@ def exposed() -> Iterator[Exposed]:
 
 
 def _declared(tree: ast.Module) -> Iterator[Exposed]:
-    """Yield calls such as ``Counter("name", "help", …)``, also of a function that makes one."""
+    """Yield the metrics of calls such as ``Counter("name", "help", …)``, also of functions that create one."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(

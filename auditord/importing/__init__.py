@@ -1,6 +1,6 @@
-"""``auditord import``: the records of another accounting system, as an importer of a hook module gives them.
+"""``auditord import``: import the records of another accounting system with an importer from a hook module.
 
-:mod:`~auditord.importing.writing` puts them into the store and remembers the position;
-:mod:`~auditord.importing.comparing` reads the source once more and compares it with what the store then has.
-The list of commands names :mod:`~auditord.importing.command`, and nothing else in the host knows this folder.
+:mod:`~auditord.importing.writing` stores the records and the position in the source.
+:mod:`~auditord.importing.comparing` then reads the source again and compares it with the store.
+Only the list of commands names :mod:`~auditord.importing.command`; nothing else in the host uses this folder.
 """

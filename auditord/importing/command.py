@@ -1,6 +1,6 @@
-"""``auditord import``: the records of other accounting systems into the record store, a command for each importer.
+"""``auditord import``: copy the records of other accounting systems into the store, with a command for each importer.
 
-Problems are shown on the terminal, and written to a file for programs.
+Problems are shown on the terminal and, with ``--problems``, written to a file for programs.
 """
 
 import gc
@@ -42,10 +42,10 @@ _TEXT_BYTES: Final = 300
 
 
 class Findings:
-    """Shows the first problems, keeps all of them in a file if there is one, and counts.
+    """Counts problems, shows the first ones, and writes all of them to the file, if one is given.
 
     Args:
-        missing_is_news: whether it is a problem that the store lacks a record; not in a dry run.
+        missing_is_news: whether a record that the store lacks, or has open, is a problem; not in a dry run.
     """
 
     def __init__(self, file: BinaryIO | None, *, missing_is_news: bool) -> None:
@@ -56,10 +56,10 @@ class Findings:
     @classmethod
     @contextmanager
     def to(cls, path: Path | None, *, missing_is_news: bool) -> Generator["Findings", None, None]:
-        """With a file at the path, if there is one.
+        """Yield findings that are written to a file at the path, if one is given.
 
         Raises:
-            ConfigurationError: it cannot be written.
+            ConfigurationError: the file cannot be written.
         """
         if path is None:
             yield cls(None, missing_is_news=missing_is_news)
@@ -72,7 +72,7 @@ class Findings:
             yield cls(file, missing_is_news=missing_is_news)
 
     def add(self, problem: RowProblem) -> None:
-        """Take one problem up."""
+        """Count, write and show a problem."""
         if problem.finding in self._expected:
             return
         self.count += 1
@@ -86,7 +86,7 @@ class Findings:
 
     @property
     def unseen(self) -> int:
-        """The number of those that have not been shown."""
+        """The number of problems that were not shown."""
         return max(self.count - _SHOWN, 0)
 
 
@@ -96,11 +96,11 @@ def print_report(
     """Print the result of an import.
 
     Args:
-        compared: what the second reading found.
-        stored: how many records the store has; None of a dry run.
-        findings: the problems, which have been shown.
-        remarks: those of the importer.
-        of: the system whose records were imported; None of a dry run.
+        compared: the result of the second reading.
+        stored: the number of records in the store; None for a dry run.
+        findings: the problems, which were already shown.
+        remarks: the importer's remarks.
+        of: the system whose records were imported; None for a dry run.
     """
     say(f"{counted(compared.rows, 'row')} in the source")
     for finding, words in (_WOULD if of is None else _IS).items():
@@ -119,7 +119,7 @@ def print_report(
 def report_document(
     compared: Compared, stored: int | None, findings: Findings, remarks: Sequence[str | Table]
 ) -> Mapping[str, Any]:  # Any: JSON
-    """Return the report for programs; ``stored`` is null of a dry run."""
+    """Return the report for programs; ``stored`` is null for a dry run."""
     return {
         "rows": compared.rows,
         **{finding.name.lower(): count for finding, count in compared.counts.items()},
@@ -197,7 +197,7 @@ def _short(text: bytes) -> str:
 
 
 FOLDER: Final = "imports"
-"""In state_dir: how far imports have come."""
+"""The folder in state_dir with the positions of imports."""
 
 _IMPORTERS: Final = "auditord.importers"
 
@@ -220,7 +220,7 @@ class _ImporterGroup(GuessingGroup):
         return sorted(_importers(ctx))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Make the command of a kind."""
+        """Return the command of a kind."""
         kind = _importers(ctx).get(cmd_name)
         return None if kind is None else _command_of(kind)
 
@@ -274,7 +274,7 @@ def _command_of(kind: ImporterKind[Any]) -> click.Command:
 
 
 def _parameter(name: str, field: FieldInfo) -> click.Parameter:
-    """Make the option of a field, or the argument of one without a default."""
+    """Return the option of a field, or an argument if the field has no default."""
     several = get_origin(field.annotation) is tuple
     leaves = _leaves(field.annotation)
     types: Mapping[object, Any] = {datetime: INSTANT, int: int, Path: click.Path(path_type=Path)}  # Any: click's
@@ -311,9 +311,9 @@ class _Wanted(msgspec.Struct, frozen=True):
     """An import, as the options describe it.
 
     Args:
-        transform: the change that every record meets before it is stored.
-        replacing: whether stored records with other content are overwritten.
-        restart: whether the saved position of an earlier attempt is forgotten.
+        transform: applied to every record before it is stored.
+        replacing: whether stored records with other content are corrected, and deleted ones restored.
+        restart: whether to forget the saved position of an earlier attempt.
     """
 
     configuration: Configuration
@@ -383,7 +383,7 @@ async def _compare(wanted: _Wanted, store: RecordStore | None, findings: Finding
 
 @contextmanager
 def _without_gc() -> Generator[None, None, None]:
-    """Rows hold no cycles, but thousands of them at a time would be searched for some again and again."""
+    """Disable garbage collection, which would search thousands of rows again and again, though they have no cycles."""
     gc.freeze()
     gc.disable()
     try:
@@ -395,7 +395,7 @@ def _without_gc() -> Generator[None, None, None]:
 
 @contextmanager
 def _owned(configuration: Configuration) -> Generator[None, None, None]:
-    """Own the state folder: no one else imports with this configuration, no daemon writes the same SQLite file."""
+    """Lock out other imports with this state folder and, for SQLite, the daemon, which would write the same file."""
     if not is_postgresql(configuration.store.url):
         with _explained(configuration), own(configuration.state_dir), own(configuration.state_dir / FOLDER):
             yield

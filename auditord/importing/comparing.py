@@ -1,7 +1,7 @@
-"""The second reading of a source: compare each record with what the store has under its id, as clients would read it.
+"""The second reading of a source: compare each record with the stored record of its id, as clients would read it.
 
-This is the proof of an import, so it uses no result of the first reading. A dry run does only this: the missing records
-are those that an import would add.
+This verifies an import, so it uses no result of the first reading. A dry run does only this: the missing records are
+those that an import would add.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,29 +25,29 @@ class RowState(Enum):
     """The state of a row of the source in the store."""
 
     SAME = "same"
-    """There, with equal times and content; or closed there since."""
+    """Stored with equal times and content, or closed in the store since."""
     MISSING = "missing"
     DELETED = "deleted"
-    """Not there, since it was deleted on purpose."""
+    """Not stored, because it was deleted on purpose."""
     STILL_OPEN = "still open"
-    """There without its stop time."""
+    """Stored without its stop time."""
     DIFFERENT = "different"
-    """There with other content or another stop time."""
+    """Stored with other content or another stop time."""
     OTHER_RUN = "another run"
-    """Its id belongs to a record with another start time."""
+    """The id belongs to a stored record with another start time."""
     OTHER_RUNTIME = "another runtime"
     """Stored unchanged, but the source's runtime differs from the time from start to stop."""
     UNREADABLE = "unreadable"
-    """The row is no valid record."""
+    """Not a valid record."""
 
 
 class RowProblem(msgspec.Struct, frozen=True):
-    """A row of the source that the store lacks, or has with other content.
+    """A row of the source that is not stored unchanged.
 
     Args:
         where: the row in the source.
-        source: the row's text; of a record, its wire text after the conversion.
-        stored: the wire text in the store, if there is one.
+        source: the row's text; for a valid record, its wire text after the conversion.
+        stored: the wire text in the store, if any.
     """
 
     finding: RowState
@@ -73,8 +73,8 @@ class StoreComparison(msgspec.Struct, frozen=True):
     """Compares records with a store.
 
     Args:
-        store: None if there is none yet, so that it has no record.
-        transform: what every record meets before it is kept here.
+        store: None if it does not exist yet and so has no records.
+        transform: applied to every record before it is stored.
     """
 
     store: RecordStore | None
@@ -83,10 +83,10 @@ class StoreComparison(msgspec.Struct, frozen=True):
     async def compare_all(
         self, importer: Importer, report: Callable[[RowProblem], None], advanced: Advanced
     ) -> Compared:
-        """Read all of the source; every problem is reported, in the order of the source.
+        """Read the whole source and report every problem, in the order of the source.
 
         Raises:
-            AuditordError: the source cannot be read to its end, or the store cannot be asked.
+            AuditordError: the source cannot be read to its end, or the store cannot be read.
         """
         compared = Compared()
         async with aclosing(in_order(importer.pages(None), self._compare)) as done:
@@ -105,7 +105,7 @@ class StoreComparison(msgspec.Struct, frozen=True):
         return [problem for problem in found if problem]
 
     async def _known(self, ids: Sequence[str]) -> tuple[Mapping[str, bytes], Collection[str]]:
-        """Return the stored ones of these records, and which others were deleted from the store on purpose."""
+        """Return the stored records with these ids, and the ids that were deleted from the store on purpose."""
         if self.store is None:
             return {}, ()
         stored = await self.store.documents(ids)
@@ -125,7 +125,7 @@ def _problem(
         return RowProblem(RowState.UNREADABLE, row.where, str(record), row.text)
     expected, found = encode_record(record), stored.get(record.record_id)
     if found == expected:
-        return _other_runtime(page, place, record, expected)  # as nearly always
+        return _other_runtime(page, place, record, expected)  # the usual case
     where = page.row(place).where
     if record.record_id in deleted:
         reason = f"{record.record_id} was deleted from the store (auditord records history says why)"
@@ -159,7 +159,7 @@ _WORDS = {
 
 
 def _difference(record: Record, stored: Record) -> tuple[RowState, str]:
-    """The members that differ; meta in another order and scores written in another way do not."""
+    """Return the state and the reason. Meta in another order and scores in another notation are no difference."""
     return _WORDS[classify(_identity(stored), _identity(record), Duplicates.SAME_RUN)]
 
 

@@ -1,7 +1,7 @@
-"""The first reading of a source: its records into the store, and the position behind them.
+"""The first reading of a source: store its records, and save the position after them.
 
-The records are committed before the position is. So a kill repeats only records that the store has already, and their
-ids make them the same records.
+Records are committed before the position is. So after a kill, only records are repeated that the store already has, and
+their ids identify them as the same records.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ T = TypeVar("T")
 REASON: Final = "imported again with --replace"
 
 Advanced = Callable[[int, float], None]
-"""Called after every page with its number of rows, and the fraction of the source that lies behind."""
+"""Called after every page with its number of rows, and the fraction of the source read so far."""
 
 _AT_ONCE: Final = 2
-"""While the database works on one page, another one is being put together."""
+"""Further pages in work while the oldest one is awaited: the database works on one page, another is prepared."""
 
 
 class BadPosition(AuditordError):
-    """The file that says how far an import came cannot be read or written.
+    """The file with the position of an import cannot be read or written.
 
     Remedy:
-        give the service's user the folder `imports` of state_dir, or begin anew with --restart: nothing is imported
-        twice.
+        make the service's user the owner of the folder `imports` in state_dir, or start again with --restart: nothing
+        is imported twice.
     """
 
 
@@ -45,8 +45,8 @@ class Progressed(msgspec.Struct, frozen=True):
     """The position of an import.
 
     Args:
-        position: the importer's own word for it; None at its beginning.
-        written: whether everything is in the store, and only remains to be compared.
+        position: in the importer's own format; None at the beginning.
+        written: whether all records are stored and only the comparison remains.
     """
 
     position: str | None = None
@@ -54,7 +54,7 @@ class Progressed(msgspec.Struct, frozen=True):
 
 
 class PositionFile(msgspec.Struct, frozen=True):
-    """The file of a position, which survives a kill and a power cut."""
+    """The file with the position of an import, which survives a kill and a power cut."""
 
     path: Path
 
@@ -65,10 +65,10 @@ class PositionFile(msgspec.Struct, frozen=True):
         return cls(folder / f"{name}.json")
 
     def read(self) -> Progressed:
-        """Read the position that was written last; the beginning if none was.
+        """Return the last written position, or the beginning if there is none.
 
         Raises:
-            BadPosition: it was written by another program.
+            BadPosition: the file cannot be read or parsed.
         """
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=Progressed)
@@ -78,7 +78,7 @@ class PositionFile(msgspec.Struct, frozen=True):
             raise BadPosition(f"{self.path} cannot be used: {error}; with --restart it is not needed") from error
 
     def write(self, progressed: Progressed) -> None:
-        """Replace it, durably: there is always one whole version.
+        """Replace the file durably and atomically.
 
         Raises:
             BadPosition: it cannot be written.
@@ -89,19 +89,19 @@ class PositionFile(msgspec.Struct, frozen=True):
             raise BadPosition(f"{self.path} cannot be written: {error.strerror}") from error
 
     def forget(self) -> None:
-        """Begin at the beginning the next time."""
+        """Delete the file, so that the next import starts at the beginning."""
         self.path.unlink(missing_ok=True)
 
 
 class Writer(msgspec.Struct, frozen=True):
-    """Puts records into a store.
+    """Writes records to a store.
 
     Args:
         store: the target; senders must not forward imported records, so the store has no outbox.
-        transform: what every record meets before it is kept here.
-        refused: receives the reason for which the store refuses a record for good.
-        replacing: whether records that are stored with other content (of the same start) are corrected, and what they
-            were is kept in their history; whether those come back that were deleted.
+        transform: applied to every record before it is stored.
+        refused: receives the reason if the store refuses a record for good.
+        replacing: whether to correct stored records of the same start with other content, whose old versions stay in
+            their history, and to restore deleted records.
     """
 
     store: RecordStore
@@ -113,10 +113,10 @@ class Writer(msgspec.Struct, frozen=True):
     async def write_all(self, importer: Importer, file: PositionFile, advanced: Advanced) -> None:
         """Read the source from the position in the file to its end.
 
-        Rows that are no records, or that the store refuses, are left out: comparing finds them again.
+        Rows that are invalid, or that the store refuses, are skipped; the comparison reports them.
 
         Raises:
-            AuditordError: the source or the store fails; the position is behind the last page that is in the store.
+            AuditordError: the source or the store failed; the position is after the last stored page.
         """
         position = file.read().position
         async with aclosing(in_order(importer.pages(position), self._write)) as written:
@@ -134,7 +134,7 @@ class Writer(msgspec.Struct, frozen=True):
             await self._correct([record for record, verdict in pairs if verdict is Verdict.DIFFERENT])
 
     async def _wanted(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Leave out those that were deleted from the store; most likely they were in the source by mistake."""
+        """Leave out records that were deleted from the store; most likely they were in the source by mistake."""
         if self.replacing:
             return records
         deleted = await self.store.deleted([record.record_id for record in records])
@@ -147,7 +147,7 @@ class Writer(msgspec.Struct, frozen=True):
             for record in records
             if record.record_id in stored
         ]
-        # The comparison shows records that were changed meanwhile or refused.
+        # The comparison reports records that were changed meanwhile or refused.
         try:
             await self.store.amend(corrections, self.provenance)
         except InvalidRecord:
@@ -169,7 +169,7 @@ class Writer(msgspec.Struct, frozen=True):
 
 
 def transformed(page: ImportPage, transform: Transform | None) -> Sequence[Record | InvalidRecord]:
-    """Return the records of a page in the form in which they are kept here."""
+    """Return the records of a page after the transform, in the form in which they are stored."""
     if transform is None:
         return page.records
     return [each if isinstance(each, InvalidRecord) else _transformed(each, transform) for each in page.records]
@@ -185,7 +185,7 @@ def _transformed(record: Record, transform: Transform) -> Record | InvalidRecord
 async def in_order(
     pages: AsyncGenerator[ImportPage, None], work: Callable[[ImportPage], Coroutine[Any, Any, T]]
 ) -> AsyncGenerator[tuple[ImportPage, T], None]:
-    """Work on several pages at a time; yield each with its result, in order, after all before it are done."""
+    """Process several pages at a time, and yield each page with its result, in the order of the pages."""
     waiting: deque[tuple[ImportPage, asyncio.Task[T]]] = deque()
     try:
         async with aclosing(pages):

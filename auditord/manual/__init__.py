@@ -1,6 +1,6 @@
-"""The manual: a Markdown file per topic beside this module, and references that parts of the program write when asked.
+"""The manual: a Markdown file per topic in this folder, and references that parts of the program write on request.
 
-Read by ``auditord manual``, by the page and, as man pages, by ``man``. To add a file, name it in ``index.md``.
+``auditord manual``, the page and (as man pages) ``man`` show it. To add a file, name it in ``index.md``.
 """
 
 from auditord.manual.html import as_html

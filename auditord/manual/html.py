@@ -1,4 +1,4 @@
-"""Markdown of the manual as HTML, for the page."""
+"""Convert the manual's Markdown to HTML, for the page."""
 
 import re
 from collections.abc import Callable
@@ -11,11 +11,11 @@ _TO_TOPIC: Final = re.compile(r"([\w-]+)\.md(#.*)?")
 
 
 def as_html(text: str, address: Callable[[str], str]) -> str:
-    """HTML without head and body; headings have anchors, and nothing in the text is taken for HTML.
+    """Return HTML without head and body. Headings get anchors, and HTML in the text is escaped.
 
     Args:
         text: Markdown of a topic.
-        address: of another topic on the page, by its name.
+        address: returns the address of another topic on the page, by its name.
     """
     reader = markdown_reader()
     tokens = reader.parse(text)
@@ -26,16 +26,16 @@ def as_html(text: str, address: Callable[[str], str]) -> str:
             if link.type == "link_open" and (match := _TO_TOPIC.fullmatch(str(link.attrs["href"]))):
                 link.attrSet("href", f"{address(match[1])}{match[2] or ''}")
     rendered: str = reader.renderer.render(tokens, reader.options, {})
-    return rendered.replace("<pre>", '<pre tabindex="0">')  # the keyboard scrolls parts wider than the page
+    return rendered.replace("<pre>", '<pre tabindex="0">')  # lets the keyboard scroll parts wider than the page
 
 
 def markdown_reader() -> "MarkdownIt":
-    """The reader of the manual's Markdown: CommonMark with tables; HTML is text."""
-    from markdown_it import MarkdownIt  # noqa: PLC0415 hardly anybody reads the manual of a daemon while it starts
+    """Return the parser of the manual's Markdown: CommonMark with tables, and HTML as text."""
+    from markdown_it import MarkdownIt  # noqa: PLC0415 a daemon starts without the manual
 
     return MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 def anchor(heading: str) -> str:
-    """The anchor of a heading, as hosting sites have it: small letters, no punctuation, hyphens for spaces."""
+    """Return the anchor of a heading, as on hosting sites: lower case, no punctuation, hyphens for spaces."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -1,6 +1,6 @@
-"""Markdown of the manual as a man page, in the macros of man(7).
+"""Convert the manual's Markdown to man pages, in the macros of man(7).
 
-(Not click-man, which writes what ``--help`` says and knows no topics; markdown-it, which the page has, parses here.)
+click-man would only write the texts of ``--help``, and has no topics. markdown-it parses, as it does for the page.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,14 +21,14 @@ _PLAIN: Final = {
 
 
 def man_page(name: str, section: int, summary: str, text: str, version: str) -> str:
-    """A man page.
+    """Return a man page.
 
     Args:
         name: of the page, such as ``auditord-run``.
         section: of the system's manual.
         summary: one line, for apropos.
-        text: Markdown; headings of the second level become sections, one of the first is left out.
-        version: of the program, for the foot.
+        text: Markdown; headings of the second level become sections, a heading of the first level is left out.
+        version: of the program, for the footer.
     """
     blocks = list(_blocks(markdown_reader().parse(text)))
     lines = [
@@ -64,7 +64,7 @@ def _blocks(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def _item(token: Token) -> Iterator[str]:
-    """The first paragraph of a list's item: a term and its text, where it begins with code and a colon."""
+    """Yield the first paragraph of a list item: as a term and its text, if it begins with code and a colon."""
     children = token.children or []
     rest = children[1:]
     if children and children[0].type == "code_inline" and rest and rest[0].content.startswith(":"):
@@ -89,6 +89,6 @@ def _span(span: Token) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Text in which no character means anything to roff: ``\``, ``-`` (else a hyphen), and a dot or quote in front."""
+    r"""Escape a text for roff: ``\``, ``-`` (which would become a hyphen), quotes, and a leading dot."""
     safe = text.replace("\\", r"\e").replace("-", r"\-").replace("…", "...").replace("'", r"\(aq")
     return rf"\&{safe}" if safe.startswith(".") else safe

@@ -1,4 +1,4 @@
-"""Topics: their names, titles and Markdown, and a search in all of them."""
+"""The topics of the manual: names, titles and Markdown, and a search in all of them."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ REFERENCES: Final[Mapping[str, tuple[str, str]]] = {
     "errors": ("Every error, its cause and its remedy", "auditord.hooks.source_references:errors_markdown"),
     "types": ("Every type of the contract with hook modules", "auditord.hooks.contract_reference:types_markdown"),
 }
-"""Titles of the topics that are written when asked, and the functions that write them; so they know what third parties
-have installed, and are never behind."""
+"""Titles of the generated topics, and the functions that write them on request, so that they include installed
+third-party modules and are never outdated."""
 
 _CHAPTER: Final = re.compile(r"## (.+)")
 _ENTRY: Final = re.compile(r"- \[(.+)\]\((\w[\w-]*)\.md\)")
@@ -30,7 +30,7 @@ _HEADING: Final = re.compile(r"#+ (.+)")
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A part of the manual that is read as one."""
+    """A page of the manual."""
 
     name: str
     title: str
@@ -38,7 +38,7 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class SearchHit(msgspec.Struct, frozen=True):
-    """A section that has all words of a search."""
+    """A section that contains all words of a search."""
 
     topic: Topic
     heading: str
@@ -47,7 +47,7 @@ class SearchHit(msgspec.Struct, frozen=True):
 
 @cache
 def topics() -> Mapping[str, Topic]:
-    """All topics by name, in the order of the contents page; the references come last."""
+    """Return all topics by name, in the order of the contents page; the references come last."""
     named = {topic.name: topic for topic in _named_by(text_of(INDEX).splitlines())}
     return named | {name: Topic(name, title, "Look up") for name, (title, _) in REFERENCES.items()}
 
@@ -63,7 +63,7 @@ def _named_by(lines: Sequence[str]) -> Iterator[Topic]:
 
 @cache
 def text_of(name: str) -> str:
-    """The Markdown of a topic, or of the contents page.
+    """Return the Markdown of a topic, or of the contents page.
 
     Raises:
         KeyError: there is no such topic.
@@ -77,7 +77,7 @@ def text_of(name: str) -> str:
 
 
 def find(words: Sequence[str]) -> Iterator[SearchHit]:
-    """The sections that have all words, in any case: those first whose heading has them."""
+    """Yield the sections that contain all words, ignoring case; those with the words in the heading come first."""
     wanted = [word.casefold() for word in words]
     found = [each for topic in topics().values() for each in _found_in(topic, wanted)]
     yield from sorted(found, key=lambda each: not _has(f"{each.topic.name} {each.heading}", wanted))
@@ -97,7 +97,7 @@ def _has(text: str, wanted: Sequence[str]) -> bool:
 
 
 def _sections(text: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """The headings, and the lines below each; a ``#`` in a block of code is no heading."""
+    """Yield the headings, and the lines below each; a ``#`` in a code block is not a heading."""
     heading, lines, in_code = "", list[str](), False
     for line in text.splitlines():
         in_code ^= line.lstrip().startswith("```")

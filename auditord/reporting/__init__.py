@@ -1,8 +1,8 @@
-"""Reports: usage by group and period, the same figures for the command line and the page.
+"""Reports of usage by group and period, with the same figures for the command line and the page.
 
-* :mod:`measures`: from the sums of the store to core hours, efficiencies and so on; each measure is defined once.
-* :mod:`questions`: a report that is wanted, the question to the store that answers it, named periods, and pledges.
-* :mod:`report`: rows, bins and totals of the answer, and the bins that it covers only in part.
+* :mod:`measures`: core hours, efficiencies and so on, computed from the store's sums; each measure is defined once.
+* :mod:`questions`: a requested report, its query to the store, named periods, and pledges.
+* :mod:`report`: rows, bins and totals of the answer, and bins that it covers only in part.
 * :mod:`writing`: the numbers of a report, as CSV, JSON, Parquet and XLSX.
 """
 

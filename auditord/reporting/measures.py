@@ -1,8 +1,8 @@
-"""Measures of usage: names, units, and the sums of the store that they are made of.
+"""Measures of usage: names, units, and how they are computed from the store's sums.
 
-Figures are exact fractions; rounding is left to what shows them. The components have the names and units that the
-collectors give them: ``Cores`` and ``GPU`` in pieces, ``TotalCPU`` in seconds, ``Memory`` in MiB, its peak
-``MaxRSS`` in bytes, ``Energy`` in joules, ``WaitTime`` in seconds.
+Figures are exact fractions, which are rounded only for display. The components have the names and units of the
+collectors: ``Cores`` and ``GPU`` in pieces, ``TotalCPU`` in seconds, ``Memory`` in MiB, its peak ``MaxRSS`` in bytes,
+``Energy`` in joules, ``WaitTime`` in seconds.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,10 +27,10 @@ PEAK: Final = "MaxRSS"
 
 _HOUR: Final = 3_600
 EFFICIENCY: Final = "cpu-efficiency"
-"""The name of a measure."""
+"""The name of the measure of CPU efficiency."""
 
 MOST_EFFICIENT: Final = 100 * Fraction(MOST_CPU_TIME)
-"""Percent. More means that a CPU time is wrong: no job exceeds its cores by that much."""
+"""The largest plausible efficiency in percent. Above it, a CPU time is wrong: no job exceeds its cores by that much."""
 
 MIB_PER_GIB: Final = 1_024
 _JOULES_PER_KWH: Final = 3_600_000
@@ -40,11 +40,11 @@ Exact: TypeAlias = int | Fraction
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """An amount, or a ratio of two; figures add up, ratios by their parts.
+    """An amount, or a ratio of two amounts. Ratios are added by their numerators and denominators.
 
     Args:
-        amount: the value, or of a ratio the numerator.
-        base: the denominator of a ratio; None of a plain amount.
+        amount: the value, or the numerator of a ratio.
+        base: the denominator of a ratio; None for a plain amount.
     """
 
     amount: Fraction = Fraction(0)
@@ -57,21 +57,21 @@ class Figure(msgspec.Struct, frozen=True):
 
     @property
     def value(self) -> Fraction | None:
-        """The amount or ratio; None where the base of a ratio is zero."""
+        """The amount or ratio; None if the base of a ratio is zero."""
         if self.base is None:
             return self.amount
         return self.amount / self.base if self.base else None
 
 
 class Sums(msgspec.Struct, frozen=True):
-    """The sums over one group of records, by component.
+    """The sums over one group of records.
 
     Args:
-        records: how many.
+        records: the number of records.
         runtime: the sum of their runtimes, in ticks.
-        amounts: of each component that the measure needs; so are the next two.
-        products: of amount times runtime, in ticks.
-        scored: of amount times score times runtime, for the one score that was asked for; 0 without one.
+        amounts: the sums of amounts, by component that the measure needs.
+        products: the sums of amount times runtime, in ticks, by component.
+        scored: the sums of amount times score times runtime, by component, for the requested score; 0 without a score.
     """
 
     records: Exact
@@ -84,7 +84,7 @@ class Sums(msgspec.Struct, frozen=True):
 
     @property
     def wall_hours(self) -> Fraction:
-        """The sum of their runtimes, in hours."""
+        """The sum of the runtimes, in hours."""
         return Fraction(self.runtime, self.ticks_per_second * _HOUR)
 
     def total(self, component: str) -> Fraction:
@@ -103,15 +103,15 @@ class Measure(msgspec.Struct, frozen=True):
     """A quantity that reports show.
 
     Args:
-        name: as options and URLs write it.
-        title: as people read it.
+        name: as in options and URLs.
+        title: as shown to people.
         unit: of the value; empty for a count.
-        compute: the figure of a group.
-        components: whose sums it needs.
+        compute: returns the figure of a group.
+        components: the components whose sums it needs.
         scored: whether the cores are weighted by a score.
         needs_cpu_time: whether only records with a CPU time count.
         ratio: whether figures of groups cannot be stacked.
-        needs_intensity: whether the grid's CO2 per kWh has to be known.
+        needs_intensity: whether it needs the grid's CO2 per kWh.
     """
 
     name: str

@@ -1,13 +1,13 @@
-"""A report that is wanted, the question to the store that answers it, and named periods of the calendar.
+"""A requested report and its query to the store, pledges, and named calendar periods.
 
-A record counts in the period in which it stopped, with the whole of its runtime, as in the messages to APEL: so each
-record counts once, and the sums of days, months and sites are each other's parts.
+A record counts in the period in which it stopped, with its whole runtime, as in the messages to APEL. So each record
+counts once, and the sums of days, months and sites add up.
 
 A pledge is capacity that was promised to a site or group: a constant number of cores, or of cores times score (for
-WLCG: HEPscore23), from one day to another. In a period it amounts to power times hours.
+WLCG: HEPscore23), from one day to another. In a period, it amounts to power times hours.
 
-Periods are in the time zone of the instant that they are about. Steps from one midnight to another are those of the
-zone's clocks: a day may last 23 or 25 hours.
+Periods are in the time zone of the instant for which they are computed. Their days begin at midnight by the zone's
+clocks, so a day may last 23 or 25 hours.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,16 +33,16 @@ from auditord_hookspecs.query import AllOf, Condition, MetaAbsent, MetaContains,
 from auditord_hookspecs.zones import UTC_NAME
 
 SIZE: Final = "size"
-"""The group of job sizes: cores of a job, in classes."""
+"""The dimension of job sizes: the number of a job's cores, in classes."""
 
 _META: Final = "meta:"
 
 
 class UnknownIntensity(AuditordError):
-    """The CO2 of a kWh is asked for, and not configured.
+    """A report needs the CO2 per kWh, which is not configured.
 
     Remedy:
-        write ui.co2_per_kwh, or give --co2-per-kwh.
+        set ui.co2_per_kwh, or use --co2-per-kwh.
     """
 
 
@@ -54,28 +54,27 @@ class LabelKeys(msgspec.Struct, frozen=True):
     user: str = "user_id"
 
     def key(self, name: str) -> str:
-        """Return the meta key of a name; any other name is a key itself, and so is ``meta:site``."""
+        """Return the meta key of a name. Other names are keys themselves, and ``meta:site`` is the key ``site``."""
         if name.startswith(_META):
             return name.removeprefix(_META)
         return {"site": self.site, "group": self.group, "user": self.user}.get(name, name)
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A report that is wanted.
+    """A requested report.
 
     Args:
-        measures: of each cell, at least one.
+        measures: the measures of each cell, at least one.
         by: ``site``, ``group``, ``user``, ``size`` or a meta key; None for all records together.
         bin: the unit of the time axis; None for the whole period.
-        window: records that stopped in it count; None for all.
-        filters: pairs of a name as for ``by`` and the value that a record must have; an empty value is a record
-            without the key.
+        window: selects the records that stopped in it; None for all.
+        filters: pairs of a name as for ``by`` and the required value; an empty value selects records without the key.
         score: the benchmark by which core hours are weighted.
         keys: the meta keys behind the names.
-        zone: the time zone of the bins; whole bins if the window is of its days.
-        co2_per_kwh: the CO2 that the grid emits for a kWh, in kg; None if that is not known.
-        labels: of the rows that are wanted, others may come as well; None for all rows.
-        now: the present, if bins that are not over are to be named as such.
+        zone: the time zone of the bins, which are complete if the window consists of its days.
+        co2_per_kwh: the CO2 that the grid emits per kWh, in kg; None if unknown.
+        labels: the requested rows (the answer may have others as well); None for all rows.
+        now: the current time, if unfinished bins should be marked as partial.
     """
 
     measures: tuple[Measure, ...]
@@ -92,7 +91,7 @@ class Question(msgspec.Struct, frozen=True):
 
     @property
     def needs_cpu_time(self) -> bool:
-        """True if records with and without a CPU time are to be kept apart."""
+        """True if records with and without a CPU time must be summed separately."""
         return any(measure.needs_cpu_time for measure in self.measures)
 
     def where(self) -> Condition:
@@ -139,12 +138,11 @@ class Pledge(msgspec.Struct, frozen=True):
     """A promised capacity.
 
     Args:
-        site: whose; None for all sites.
-        group: for whom; None for everybody at the site.
-        score: the benchmark in whose unit the power is; None for cores.
-        power: in that unit.
-        first: the first day.
-        end: the day behind the last one.
+        site: None for all sites.
+        group: None for all groups at the site.
+        score: the benchmark that is the unit of ``power``; None for cores.
+        power: the promised capacity.
+        end: the day after the last day.
     """
 
     site: str | None
@@ -155,7 +153,7 @@ class Pledge(msgspec.Struct, frozen=True):
     end: date
 
     def hours(self, window: Window) -> Fraction:
-        """Return power times the pledge's hours in a window of whole days, of its time zone."""
+        """Return power times the pledge's hours in a window of whole days, in the window's time zone."""
         first, end = max(window.start.date(), self.first), min(window.stop.date(), self.end)
         if end <= first:
             return Fraction(0)
@@ -164,7 +162,7 @@ class Pledge(msgspec.Struct, frozen=True):
 
 
 def pledged(pledges: Sequence[Pledge], question: Question, window: Window) -> Fraction | None:
-    """Return the sum of pledges for a question's subject in a window of whole days; None without a pledge."""
+    """Return the sum of the pledges to a question's site and group in a window of whole days; None without a pledge."""
     wanted = _wanted(question)
     if wanted is None:
         return None
@@ -183,7 +181,7 @@ def _wanted(question: Question) -> tuple[str | None, str | None] | None:
 
 
 def _matching(pledges: Sequence[Pledge], site: str | None, group: str | None) -> Sequence[Pledge]:
-    """Return the pledges to a site and a group; those to a whole site are not added to those to its groups."""
+    """Return the pledges to a site and a group. A pledge to a whole site includes those to its groups."""
     here = [each for each in pledges if site in {None, each.site}]
     if group is not None:
         return [each for each in here if each.group == group]
@@ -193,11 +191,11 @@ def _matching(pledges: Sequence[Pledge], site: str | None, group: str | None) ->
 
 FIRST_DAY: Final = date(1900, 1, 1)
 LAST_DAY: Final = date(2999, 12, 31)
-"""Periods that are given by their days lie between these, so that the periods before and behind are in the calendar."""
+"""The limits of periods that are given by their days, so that the periods before and after are in the calendar, too."""
 
 
 def checked_day(moment: datetime) -> datetime:
-    """Return the instant if a period may begin or end with its day.
+    """Return the instant if a period may begin or end on its day.
 
     Raises:
         ValueError: it is too close to an end of the calendar.
@@ -220,7 +218,7 @@ def month_of(moment: datetime, back: int = 0) -> Window:
 
 
 def days_until(moment: datetime, count: int) -> Window:
-    """Return a number of days that end with the day of an instant."""
+    """Return the window of ``count`` days that ends with the day of an instant."""
     tomorrow = _midnight(moment) + timedelta(days=1)
     return Window(tomorrow - timedelta(days=count), tomorrow)
 
@@ -232,7 +230,7 @@ def year_of(moment: datetime, back: int = 0) -> Window:
 
 
 def before(window: Window) -> Window:
-    """Return the previous period of the same length; whole months are compared with as many months."""
+    """Return the previous period of the same length; for whole months, of the same number of months."""
     if window.start.day == window.stop.day == 1 and window.start.time() == window.stop.time():
         months = (window.stop.year - window.start.year) * 12 + window.stop.month - window.start.month
         return Window(month_of(window.start, months).start, window.start)
@@ -250,11 +248,11 @@ def _year_before(moment: datetime) -> datetime:
 
 
 def as_far_as(window: Window, now: datetime, former: Window) -> Window:
-    """Return the first days of a former period: as many as have begun in a period that may still be running."""
-    begun = now.date() + timedelta(days=1) - window.start.date()
-    if now >= window.stop or begun <= timedelta(0):
+    """Cut a former period down to the number of days that have begun in a period that may still be running."""
+    elapsed = now.date() + timedelta(days=1) - window.start.date()
+    if now >= window.stop or elapsed <= timedelta(0):
         return former
-    return Window(former.start, min(former.start + begun, former.stop))
+    return Window(former.start, min(former.start + elapsed, former.stop))
 
 
 PERIODS: Final[Mapping[str, Callable[[datetime], Window]]] = {
@@ -267,4 +265,4 @@ PERIODS: Final[Mapping[str, Callable[[datetime], Window]]] = {
     "this-year": year_of,
     "last-year": lambda now: year_of(now, 1),
 }
-"""The periods that names stand for, at an instant."""
+"""The named periods, each computed for an instant."""

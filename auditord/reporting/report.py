@@ -1,4 +1,4 @@
-"""The answer to a question for usage: rows, bins and totals, which add up; and bins that it covers only in part."""
+"""Turn the store's sums into rows, bins and totals that add up, and find bins that a report covers only in part."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,13 +17,13 @@ from auditord_hookspecs.aggregates import Aggregates, CalendarUnit, Group, LakeS
 from auditord_hookspecs.zones import zone_named
 
 Label: TypeAlias = str | None
-"""The value that a row is about; None for records that have none."""
+"""The value that all records of a row have in common; None for records without one."""
 
 Cell: TypeAlias = tuple[Figure, ...]
 """One figure for each measure of the question."""
 
 Vector: TypeAlias = Sequence[Exact]
-"""The sums that figures are made of, so that they can be added up; see :class:`Vectors`."""
+"""The sums behind figures, which can be added up; see :class:`Vectors`."""
 
 _NOTHING: Final = Figure()
 _NO_RATIO: Final = Figure(base=Fraction(0))
@@ -37,15 +37,15 @@ _LONGER_THAN: Final[Mapping[CalendarUnit, int]] = {
     CalendarUnit.QUARTER: 92,
     CalendarUnit.YEAR: 366,
 }
-"""Days that lead from the first day of any bin into the next one."""
+"""Days that, added to the first day of any bin, lead into the next bin."""
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Sums of one question as vectors, and figures of them.
+    """Converts the sums of one question to vectors, and vectors to figures.
 
-    A vector has the number of records, their runtime, and of each component the amount, amount times runtime and amount
-    times score times runtime; then, if a measure needs the CPU time, the same of the records that have one.
+    A vector contains the number of records, their runtime and, for each component, the amount, amount times runtime and
+    amount times score times runtime. If a measure needs the CPU time, the same follows for the records that have one.
     """
 
     question: Question
@@ -53,12 +53,12 @@ class Vectors:
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """The components."""
+        """The names of the components."""
         return [usage.component for usage in self.question.query().usage]
 
     @cached_property
     def are_double(self) -> bool:
-        """True if they tell records with a CPU time apart."""
+        """True if vectors also contain the sums over only the records with a CPU time."""
         return self.question.needs_cpu_time
 
     @property
@@ -67,7 +67,7 @@ class Vectors:
         return [0] * ((2 + 3 * len(self.names)) * (2 if self.are_double else 1))
 
     def by_label(self, answer: Aggregates) -> "Mapping[Label, Cells]":
-        """Return the cells of an answer by row, in no order."""
+        """Return the cells of an answer by row, unordered."""
         sums: defaultdict[Label, dict[date | None, Vector]] = defaultdict(dict)
         for group in answer.groups:
             begin, label, has_cpu_time = _key(self.question, group, has_presence=self.are_double)
@@ -76,7 +76,7 @@ class Vectors:
         return {label: Cells(self, by_bin) for label, by_bin in sums.items()}
 
     def of(self, group: Group, *, has_cpu_time: bool) -> Vector:
-        """Return the sums of a group of the answer."""
+        """Return the vector of a group of the answer."""
         found: list[Exact] = [group.records, group.runtime]
         for usage in group.usage:
             scored = [Fraction(sums.amount_runtime) for sums in usage.scores.values()]
@@ -86,7 +86,7 @@ class Vectors:
         return found
 
     def cell(self, vector: Vector) -> Cell:
-        """Return the figures of sums."""
+        """Return the figures of a vector."""
         every = self._sums(vector)
         counted = self._sums(vector[len(vector) // 2 :]) if self.are_double else every
         return tuple(
@@ -151,11 +151,10 @@ class Cells(Mapping[date | None, Cell]):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """The usage of one group of the question: a site, group, user or other dimension.
+    """The usage of one site, group, user or other value of the question's dimension.
 
     Args:
-        label: which.
-        cells: by bin; a bin without records is not there.
+        cells: by bin; bins without records are missing.
         total: over all bins.
     """
 
@@ -168,14 +167,13 @@ class Report(msgspec.Struct, frozen=True):
     """All rows, the largest first.
 
     Args:
-        question: that was asked.
         bins: first days, without gaps; none if the question has no bin.
-        rows: ordered by the first measure; of one row with the label None if the question has no group.
+        rows: ordered by the first measure; one row with the label None if the question has no group.
         totals: over all rows, by bin.
-        total: over everything.
-        vectors: of the sums that all figures are made of.
-        others: rows that are not there one by one, as one row, and how many they are.
-        snapshot: of the lake, where it was asked.
+        total: over all rows and bins.
+        vectors: converts the sums behind the figures.
+        others: the rows that are combined into one, and their number.
+        snapshot: the lake's snapshot, if the lake was queried.
     """
 
     question: Question
@@ -198,17 +196,17 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def row_count(self) -> int:
-        """The number of rows, those included that are not there one by one."""
+        """The number of rows, including the combined ones."""
         return len(self.rows) + (0 if self.others is None else self.others[1])
 
     def shortened(self, most: int) -> "Report":
-        """Return the report with its largest rows, and all others as one row."""
+        """Return the report with its largest rows, and all others combined into one row."""
         rows, rest, count = self.largest(most)
         return replace(self, rows=rows, others=None if rest is None else (rest, count))
 
 
 def make_report(question: Question, answer: Aggregates) -> Report:
-    """Put the store's sums together."""
+    """Build the report from the store's sums."""
     vectors = Vectors(question, answer.ticks_per_second)
     every = vectors.by_label(answer)
     rows = [Row(label, cells, cells.total()) for label, cells in every.items()]
@@ -222,10 +220,10 @@ def condensed(rows: Report, named: Report, totals: Report, most: int) -> Report:
     """Return the bins of the largest rows, and all other rows as one: the totals minus the largest rows.
 
     Args:
-        rows: all of them, without bins.
-        named: the bins of the largest ones, and perhaps of others.
+        rows: all rows, without bins.
+        named: the bins of the largest rows, and perhaps of others.
         totals: the bins of all rows together.
-        most: the number of rows that are kept.
+        most: the number of rows to keep.
     """
     found = {row.label: row for row in named.rows}
     kept = [found[row.label] for row in rows.rows[:most] if row.label in found]
@@ -235,7 +233,7 @@ def condensed(rows: Report, named: Report, totals: Report, most: int) -> Report:
 
 
 def has_implausible(report: Report) -> bool:
-    """Tell whether a row has an efficiency that cannot be, since CPU times are wrong."""
+    """Return whether a row has an implausible efficiency, because CPU times are wrong."""
     at = next((at for at, measure in enumerate(report.question.measures) if measure.name == EFFICIENCY), None)
     return at is not None and any((row.total[at].value or 0) > MOST_EFFICIENT for row in report.rows)
 
@@ -244,7 +242,7 @@ def place_of(question: Question, label: Label, total: Cell) -> tuple[float, str]
     """Return the sort key of a row: the largest comes first, but job sizes in their order."""
     if question.by == SIZE:
         return _smallest(label), ""
-    return -float(total[0].value or 0), label or ""  # to compare fractions takes ten times as long
+    return -float(total[0].value or 0), label or ""  # comparing fractions takes ten times as long
 
 
 def zero(measures: Sequence[Measure]) -> Cell:
@@ -277,7 +275,7 @@ def added(vectors: Sequence[Vector]) -> Vector:
 
 
 def bins_between(question: Question, cells: Iterable[date | None]) -> tuple[date, ...]:
-    """Return the bins from the first that has records to the last, those without any included."""
+    """Return all bins from the first to the last that has records, including empty ones."""
     if question.bin is None:
         return ()
     known = sorted(begin for begin in cells if begin is not None)
@@ -305,11 +303,11 @@ _MOMENT = timedelta(microseconds=1)
 
 
 class Part(msgspec.Struct, frozen=True):
-    """The days of a bin that a report has.
+    """The days of a bin that a report covers.
 
     Args:
-        first: None if it has the bin from its beginning.
-        last: None if it has the bin to its end.
+        first: None if the report covers the bin from its beginning.
+        last: None if the report covers the bin to its end.
     """
 
     first: date | None
@@ -327,9 +325,9 @@ class Part(msgspec.Struct, frozen=True):
 
 
 def part_of(question: Question, begin: date) -> Part | None:
-    """Return the days that a report has of the bin that begins on a day; None if it has all of them.
+    """Return the days that a report covers of the bin that begins on this day; None if it covers all of them.
 
-    A day is never counted as a part of itself.
+    Bins of one day are never partial.
     """
     unit, window = question.bin, question.window
     if unit is None or unit is CalendarUnit.DAY or window is None:

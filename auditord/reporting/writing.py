@@ -1,8 +1,8 @@
-"""Reports as files: CSV, JSON, Parquet and XLSX, written piece by piece.
+"""Write reports as CSV, JSON, Parquet and XLSX, piece by piece.
 
-A cell of a :class:`Report` weighs half a kilobyte, since it can still be added up; a number in a :class:`Grid` weighs a
-twentieth of that. A :class:`Gathering` turns a long report into numbers, one part of its period after the other. In
-XLSX, numbers are numbers, and texts are never formulas.
+A cell of a :class:`Report` takes half a kilobyte, since it can still be added up; a number in a :class:`Grid` takes a
+twentieth of that. A :class:`Gathering` converts a long report to numbers, one part of its period after the other. In
+XLSX, numbers are stored as numbers, and texts never as formulas.
 """
 
 import csv
@@ -51,9 +51,8 @@ class GridRow(msgspec.Struct, frozen=True):
     """The numbers of a row.
 
     Args:
-        label: which row it is.
         total: over all bins.
-        cells: one for each bin of the grid, None where the row has no records; of a grid without bins, the total alone.
+        cells: one for each bin of the grid, None if it has no records; only the total for a grid without bins.
     """
 
     label: Label
@@ -65,10 +64,9 @@ class Grid(msgspec.Struct, frozen=True):
     """All numbers of a report.
 
     Args:
-        question: that was asked.
         bins: first days, without gaps; none if the question has no bin.
-        rows: in their order; made when they are asked for.
-        totals: over all rows, as a row of its own.
+        rows: in their order; computed on iteration.
+        totals: over all rows.
     """
 
     question: Question
@@ -103,16 +101,16 @@ def grid_of(report: Report) -> Grid:
 
 
 class _Missing(Enum):
-    """In the place of a cell without records; None is the ratio of nothing."""
+    """A cell without records; None is a ratio without a denominator."""
 
     CELL = "cell"
 
 
 class Gathering:
-    """The numbers of a report whose answers come in for one part of its period after the other.
+    """Collects the numbers of a report whose answers arrive for one part of its period after the other.
 
     Args:
-        question: about the whole period.
+        question: covers the whole period.
     """
 
     def __init__(self, question: Question) -> None:
@@ -124,11 +122,11 @@ class Gathering:
 
     @property
     def size(self) -> tuple[int, int]:
-        """The numbers of rows and bins until now."""
+        """The numbers of rows and bins so far."""
         return len(self._lines), max(1, len(bins_between(self._question, self._places)))
 
     def add(self, answer: Aggregates) -> None:
-        """Add the sums of some bins; no other answer covers these bins."""
+        """Add the sums of some bins, which no other answer covers."""
         by_label = self._vectors.by_label(answer)
         totals = Cells.joined(self._vectors, by_label.values())
         for begin in totals:
@@ -138,7 +136,7 @@ class Gathering:
             self._lines.setdefault(label, _Line()).add(cells, self._places)
 
     def grid(self) -> Grid:
-        """Return all that came in."""
+        """Return the numbers of all answers so far."""
         bins = bins_between(self._question, self._places)
         places = [self._places.get(begin) for begin in bins or (None,)]
         totals = {label: self._total(line) for label, line in self._lines.items()}
@@ -152,7 +150,7 @@ class Gathering:
 
 
 class _Line:
-    """A row as it grows: its numbers in the order in which its bins came in, and the sums over all of them."""
+    """A growing row: its numbers in the order in which its bins arrive, and the sums over all bins."""
 
     __slots__ = ("_numbers", "sums")
 
@@ -179,7 +177,7 @@ class _Line:
 
 _LINES_AT_ONCE: Final = 5_000
 _PARTIAL: Final = "partial"
-"""The column that says which days of a bin a report has, if these are not all of them."""
+"""The column with the covered days of a bin, if the report covers it only in part."""
 
 
 class NoParquet(AuditordError):
@@ -239,7 +237,7 @@ def columns(grid: Grid) -> tuple[str, ...]:
 
 
 def _has_parts(grid: Grid) -> bool:
-    """Tell if bins may be partial; a report without them, or by day, needs no column for that."""
+    """Return whether bins may be partial; a report without bins, or by day, needs no column for that."""
     return grid.question.bin not in {None, CalendarUnit.DAY}
 
 
@@ -276,7 +274,7 @@ def csv_pieces(grid: Grid, shown: Callable[[Any], Any] = no_formula) -> Iterator
 
 
 def write_parquet(grid: Grid, out: BinaryIO) -> Generator[None, None, None]:
-    """Write the columns of the CSV as Parquet, some thousand lines with each step.
+    """Write the columns of the CSV as Parquet, some thousand lines per step.
 
     Raises:
         NoParquet: pyarrow is not installed.
@@ -300,7 +298,7 @@ def write_parquet(grid: Grid, out: BinaryIO) -> Generator[None, None, None]:
 Line: TypeAlias = Sequence[str | float | None]
 
 MOST_COLUMNS: Final = 16_384
-"""Of a sheet; the library silently drops cells beyond it."""
+"""The maximum number of columns of a sheet. The library silently drops cells beyond it."""
 
 _NUMBER: Final = "#,##0.00"
 _COUNT: Final = "#,##0"
@@ -310,17 +308,17 @@ _CELLS_AT_ONCE: Final = 2_000
 
 
 def write_xlsx(grid: Grid, out: BinaryIO, folder: Path | None = None) -> Generator[None, None, None]:
-    """Write a sheet of the figures, and one that says of what they are; some thousand cells with each step.
+    """Write a sheet with the figures and one that describes them, some thousand cells per step.
 
-    The sheet has a column for each bin where there is one measure. No more than a line is in memory: the lines go into
-    files, and are put together in the last step.
+    With one measure, the sheet has a column for each bin. Only one line is in memory: the lines go to temporary files,
+    which the last step joins.
 
     Args:
         grid: the figures.
         out: the file.
-        folder: where files for the lines are made; None for the system's temporary folder.
+        folder: the folder for the temporary files; None for the system's.
     """
-    library = import_module("xlsxwriter")  # when it is asked for
+    library = import_module("xlsxwriter")  # only if needed
     with TemporaryDirectory(dir=folder) as temporary:
         book = library.Workbook(out, {"constant_memory": True, "tmpdir": temporary})
         table = _by_bins(grid) if len(grid.question.measures) == 1 else _by_measures(grid)
@@ -331,7 +329,7 @@ def write_xlsx(grid: Grid, out: BinaryIO, folder: Path | None = None) -> Generat
             book.close()
         finally:
             for sheet in book.worksheets():
-                sheet.row_data_fh.close()  # of lines that are not wanted any more
+                sheet.row_data_fh.close()  # the temporary file, if writing was abandoned
 
 
 def _write(book: Any, name: str, table: Iterator[Line], *, counts: bool) -> Iterator[None]:  # Any: the library's
@@ -354,7 +352,7 @@ def _write(book: Any, name: str, table: Iterator[Line], *, counts: bool) -> Iter
 
 
 def _by_bins(grid: Grid) -> Iterator[Line]:
-    """Yield a row for each label, with its total and each bin, and one for all."""
+    """Yield a row for each label, with its total and each bin, and a row of totals."""
     parts = parts_of(grid.question, grid.bins)
     named = (f"{begin} ({parts[begin]})" if begin in parts else begin.isoformat() for begin in grid.bins)
     yield (grid.question.by or "", "total", *named)
@@ -371,7 +369,6 @@ def _figures(grid: Grid, row: GridRow) -> Iterator[float | None]:
 
 
 def _by_measures(grid: Grid) -> Iterator[Line]:
-    """Yield the lines of CSV."""
     yield columns(grid)
     yield from lines(grid)
 

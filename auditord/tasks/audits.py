@@ -45,7 +45,7 @@ class Audits:
         """Audit a collector, which may run meanwhile.
 
         Raises:
-            UnsuitableRequest: its kind has no inventory, or its records go elsewhere.
+            UnsuitableRequest: its kind has no inventory, or its records go to another destination.
         """
         kind, config = self._instances.collectors[request.instance]
         if kind.inventory is None:
@@ -73,7 +73,7 @@ class Audits:
         return Sides(storage.store, storage.spool, storage.local_senders, task, storage.transform)
 
     def _own(self, name: str) -> Callable[[str], bool] | None:
-        """Return a test whether a record belongs to the collector by its id: the longest matching prefix decides."""
+        """Return a predicate that tells by its id whether a record is the collector's: the longest prefix decides."""
         found = {
             other: kind.prefix(config)
             for other, (kind, config) in self._instances.collectors.items()
@@ -140,18 +140,16 @@ def feature_work(  # noqa: PLR0917 the hook's arguments, by name
     registry.register(audits)
     clock.add(TASK, audits.turn, section.schedule, timedelta(0), audits.left_out, at_start=False)
     start_soon(audits.run, now)
-    return audits.restore()  # so that not even the first scrape lacks the results
+    return audits.restore()  # awaited before the first scrape, which then shows the results
 
 
 @dataclass(eq=False)
 class NightlyAudits(Collector):
-    """Audits the last complete days of each collector, one collector after the other, and has the results as metrics.
+    """Audits the last complete days of each collector, one collector at a time, and exposes the results as metrics.
 
     Args:
-        section: the section of the configuration.
         tasks: returns the collectors to audit.
-        actions: audit a collector.
-        spool: keeps the results.
+        spool: stores the results.
     """
 
     section: AuditSection
@@ -162,7 +160,7 @@ class NightlyAudits(Collector):
     results: dict[str, NightlyResult] = field(default_factory=dict[str, NightlyResult])
 
     def collect(self) -> Iterable[Metric]:
-        """Return the families."""
+        """Return the metric families."""
         ended = {(task,): parse_time(result.finished).timestamp() for task, result in self.results.items()}
         missing = {(task, day): n for task, result in self.results.items() for day, n in result.missing.items()}
         return (
@@ -196,7 +194,7 @@ class NightlyAudits(Collector):
         while True:
             async with self.turn.taken():
                 for task in self.tasks():
-                    if task in self.tasks():  # a reload may have taken it out meanwhile
+                    if task in self.tasks():  # a reload may have removed it meanwhile
                         await self._audit(task, now)
 
     async def _audit(self, task: str, now: Callable[[], datetime]) -> None:

@@ -1,4 +1,4 @@
-"""Check the running daemon, and the last runs of its instances."""
+"""Check the running daemon and the last runs of its instances."""
 
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime, timedelta
@@ -27,14 +27,14 @@ OLD_QUEUE: Final = timedelta(hours=1)
 
 @hookimpl
 def feature_checks(configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]) -> Places:
-    """Bring the checks of the daemon and its instances' runs."""
+    """Yield the checks of the daemon and its instances' runs."""
     yield "daemon", _check_runs(configuration, hooks, now)
 
 
 async def _check_runs(
     configuration: Configuration, hooks: Hooks, now: Callable[[], datetime]
 ) -> AsyncGenerator[Finding, None]:
-    """Look for a running daemon, and into the spool: runs of instances, queues, quarantine."""
+    """Check whether a daemon runs, and what the spool shows: runs of instances, queues, quarantine."""
     for remark in remarks(configuration, hooks.kinds):
         yield Finding(Severity.WARNING, "configuration", remark, "see the remark")
     pid = owner(configuration.state_dir)

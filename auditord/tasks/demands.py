@@ -29,22 +29,19 @@ TIMEOUT: Final = timedelta(days=7)
 """The time limit of a run on demand: it may collect years of data, and the operator can interrupt it."""
 
 _RETRY_TIMEOUT: Final = timedelta(hours=1)
-"""The time limit of a retry of quarantined jobs."""
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """The outcome of a retry so far."""
-
     queued: int = 0
     failed: dict[int, str] = field(default_factory=dict[int, str])
 
 
 class Retries:
-    """Retries entries of the quarantine.
+    """Retries quarantined entries.
 
-    If the raw input of a job lacks values that were not requested at the time, the source is asked for the job again,
-    provided its kind supports single jobs.
+    If the stored input of a job lacks values that were not requested at the time, the job is collected again from its
+    source, provided that the kind supports single jobs.
     """
 
     def __init__(self, instances: Instances, storage: Storage) -> None:
@@ -80,7 +77,7 @@ class Retries:
         return True
 
     def _choice(self, entry: QuarantineEntry) -> JobChoice | None:
-        """Return the choice of an entry's job at its source; None if the kind supports no single jobs."""
+        """Return the job to collect again for an entry; None if the kind cannot collect single jobs."""
         kind, config = self._instances.collectors.get(entry.task, (None, None))
         if kind is None or config is None or not config.enabled or entry.stage is not Stage.JOB:
             return None
@@ -88,12 +85,12 @@ class Retries:
 
     async def _fetch(self, task: str, entries: Sequence[QuarantineEntry], outcome: _Outcome) -> None:
         kind, _ = self._instances.collectors[task]
-        for choice, asked in _together(entries, [self._choice(entry) for entry in entries], kind.jobs_at_once):
+        for choice, batch in _together(entries, [self._choice(entry) for entry in entries], kind.jobs_at_once):
             runnable = self._instances.collector(task, RunRequest(task, job=choice), timeout=_RETRY_TIMEOUT)
             async with self._instances.turns[task].borrowed():
                 report = await run_once(runnable, self._instances.now)
             outcome.queued += report.records
-            for entry in asked:
+            for entry in batch:
                 await self._note(entry, report, outcome)
 
     async def _note(self, entry: QuarantineEntry, report: RunReport, outcome: _Outcome) -> None:
@@ -111,7 +108,7 @@ class Retries:
 def _together(
     entries: Sequence[QuarantineEntry], choices: Sequence[JobChoice | None], at_once: int
 ) -> Sequence[tuple[JobChoice, Sequence[QuarantineEntry]]]:
-    """Return batches of entries whose jobs are queried together, each with its choice of jobs."""
+    """Return batches of entries whose jobs are collected together, each with its jobs."""
     by_source = defaultdict[str | None, list[tuple[str, QuarantineEntry]]](list)
     for entry, choice in zip(entries, choices, strict=True):
         if choice is not None:
@@ -124,7 +121,7 @@ def _together(
 
 
 AT_ONCE: Final = 200
-"""The most records that one transaction changes, because other writers wait for it."""
+"""The maximum number of records changed in one transaction, because other writers wait for it."""
 
 
 _WAITS: Final = "changes of it wait in the spool and would undo this: try again when they have arrived"
@@ -246,7 +243,7 @@ def _closed(stop: datetime | timedelta, now: datetime, stored: Record) -> Record
 
 
 class OnDemand:
-    """Implements :class:`auditord.actions.Actions`. The listeners are told of runs that equal those of the clock."""
+    """Implements :class:`auditord.actions.Actions`. Listeners are notified only of runs like those of the clock."""
 
     def __init__(
         self,
@@ -264,7 +261,7 @@ class OnDemand:
         self.discard: Final = retries.discard
 
     async def run(self, request: RunRequest, observer: Observer) -> RunReport:
-        """Run an instance once, after its present run. Dry runs and runs of a period or job are not reported.
+        """Run an instance once, after its current run. Dry runs and runs of a period or job are not reported.
 
         Raises:
             UnknownInstance: no enabled collector or plugin has this name.
@@ -283,7 +280,7 @@ class OnDemand:
 
         Raises:
             UnknownInstance: no enabled collector has this name.
-            UnsuitableRequest: its kind has no inventory, or its records go elsewhere.
+            UnsuitableRequest: its kind has no inventory, or its records go to another destination.
         """
         self._section(RunRequest(request.instance, section="collectors"))
         return await self._audits.audit(request, self.records, observer)

@@ -1,4 +1,4 @@
-"""Metrics of the daemon, and its state for those who look at all daemons of a database; refreshed in the background.
+"""Metrics of the daemon, and its state for ``auditord status --all``; refreshed in the background.
 
 So ``/metrics`` runs no query.
 """
@@ -63,7 +63,7 @@ class SpoolMetrics(Collector):
 
     Args:
         senders: kind by instance, so that an empty queue is shown as 0.
-        now: returns the present; ages grow between two refreshes.
+        now: returns the current time, since ages grow between refreshes.
     """
 
     def __init__(self, senders: dict[str, str], now: Callable[[], datetime]) -> None:
@@ -125,7 +125,7 @@ class SpoolMetrics(Collector):
 
 
 async def look_at_spool(spool: Spool, metrics: SpoolMetrics, notifier: Notifier) -> NoReturn:
-    """Refresh the statistics of the spool and systemd's status line, and shrink the file, regularly."""
+    """Regularly refresh the spool's statistics and systemd's status line, and shrink the spool's file."""
     while True:
         try:
             metrics.update(await spool.statistics())
@@ -141,7 +141,7 @@ async def look_at_spool(spool: Spool, metrics: SpoolMetrics, notifier: Notifier)
 async def count_records(
     store: RecordStore, metrics: DatabaseMetrics, interval: timedelta, now: Callable[[], datetime]
 ) -> NoReturn:
-    """Refresh AUDITOR's gauges regularly. The store maintains the counts, so this scans no records."""
+    """Regularly refresh AUDITOR's gauges. The store maintains the counts, so this scans no records."""
     while True:
         try:
             counts = await store.counts()
@@ -155,13 +155,13 @@ _HOST_SECONDS: Final = 30.0
 """The seconds between two refreshes of the host's metrics."""
 
 _SITES_EVERY: Final = timedelta(minutes=30)
-"""Rarely, because it queries the sums of ninety days."""
+"""The time between two refreshes of the sites. It is long, because each queries the sums of ninety days."""
 
 SECTIONS: Final[tuple[Section, Section]] = ("collectors", "plugins")
 
 
 def run_intervals(instances: Instances) -> Mapping[tuple[str, str, str], timedelta]:
-    """Return the time between two runs of each enabled instance that is not continuous, by section, name, kind."""
+    """Return the interval of each enabled instance that is not continuous, by section, name and kind."""
     found: dict[tuple[str, str, str], timedelta] = {}
     for section in SECTIONS:
         for name, (kind, config) in instances.enabled(section).items():
@@ -181,9 +181,9 @@ class HostMetrics(Collector):
     """The metrics of host, store, instances and sites, as of the last refresh.
 
     Args:
-        intervals: how often instances should run, by section, name and kind.
-        health: knows the last success of instances, also from before a restart.
-        now: returns the present; silences grow between two refreshes.
+        intervals: the time between two runs, by section, name and kind.
+        health: has the last success of instances, also from before a restart.
+        now: returns the current time, since silences grow between refreshes.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ async def look_at_host(
     metrics: HostMetrics,
     health: Health,
 ) -> NoReturn:
-    """Refresh the metrics and the silent sites in health regularly; ``certificates`` may change meanwhile."""
+    """Regularly refresh the metrics, and the silent sites in health; ``certificates`` may change meanwhile."""
     sites_seen: datetime | None = None
     now = metrics.now
     while True:
@@ -309,7 +309,6 @@ def _certificates(files: Sequence[Path]) -> Mapping[str, datetime]:
 
 
 _BEAT_SECONDS: Final = 30.0
-"""The seconds between two beats."""
 _LAST_WITHIN: Final = 2.0
 """The seconds that a stopping daemon waits for its database."""
 
@@ -324,10 +323,10 @@ class Heartbeat(msgspec.Struct, frozen=True):
     started: datetime
 
     async def beat(self) -> NoReturn:
-        """Store the state regularly. An unavailable store is reported elsewhere.
+        """Regularly store the state. An unavailable store is reported elsewhere.
 
         Raises:
-            StoreMismatch: the store has come back as an older copy, or is another one.
+            StoreMismatch: the store came back as an older copy, or is another one.
         """
         while True:
             with suppress(StoreUnavailable):

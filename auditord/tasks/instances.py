@@ -48,7 +48,7 @@ from auditord_hookspecs import (
 from auditord_hookspecs.wire import encode_record
 
 _TOLERANCE: Final = 0.1
-"""The part of an interval by which a tick may be early: clocks of daemons differ, and runs take time."""
+"""The fraction of an interval by which a tick may be early, since clocks of daemons differ and runs take time."""
 
 
 class Instances:
@@ -70,8 +70,8 @@ class Instances:
         *,
         own: Mapping[str, tuple[PluginKind[Any], InstanceConfig]],
     ) -> None:
-        if taken := own.keys() & configuration.plugins.keys():
-            raise ConfigurationError(f"plugins.{min(taken)}: this name is taken by the section {min(taken)}: rename it")
+        if used := own.keys() & configuration.plugins.keys():
+            raise ConfigurationError(f"plugins.{min(used)}: this name is taken by the section {min(used)}: rename it")
         # Any: each kind has its own configuration model
         self.collectors: Final[dict[str, tuple[CollectorKind[Any], InstanceConfig]]] = {
             name: (kinds.collectors[kind_of(config)], config) for name, config in configuration.collectors.items()
@@ -121,17 +121,17 @@ class Instances:
 
         Args:
             name: the name of the instance.
-            request: a run on demand; None for a run of the clock.
+            request: a run on demand; None for a scheduled run.
             observer: watches the run; batches of a dry run go only to it.
             timeout: overrides the configured time limit.
         """
-        (kind, config), asked = self.collectors[name], request or RunRequest(name)
+        (kind, config), wanted = self.collectors[name], request or RunRequest(name)
         show = partial(_show, observer, self._storage.transform)
-        operation: Operation = "replace" if asked.replace else "insert"
-        keep = show if asked.dry_run else partial(self.keep, name, operation=operation, again=asked.again)
+        operation: Operation = "replace" if wanted.replace else "insert"
+        keep = show if wanted.dry_run else partial(self.keep, name, operation=operation, again=wanted.again)
 
         async def execute(counts: RunCounts) -> None:
-            context = await self.collector_context(asked, observer)
+            context = await self.collector_context(wanted, observer)
             await collect(kind.collect(config, context), keep, counts, context.log)
 
         limit = timeout or (None if kind.continuous else _timeout(config, kind.timeout))
@@ -181,7 +181,7 @@ class Instances:
     ) -> Runnable:
         """Return a plugin that acts or, in a dry run, only shows what it would do.
 
-        A run by the clock is skipped, and counted as such, if another daemon has run the plugin for the same tick.
+        A scheduled run is skipped, and counted as such, if another daemon has run the plugin for the same tick.
         """
         (kind, config), store = self.plugins[name], self._storage.store
 
@@ -205,7 +205,7 @@ class Instances:
         return Runnable(name, kind.name, execute, _timeout(config, kind.timeout))
 
     async def _behind(self) -> Sequence[str]:
-        """Return the collectors that need a good run before the store's sums are complete, without continuous ones."""
+        """Return the collectors, except continuous ones, that must succeed before the store's sums are complete."""
         enabled = [name for name, (kind, config) in self.collectors.items() if config.enabled and not kind.continuous]
         return await collectors_behind(self._storage.spool, enabled)
 
@@ -221,9 +221,9 @@ class Instances:
 async def collect(
     batches: AsyncIterator[Batch], keep: Callable[[Batch], Awaitable[Enqueued]], counts: RunCounts, log: TaskLog
 ) -> None:
-    """Store a collector's batches. The next one is requested only after the last one is stored.
+    """Store a collector's batches. A batch is requested only after the previous one is stored.
 
-    The first time that a run leaves out a component or label, it is logged; every record may lack it.
+    The first record of a run that lacks a component or label is logged; every record may lack it.
     """
     warned = set[tuple[bool, str]]()
     async with closing(batches):
@@ -241,7 +241,7 @@ async def collect(
 
 @asynccontextmanager
 async def closing(batches: AsyncIterator[Batch]) -> AsyncGenerator[AsyncIterator[Batch], None]:
-    """Batches whose collector cleans up, also when it fails or is cancelled, before anything else happens."""
+    """Yield the batches, and let their collector clean up on exit, even after an error or a cancellation."""
     try:
         yield batches
     finally:
@@ -285,7 +285,7 @@ def when(config: InstanceConfig, interval: timedelta) -> timedelta | str:
 
 
 def jitter(config: InstanceConfig) -> timedelta:
-    """Return the time by which each start is randomly delayed at most."""
+    """Return the maximum random delay of each start."""
     return config.jitter if isinstance(config, RunConfig) else timedelta(0)
 
 

@@ -58,7 +58,7 @@ class Loops:
                 self.begin(section, name)
 
     def begin(self, section: Section, name: str) -> None:
-        """Start the loop of an instance; its first run is at once."""
+        """Start the loop of an instance, which runs at once for the first time."""
         instances, listener = self._instances, self._listeners[section]
         kind, config = instances.enabled(section)[name]
         collects = isinstance(kind, CollectorKind)
@@ -82,7 +82,7 @@ class Loops:
     async def end(self, name: str, patience: timedelta) -> None:
         """End the loop of an instance and wait until it has ended.
 
-        The present run, on demand or by the clock, may finish within the patience. After that a run of the clock is
+        The current run, on demand or scheduled, may finish within the patience. After that, a scheduled run is
         cancelled, as when the daemon stops; a collector then continues from its checkpoint.
         """
         if (loop := self._loops.pop(name, None)) is None:
@@ -101,15 +101,15 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Reloading:
-    """Exchanges instances, all or none. Nothing changes if the files have a fault or a change needs a restart.
+    """Exchanges all changed instances or none: nothing changes if the files have a fault or a change needs a restart.
 
     Queue, checkpoints and memory of instances are stored by name and are not affected.
 
     Args:
         configuration: the configuration of the start.
         read: reads the files again; raises ConfigurationError.
-        patience: how long the present run of an instance may take to end.
-        watch: starts or ends watching the health of an instance.
+        patience: how long the current run of an instance may take to end.
+        watch: starts or stops watching the health of an instance.
         exchanged: called with the new configuration, after everything else.
     """
 
@@ -164,7 +164,7 @@ class Reloading:
             if name in self._instances.enabled(section):
                 self._loops.begin(section, name)
         for name in (name for section, name in changes.instances if section == "senders"):
-            if name in self._senders:  # it is enabled
+            if name in self._senders:  # only enabled senders are
                 self._senders[name].exchange(written.senders[name])
         self._exchanged(written)
         _log.info("reloaded: %s", ", ".join(".".join(each) for each in changes.instances) or "nothing differs")

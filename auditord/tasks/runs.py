@@ -1,4 +1,4 @@
-"""The clock of instances, and their runs inside an error boundary, which turns any error into a report.
+"""The clock of instances, and their runs inside an error boundary that turns any error into a report.
 
 APScheduler is imported only here. Its jobs only request runs.
 """
@@ -28,7 +28,7 @@ from auditord_hookspecs import AuditordError, CollectorKind, Daemon, InstanceCon
 from auditord_hookspecs.wording import counted
 
 _SPANS: Final = tuple(timedelta(days=days) for days in (1 / 24, 1, 8, 32, 367, 8 * 366))
-"""Spans to look back for a tick: from an hour, for frequent ones, to eight years, for any 29 February."""
+"""Spans to search back for a tick: from an hour, for frequent ticks, to eight years, for any 29 February."""
 
 
 class Turn:
@@ -44,7 +44,7 @@ class Turn:
         self._lock = anyio.Lock()
 
     def tick(self) -> bool:
-        """Request a run for a tick; return False if a run is still going, which skips the tick."""
+        """Request a run. Return False if the previous run has not ended; the tick is then skipped."""
         if not self.running:
             self._asked.set()
         return not self.running
@@ -59,7 +59,7 @@ class Turn:
 
     @asynccontextmanager
     async def borrowed(self) -> AsyncGenerator[None, None]:
-        """Run outside the loop: after the present run and before the next one."""
+        """Run outside the loop: after the current run and before the next one."""
         async with self._lock:
             self.running = True
             try:
@@ -73,7 +73,7 @@ class Clock:
 
     def __init__(self, random: Callable[[], float]) -> None:
         self._random = random
-        # A late tick (the host slept) still counts, once. Any: APScheduler has no types.
+        # One late run makes up for all ticks missed while the host slept. Any: APScheduler has no types.
         defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
         self._scheduler: Any = AsyncIOScheduler(timezone=UTC, job_defaults=defaults)
 
@@ -91,11 +91,11 @@ class Clock:
 
         Args:
             task: the instance.
-            turn: gets the requests.
+            turn: receives the requests.
             when: the time between two ticks, or a line from :mod:`auditord_hookspecs.schedule`, which names weekdays
                 because cron and APScheduler number them differently.
             jitter: each tick is delayed by a random part of this.
-            on_skipped: called if the previous run is still going at a tick.
+            on_skipped: called if the previous run has not ended at a tick.
             at_start: whether to request a run at once as well.
         """
 
@@ -188,21 +188,21 @@ class Runnable(msgspec.Struct, frozen=True):
 
 
 class Listener(msgspec.Struct, frozen=True):
-    """Is told of the starts of runs, by instance name, and of their reports."""
+    """Receives the starts of runs, by instance name, and the reports of finished runs."""
 
     started: Callable[[str], None]
     finished: Callable[[RunReport], Awaitable[None]]
 
 
 async def run_once(runnable: Runnable, now: Callable[[], datetime]) -> RunReport:
-    """Run an instance and return a report, also of a failure, unless the caller is cancelled."""
-    started, begun, counts = now(), anyio.current_time(), RunCounts()
+    """Run an instance and return its report, also after a failure. Only a cancellation of the caller raises."""
+    started, clock_start, counts = now(), anyio.current_time(), RunCounts()
     error = await _guarded(runnable, counts)
     return RunReport(
         task=runnable.task,
         kind=runnable.kind,
         started=started,
-        duration=timedelta(seconds=anyio.current_time() - begun),
+        duration=timedelta(seconds=anyio.current_time() - clock_start),
         error=error,
         records=counts.records,
         quarantined=counts.quarantined,
@@ -225,7 +225,7 @@ async def _guarded(runnable: Runnable, counts: RunCounts) -> str | None:
 def describe(task: str, kind: str, error: Exception | SystemExit) -> str:
     """Return an error as one line for the operator, and log unexpected errors with their traceback.
 
-    Errors of the operating system (a file, a connection, a time limit) are expected: they are no bugs.
+    Errors of the operating system (a file, a connection, a time limit) are expected, since they are not bugs.
     """
     causes: tuple[Exception, ...] = getattr(error, "exceptions", ())
     if len(causes) == 1:  # a task group wraps the error of its only task
@@ -253,8 +253,8 @@ async def run_reported(runnable: Runnable, listener: Listener, now: Callable[[],
 def wait_after(failures: int, random: Callable[[], float]) -> timedelta:
     """Return the pause after a number of failures in a row.
 
-    It doubles from :data:`FIRST` to :data:`LONGEST`. A random part, up to half, is taken off, so that instances that
-    failed together do not retry together.
+    It doubles from :data:`FIRST` to :data:`LONGEST`, minus a random part of up to half, so that instances that failed
+    together do not retry together.
     """
     full = min(FIRST * (1 << min(failures - 1, 16)), LONGEST)
     return full * (1 - random() / 2)
@@ -291,7 +291,7 @@ async def run_by_the_clock(runnable: Runnable, turn: Turn, listener: Listener, n
 async def run_continuously(
     runnable: Runnable, backoff: Backoff, listener: Listener, now: Callable[[], datetime]
 ) -> NoReturn:
-    """Run a continuous instance. If it ends by itself, that counts as a failure and it is restarted."""
+    """Run a continuous instance. If it ends, that counts as a failure, and it is restarted."""
     while True:
         listener.started(runnable.task)
         report = await run_once(runnable, now)
@@ -304,7 +304,7 @@ async def run_continuously(
 
 
 class RunReporter:
-    """Records starts and ends of runs in health, log and spool, and tells hook modules about the ends."""
+    """Records starts and ends of runs in health, log and spool, and notifies hook modules of the ends."""
 
     def __init__(self, health: Health, spool: Spool, hooks: Hooks, daemon: Daemon, now: Callable[[], datetime]) -> None:
         self._health = health
@@ -321,10 +321,7 @@ class RunReporter:
     ) -> Listener:
         """Return a listener for the instances of a section, whose health continues from before the restart.
 
-        Args:
-            section: the section of the configuration.
-            instances: the instances of the section by name.
-            write: writes about the end of a run, such as :func:`log_run`.
+        ``write`` is called at the end of a run, such as :func:`log_run`.
         """
         last = await self._spool.last_runs()
         for name, (kind, _) in instances.items():
@@ -351,7 +348,7 @@ class RunReporter:
         write(section, report)
         try:
             await self._spool.record_run(report)
-        except StoreUnavailable as error:  # the run is over: its batches are stored, or it has failed
+        except StoreUnavailable as error:  # not a failure of the run, which has ended
             task_log(report.task, report.kind).error("%s", error)
         await self._hooks.call_event("auditord_run_finished", daemon=self._daemon, report=report)
 

@@ -1,4 +1,4 @@
-"""Senders: they deliver the send-queue; and the outbox of the store, which fills it."""
+"""The loops of senders, which deliver the send-queue, and the forwarding of the store's outbox to the queue."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -25,23 +25,23 @@ SEND_TIMEOUT: Final = 300.0
 """The time limit of a send in seconds; exceeding it is a temporary fault."""
 
 AT_ONCE: Final = 1_000
-"""The most entries of the outbox that are queued at a time."""
+"""The maximum number of outbox entries that are queued at a time."""
 
 _INTERVAL_SECONDS: Final = 1.0
-"""The seconds between two reads of the outbox. Another daemon may write to it, so there is no wake-up."""
+"""The seconds between two reads of the outbox. It is polled, since another daemon may write to it."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 class SendListener(Protocol):
-    """Receives the results of sends; tests pass one of their own."""
+    """Receives the results of sends; tests pass their own."""
 
     def sent(self, delivered: int, refused: int) -> None:
         """Note that a batch was delivered, except for entries that were refused for good."""
         ...
 
     def faulted(self, error: str, failures: int) -> None:
-        """Note that a batch, or opening the destination, failed temporarily; ``failures`` counts them in a row."""
+        """Note a temporary failure of a batch or of opening the destination; ``failures`` counts them in a row."""
         ...
 
 
@@ -83,8 +83,8 @@ class SendReporter:
 class SendLoop:
     """The loop of one sender. Entries stay queued until they are settled, so a crash may repeat but never lose one.
 
-    A fault pauses the sender, longer each time, and halves the next batch. An entry that makes its batch fail thus ends
-    up alone, waits, and lets the others pass.
+    A fault pauses the sender, longer each time, and halves the next batch. So an entry that makes its batch fail ends
+    up alone in a batch, and does not hold up the others.
 
     Args:
         random: returns a number from 0 to 1.
@@ -215,7 +215,7 @@ class Grace:
     """The time until which senders drain the queue.
 
     Args:
-        ends: on the event loop's clock; at the latest ``shutdown.grace`` after everything else has ended.
+        ends: by the event loop's clock; at the latest ``shutdown.grace`` after everything else has ended.
     """
 
     ends: float = inf
@@ -223,7 +223,7 @@ class Grace:
 
 @asynccontextmanager
 async def sending(storage: Storage, loops: Sequence[SendLoop], patience: timedelta) -> AsyncGenerator[Grace, None]:
-    """Send the queue within the context; on leaving, drain it for at most the patience. The rest stays queued."""
+    """Send the queue within the context. On exit, drain it for at most the patience; the rest stays queued."""
     grace, destinations = Grace(), storage.destinations("api")
     async with anyio.create_task_group() as group:
         for loop in loops:
@@ -242,17 +242,17 @@ async def sending(storage: Storage, loops: Sequence[SendLoop], patience: timedel
 
 
 async def forward(store: RecordStore, spool: Spool, destinations: Sequence[str]) -> NoReturn:
-    """Queue the changes by clients for the senders that forward them, regularly."""
+    """Regularly queue clients' changes for the senders that forward them."""
     while True:
         await forward_all(store, spool, destinations)
         await anyio.sleep(_INTERVAL_SECONDS)
 
 
 async def forward_all(store: RecordStore, spool: Spool, destinations: Sequence[str]) -> None:
-    """Queue the present entries of the outbox. If a database is unavailable, the rest stays there.
+    """Queue the current entries of the outbox. If a database is unavailable, the rest stays there.
 
-    The store's feed and the queue of the spool are in two databases. The spool notes the numbers of entries in the
-    transaction that queues them, so a crash between the two neither loses nor doubles any.
+    The store's feed and the spool's queue are in two databases. The spool notes the numbers of entries in the
+    transaction that queues them, so a crash between the two transactions neither loses nor duplicates entries.
     """
     try:
         while (outbox := await store.outbox(AT_ONCE)).has_more:

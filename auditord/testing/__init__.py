@@ -1,7 +1,7 @@
-"""For authors of collectors, plugins and senders: values and stand-ins for tests.
+"""Test helpers for authors of collectors, plugins and senders: fake contexts and sample records.
 
-Installed as a pytest plugin with auditord; the fixtures are in :mod:`auditord.testing.plugin`. Everything here can also
-be used without them.
+auditord installs a pytest plugin with fixtures (:mod:`auditord.testing.plugin`). Everything here can also be used
+without them.
 """
 
 from auditord.testing.contexts import (

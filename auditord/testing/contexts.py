@@ -1,4 +1,4 @@
-"""Stand-ins for the contexts of instances and commands, for servers elsewhere and for a host, which note their use."""
+"""Fakes of the contexts of instances and commands, of remote servers and of a host, which record how they are used."""
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     def answer(
         self, status: int = 200, body: bytes = b"", headers: Mapping[str, str] | None = None, **links: str
     ) -> HttpAnswer:
-        """Make an answer to it; ``links`` are URLs by ``rel``."""
+        """Return an answer to the request; ``links`` are URLs by ``rel``."""
         return HttpAnswer(f"{self.method} {self.url}", status, headers or {}, body, links)
 
 
@@ -74,7 +74,7 @@ class FakeHttpClient(msgspec.Struct, frozen=True):
         idempotent: bool | None = None,  # noqa: ARG002 nothing is repeated
         retry_for: timedelta | None = None,  # noqa: ARG002 the same
     ) -> HttpAnswer:
-        """Ask the server."""
+        """Record the request and return the server's answer."""
         request = HttpRequest(method, url, params, {**self.options.headers, **(headers or {})}, body, form)
         self.requested.append(request)
         answer = self.server(request)
@@ -91,7 +91,7 @@ class FakeHttpClient(msgspec.Struct, frozen=True):
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> AsyncGenerator["FakeHttpStream", None]:
-        """Ask the server; its answer comes in one piece."""
+        """Make a request and yield its answer, whose body comes in one piece."""
         answer = await self.request(method, url, params=params, headers=headers, body=body)
         if not answer.ok:
             raise HttpStatusError(answer)
@@ -105,7 +105,7 @@ class FakeHttpStream(msgspec.Struct, frozen=True):
     body: bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """The body."""
+        """Yield the body."""
         if self.body:
             yield self.body
 
@@ -119,9 +119,8 @@ class FakeHost(msgspec.Struct, frozen=True):
         assert detect(FakeHost(programs={"lpstat": "device for main: ipp://printer"})) is not None
 
     Args:
-        programs: what each program prints, by its name; all others are not installed.
+        programs: the output of each installed program, by name.
         files: absolute paths.
-        environ: the environment variables.
     """
 
     programs: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
@@ -133,22 +132,21 @@ class FakeHost(msgspec.Struct, frozen=True):
         return self.programs.get(argv[0])
 
     def find(self, *patterns: str) -> Sequence[Path]:
-        """The files that match, in the order of the patterns."""
+        """Return the matching files, in the order of the patterns."""
         return [Path(name) for pattern in patterns for name in sorted(self.files) if fnmatchcase(name, pattern)]
 
 
 @dataclass
 class FakeContext(CommandRunner):
-    """The part that every fake context has.
+    """The common part of the fake contexts.
 
     Args:
-        instance: the instance's name.
-        moment: what ``now()`` answers; move it by assignment.
-        commands: plays the child processes: gets the argument vector, returns standard output or raises.
+        moment: the time that ``now()`` returns; assign another to advance it.
+        commands: plays the child processes: receives the argument vector, and returns standard output or raises.
         ran: the argument vectors that were run.
-        server: plays the servers that ``http()`` asks: gets each request, returns an answer or raises; None: the
-            requests are really made, to a server of the test's own.
-        requested: the requests that ``server`` got.
+        server: plays the servers behind ``http()``: receives each request, and returns an answer or raises. If None,
+            requests are really sent, to a server of the test's own.
+        requested: the requests that ``server`` received.
     """
 
     instance: str = "test"
@@ -164,25 +162,25 @@ class FakeContext(CommandRunner):
         return logging.LoggerAdapter(logging.getLogger("auditord.testing"), {"task": self.instance})
 
     def now(self) -> datetime:
-        """The moment that the test set."""
+        """Return ``moment``."""
         return self.moment
 
     @asynccontextmanager
     async def child(
         self,
         argv: Sequence[str],
-        environment: Mapping[str, str],  # noqa: ARG002 that of the contract; no program sees it
+        environment: Mapping[str, str],  # noqa: ARG002 part of the contract; no program sees it
         through: Sequence[str],
         max_output: int,
     ) -> AsyncGenerator[Child, None]:
-        """Ask ``commands``; without it every program is missing."""
+        """Yield the output of ``commands``; without it, raise CommandFailed."""
         self.ran.append((*through, *argv))
         if self.commands is None:
             raise CommandFailed(f"{argv[0]}: this fake context runs no commands; give it commands=…")
         yield Child.ended(argv, self.commands(argv), max_output, _PIECE)
 
     def http(self, options: HttpOptions | None = None) -> AbstractAsyncContextManager[HttpClient]:
-        """Open a client of ``server``, or a real one."""
+        """Return a client of ``server``, or a real one without it."""
         if self.server is not None:
             return nullcontext(FakeHttpClient(self.server, self.requested, options or HttpOptions()))
         from auditord.client.http import open_client  # noqa: PLC0415 few tests need aiohttp
@@ -191,7 +189,7 @@ class FakeContext(CommandRunner):
 
 
 _PIECE = 9_973
-"""Bytes; short enough to cut texts in two."""
+"""The size of output pieces in bytes, small enough to split texts."""
 
 
 @dataclass
@@ -199,12 +197,12 @@ class FakeCollectorContext(FakeContext):
     """A collector's context over memory; :meth:`keep` plays the spool.
 
     Args:
-        checkpoint: what the collector finds.
-        window: set to re-collect a period.
-        job: set to re-collect one job.
+        checkpoint: the checkpoint at the start of the run.
+        window: the period to collect again.
+        job: the job to collect again.
         remembered: seen keys with their expiry.
-        pending_values: those that earlier batches have left, by key.
-        folder: a folder of the test's, for collectors that keep files of their own.
+        pending_values: the values that earlier batches have stored, by key.
+        folder: a folder of the test, for collectors with files of their own.
     """
 
     checkpoint: Any = None  # Any: JSON of the collector's own
@@ -219,17 +217,17 @@ class FakeCollectorContext(FakeContext):
 
     @property
     def instance_dir(self) -> Path:
-        """The folder that the test gave."""
+        """``folder``, which the test must set."""
         if self.folder is None:
             raise AuditordError("this collector keeps files: make its context with folder=tmp_path")
         return self.folder
 
     async def seen(self, keys: Collection[str]) -> frozenset[str]:
-        """The remembered keys among these that have not expired."""
+        """Return the keys among these that are remembered and have not expired."""
         return frozenset(key for key in keys if key in self.remembered and self.remembered[key] > self.moment)
 
     async def pending(self) -> Mapping[str, Any]:  # Any: JSON of the collector's own
-        """The values that earlier batches have left."""
+        """Return the values that earlier batches have stored."""
         return dict(self.pending_values)
 
     @property
@@ -260,13 +258,13 @@ class FakePluginContext(FakeContext):
     """A plugin's context over a list of records.
 
     Args:
-        stored: the records; a query's condition, order and limit are the test's own business, all are streamed.
-            Aggregates are those that a store with these records gives.
-        asked: the queries that were asked.
-        summed: the aggregates that were asked for.
-        shown: the texts that it showed.
-        redacted: the redactions: the records' ids, and the keys that were removed.
-        backed_up: the folders that got a backup, each with ``keep``, ``rate`` and ``dump``.
+        stored: the records. All of them are streamed: a query's condition, order and limit are ignored. Aggregates are
+            those of a store with these records.
+        asked: the queries for streams.
+        summed: the queries for aggregates.
+        shown: the texts that the plugin showed.
+        redacted: the record ids and removed keys of each redaction.
+        backed_up: the arguments of each backup: the folder, ``keep``, ``rate`` and ``dump``.
     """
 
     stored: Iterable[Record] = ()
@@ -286,32 +284,32 @@ class FakePluginContext(FakeContext):
 
     @property
     def backups(self) -> "FakePluginContext":
-        """The context plays the maker of backups, too."""
+        """The context itself, which also plays the backups."""
         return self
 
     async def make(self, folder: Path, *, keep: int, rate: int | None, dump: bool) -> Path:
-        """Remember the arguments and return the one backup, always the same."""
+        """Record the arguments and return the path of a backup, which is always the same."""
         self.backed_up.append((folder, keep, rate, dump))
         return folder / "backup"
 
     @property
     def redactor(self) -> "FakePluginContext":
-        """The context plays the redactor, too."""
+        """The context itself, which also plays the redactor."""
         return self
 
     async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
-        """Take the keys out of the stored records."""
+        """Remove the keys from the stored records, and return the number of changed records."""
         self.redacted.append((tuple(record_ids), tuple(keys)))
         wanted, before = set(record_ids), list(self.stored)
         self.stored = [_without(record, keys) if record.record_id in wanted else record for record in before]
         return sum(now is not was for now, was in zip(self.stored, before, strict=True))
 
-    async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:  # noqa: ARG002 as a store without
-        """There are none."""
+    async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:  # noqa: ARG002 nothing is left
+        """Return 0, as a store without leftovers."""
         return 0
 
     def show(self, text: str) -> None:
-        """Remember the text."""
+        """Record the text."""
         self.shown.append(text)
 
     def report_progress(self, fraction: float) -> None:
@@ -320,7 +318,7 @@ class FakePluginContext(FakeContext):
 
     @property
     def records(self) -> "FakePluginContext":
-        """The context plays the records, too."""
+        """The context itself, which also plays the records."""
         return self
 
     @asynccontextmanager
@@ -335,7 +333,7 @@ class FakePluginContext(FakeContext):
         yield each()
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """The answer of a store with the stored records."""
+        """Return the answer of a store with the stored records."""
         self.summed.append(query)
         adder = Adder(query)
         for record in self.stored:
@@ -358,8 +356,8 @@ class FakeSenderContext(FakeContext):
     """A sender's context whose store is a list.
 
     Args:
-        delivered: what reached the store.
-        refuse: reasons by record id; such an insert is refused for good.
+        delivered: the entries that reached the store.
+        refuse: reasons by record id; entries of these records are refused for good.
     """
 
     delivered: list[Entry] = field(default_factory=list[Entry])
@@ -367,11 +365,11 @@ class FakeSenderContext(FakeContext):
 
     @property
     def store(self) -> "FakeSenderContext":
-        """The context plays the store, too."""
+        """The context itself, which also plays the store."""
         return self
 
     async def deliver(self, entries: Sequence[Entry]) -> Mapping[int, str]:
-        """Keep the entries, but for those to refuse."""
+        """Keep the entries, except those to refuse, and return the reasons of the refused ones by position."""
         reasons = {place: self.refuse[_id(entry)] for place, entry in enumerate(entries) if _id(entry) in self.refuse}
         self.delivered += [entry for place, entry in enumerate(entries) if place not in reasons]
         return reasons
@@ -382,14 +380,14 @@ class FakeAuthenticatorContext(FakeContext):
     """An authenticator's context.
 
     Args:
-        folder: a folder of the test's, for authenticators that keep files of their own.
+        folder: a folder of the test, for authenticators with files of their own.
     """
 
     folder: Path | None = None
 
     @property
     def state_dir(self) -> Path:
-        """The folder that the test gave."""
+        """``folder``, which the test must set."""
         if self.folder is None:
             raise AuditordError("this authenticator keeps files: make its context with folder=tmp_path")
         return self.folder
@@ -404,11 +402,11 @@ T = TypeVar("T")
 
 @dataclass
 class FakeCommandContext:
-    """Plugins that a test configures, each over the same records; hand it to click's runner as ``obj``.
+    """A command's context with plugins that the test configures; pass it to click's runner as ``obj``.
 
     Args:
         plugins: kind and configuration by instance.
-        plugin_context: the context of every plugin; its instance and dry run are set when one is opened.
+        plugin_context: the context of all plugins; opening a plugin sets its instance and dry run.
     """
 
     plugins: dict[str, tuple[str, InstanceConfig]] = field(default_factory=dict[str, tuple[str, InstanceConfig]])
@@ -418,31 +416,31 @@ class FakeCommandContext:
     known_roles: Collection[str] = ("reader", "writer")
 
     def roles(self) -> Collection[str]:
-        """The names of all roles."""
+        """Return the names of all roles."""
         return self.known_roles
 
     def now(self) -> datetime:
-        """The present instant of the plugins."""
+        """Return the current time of the plugins."""
         return self.plugin_context.now()
 
     def instances(self, kind: str) -> Sequence[str]:
-        """The plugins of a kind."""
+        """Return the names of the plugins of a kind."""
         return [name for name, (its_kind, _) in self.plugins.items() if its_kind == kind]
 
     def chosen(self, kind: str, name: str | None) -> str:
-        """The named one, or the only one."""
-        there = self.instances(kind)
-        if name is None and len(there) == 1:
-            return there[0]
-        if name is None or name not in there:
-            raise click.UsageError(f"no plugin {name or ''} of kind {kind}; there are: {', '.join(there)}")
+        """Return the name of the named plugin, or of the only one."""
+        names = self.instances(kind)
+        if name is None and len(names) == 1:
+            return names[0]
+        if name is None or name not in names:
+            raise click.UsageError(f"no plugin {name or ''} of kind {kind}; there are: {', '.join(names)}")
         return name
 
     @asynccontextmanager
     async def instance(
         self, name: str, *, dry_run: bool = False
     ) -> AsyncGenerator[tuple[Any, PluginContext], None]:  # Any: the kind's own model
-        """The plugin's configuration and the context; what it shows is printed when it is left."""
+        """Yield the plugin's configuration and context, and print the texts that it showed on exit."""
         self.opened.append(name)
         context = self.plugin_context
         context.instance, context.dry_run = name, dry_run

@@ -1,4 +1,4 @@
-"""A whole daemon inside a test: real configuration, real spool, real store, real HTTP, in a thread of its own."""
+"""A complete daemon inside a test, in its own thread: real configuration, spool, store and HTTP."""
 
 import json
 import threading
@@ -25,7 +25,7 @@ from auditord_hookspecs import Daemon, Record, RunReport, hookimpl
 from auditord_hookspecs.wire import decode_record
 
 PATIENCE: Final = timedelta(seconds=30)
-"""The time for which a test waits before it fails."""
+"""The default time for which a test waits before it fails."""
 
 _POLL_SECONDS: Final = 0.02
 
@@ -38,7 +38,7 @@ class Reports:
         self._changed = threading.Condition()
 
     def module(self) -> ModuleType:
-        """The module, as the loader takes it."""
+        """Return the module for the loader."""
 
         @hookimpl
         async def auditord_run_finished(daemon: Daemon, report: RunReport) -> None:  # noqa: ARG001 the hook's arguments
@@ -54,7 +54,7 @@ class Reports:
         """Wait for the oldest report of an instance that was not taken yet, and return it.
 
         Raises:
-            DaemonError: none came.
+            DaemonError: no run ended in time.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._of(instance), patience.total_seconds()):
@@ -70,7 +70,7 @@ class Reports:
 class TestDaemon:
     """A running daemon, as its test sees it."""
 
-    __test__ = False  # or pytest takes it for a class of tests
+    __test__ = False  # otherwise pytest would collect this class
 
     def __init__(self, urls: Sequence[str], configuration: Configuration, reports: Reports) -> None:
         self.url, *_ = self.urls = urls
@@ -79,7 +79,7 @@ class TestDaemon:
         self._reports = reports
 
     def finish_run(self, instance: str, patience: timedelta = PATIENCE) -> RunReport:
-        """The report of the next run of an instance, once its records are in the store.
+        """Return the report of the next run of an instance, once its records are in the store.
 
         Raises:
             DaemonError: no run ended in time, or its records did not arrive.
@@ -89,21 +89,21 @@ class TestDaemon:
         return report
 
     def finish_sending(self, patience: timedelta = PATIENCE) -> None:
-        """Wait until every sender has sent all that is there, what clients wrote included.
+        """Wait until every sender has sent its whole queue, including clients' records.
 
         Raises:
-            DaemonError: it has not, in time.
+            DaemonError: the queue was not empty in time.
         """
         anyio.run(_wait_for_empty_queue, self.state_dir, self._store, patience)
 
     def get(self, path: str) -> bytes:
-        """The body of an answer; an error status raises :class:`urllib.error.HTTPError`."""
+        """Return the body of an answer; an error status raises :class:`urllib.error.HTTPError`."""
         with urlopen(self.url + path) as answer:  # noqa: S310 our own server
             body: bytes = answer.read()
         return body
 
     def records(self, query: str = "") -> list[Record]:
-        """The records that match a query string of ``GET /records``, in its order."""
+        """Return the records that match a query string of ``GET /records``, in its order."""
         text, decoder, found = self.get(f"/records?{query}").decode(), json.JSONDecoder(), list[Record]()
         while text:
             _, end = decoder.raw_decode(text)
@@ -138,15 +138,15 @@ async def _wait_for_empty_queue(state_dir: Path, outbox_of: StoreSection | None,
 def running_daemon(
     folder: Path, sections: Mapping[str, Any], modules: Sequence[ModuleType] = ()
 ) -> Generator[TestDaemon, None, None]:
-    """A daemon in a thread of its own, stopped in order on leaving.
+    """Run a daemon in its own thread within the context, and stop it in order on exit.
 
     Args:
-        folder: for its files; may have been used by a daemon before.
-        sections: its configuration, as a file would say it; state folder and address are chosen here.
-        modules: hook modules to load besides those that are installed; one that is installed, too, is loaded once.
+        folder: for its files; an earlier daemon may have used it.
+        sections: the configuration, as in a file; state folder and address are chosen here.
+        modules: hook modules to load besides the installed ones; one that is installed as well is loaded once.
 
     Raises:
-        AuditordError: it cannot start; the text is what the command line would print.
+        AuditordError: the daemon cannot start; the message is the one that the command line would print.
     """
     reports = Reports()
     given = [_entry(module) for module in [*modules, reports.module()]]

@@ -1,7 +1,7 @@
-"""The pytest plugin: fixtures for tests of hook modules. It imports auditord only when asked to.
+"""The pytest plugin: fixtures for tests of hook modules. It imports auditord only when a fixture is used.
 
-Asynchronous tests of a file that imports something of :mod:`auditord.testing`, or that take one of its contexts, run on
-asyncio, as the daemon does, with nothing to set up.
+Asynchronous tests that use a context of :mod:`auditord.testing`, or whose file imports something from there, run on
+asyncio like the daemon, without further set-up.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-if TYPE_CHECKING:  # or every pytest run on this Python would load the daemon
+if TYPE_CHECKING:  # otherwise every pytest run on this Python would load the daemon
     from auditord.testing import (
         FakeAuthenticatorContext,
         FakeCollectorContext,
@@ -29,7 +29,7 @@ _CONTEXTS: Final = frozenset({"authenticator_context", "collector_context", "plu
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str, obj: object) -> None:
-    """Have anyio's plugin run an asynchronous test of a hook module, unless another plugin is to run it."""
+    """Let anyio's plugin run an asynchronous test of a hook module, unless another plugin should run it."""
     if not (inspect.iscoroutinefunction(obj) and collector.istestfunction(obj, name)):
         return
     named = {mark.name for mark in (*collector.iter_markers(), *getattr(obj, "pytestmark", ()))}
@@ -38,7 +38,7 @@ def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str
 
 
 def _is_for_us(collector: pytest.Module | pytest.Class, test: Callable[..., object]) -> bool:
-    """Tell whether a test uses this package, and no other plugin runs every asynchronous test."""
+    """Return whether a test uses this package, and no other plugin runs every asynchronous test."""
     values = vars(sys.modules[test.__module__]).values()
     imports = any(str(getattr(each, "__module__", "")).startswith("auditord.testing") for each in values)
     config = collector.config
@@ -49,7 +49,7 @@ def _is_for_us(collector: pytest.Module | pytest.Class, test: Callable[..., obje
 
 @pytest.fixture
 def authenticator_context(tmp_path: Path) -> "FakeAuthenticatorContext":
-    """An authenticator's context with a folder of its own."""
+    """Return an authenticator's context with a folder of its own."""
     from auditord.testing import FakeAuthenticatorContext  # noqa: PLC0415 see the module
 
     return FakeAuthenticatorContext(folder=tmp_path)
@@ -57,7 +57,7 @@ def authenticator_context(tmp_path: Path) -> "FakeAuthenticatorContext":
 
 @pytest.fixture
 def collector_context(tmp_path: Path) -> "FakeCollectorContext":
-    """A collector's context over memory, with a folder of its own."""
+    """Return a collector's context over memory, with a folder of its own."""
     from auditord.testing import FakeCollectorContext  # noqa: PLC0415 see the module
 
     return FakeCollectorContext(folder=tmp_path)
@@ -65,7 +65,7 @@ def collector_context(tmp_path: Path) -> "FakeCollectorContext":
 
 @pytest.fixture
 def plugin_context() -> "FakePluginContext":
-    """A plugin's context over a list of records."""
+    """Return a plugin's context over a list of records."""
     from auditord.testing import FakePluginContext  # noqa: PLC0415 see the module
 
     return FakePluginContext()
@@ -73,7 +73,7 @@ def plugin_context() -> "FakePluginContext":
 
 @pytest.fixture
 def command_context() -> "FakeCommandContext":
-    """A command's context, over a list of records."""
+    """Return a command's context over a list of records."""
     from auditord.testing import FakeCommandContext  # noqa: PLC0415 see the module
 
     return FakeCommandContext()
@@ -81,7 +81,7 @@ def command_context() -> "FakeCommandContext":
 
 @pytest.fixture
 def sender_context() -> "FakeSenderContext":
-    """A sender's context whose store is a list."""
+    """Return a sender's context whose store is a list."""
     from auditord.testing import FakeSenderContext  # noqa: PLC0415 see the module
 
     return FakeSenderContext()
@@ -89,9 +89,9 @@ def sender_context() -> "FakeSenderContext":
 
 @pytest.fixture
 def auditord_daemon(tmp_path: Path) -> "Iterator[StartDaemon]":
-    """Start a daemon: ``auditord_daemon({"collectors": {…}}, modules=[my_module])``; it ends with the test.
+    """Start a daemon: ``auditord_daemon({"collectors": {…}}, modules=[my_module])``. It ends with the test.
 
-    Called again in one test, the next daemon finds the state of the one before; that one is stopped first.
+    A second call in a test stops the first daemon, and starts another with its state.
     """
     from auditord.testing.daemon import running_daemon  # noqa: PLC0415 see the module
 

@@ -1,4 +1,4 @@
-"""A builder of records whose every part can be left out."""
+"""A builder of records with a default for every part."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from typing import Final
 from auditord_hookspecs import Component, Record
 
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
-"""The start of the records of :func:`make_record`, and the instant on the clocks of the fake contexts."""
+"""The default start of the records of :func:`make_record`, and the initial time of the fake contexts."""
 
 
 def make_record(
@@ -19,12 +19,12 @@ def make_record(
     components: Mapping[str, int] | None = None,
     **meta: str,
 ) -> Record:
-    """A valid record.
+    """Return a valid record.
 
     Args:
         record_id: its id.
-        start: when it started (aware).
-        runtime: how long it ran; None leaves it open.
+        start: its start time (aware).
+        runtime: its runtime; None leaves it open.
         cores: the amount of its component ``Cores``.
         components: further amounts by component name.
         meta: one value per key, such as ``site_id="my-site"``.
