@@ -104,8 +104,6 @@ class _ScoreSum:
 
 @dataclass(slots=True, eq=False)
 class _Usage:
-    """The growing sums for the components with one name."""
-
     query: ComponentUsage
     by_score: Mapping[str, defaultdict[Decimal | None, _ScoreSum]]
     amount: int = 0
@@ -266,7 +264,6 @@ def merged(query: AggregateQuery, answers: Iterable[Aggregates]) -> Aggregates:
 
 
 def _check_size(query: AggregateQuery, groups: int) -> None:
-    """Raise TooManyGroups if a query allows fewer groups."""
     if query.most_groups is not None and groups > query.most_groups:
         raise TooManyGroups(f"there are more than {query.most_groups:,} groups")
 

@@ -105,7 +105,6 @@ def _sources(query: AggregateQuery, dialect: Dialect, rolled: Rolled | None) -> 
 
 
 def _complete_source(query: AggregateQuery, state: State, dialect: Dialect) -> _Source:
-    """Return the source of records whose columns are complete."""
     rows = _rows(dialect.records, [state.condition, Sql(dialect.no_more)])
     return _Source(rows, state, Columns.COMPLETE, dict(_amounts(query, dialect)))
 
@@ -150,7 +149,6 @@ def _rolled_source(
     amounts: Mapping[int, Sql],
     component: str | None = None,
 ) -> _Source:
-    """Return the cells of records, or those of a component that has no column there."""
     is_whole = component is None
     table: LiteralString = "rollups" if is_whole else "rollup_components"
     sums = dialect.cell_columns(of_components=not is_whole)
@@ -233,7 +231,6 @@ def _shown(query: AggregateQuery, source: _Source, dialect: Dialect, shown: _Sho
 def _grouped(
     source: _Source, keys: Sequence[Key], sums: Sequence[LiteralString], dialect: Dialect, *, by_set: bool
 ) -> Sql:
-    """Return the query that groups and sums one part."""
     by_text = source.scores is not None
     names: list[LiteralString] = [_name("key", at) for at in range(len(keys))]
     groups: list[LiteralString] = [*names, *(["score_set"] if by_set else []), *(["scores"] if by_text else [])]

@@ -278,10 +278,7 @@ class StoreDialect(Dialect):
 
     @abstractmethod
     def labels_of(self, parts: Sequence[str]) -> Sql:
-        """Return the labels of cells that group by these keys, from columns of versions.
-
-        The column ``ahead`` has the number of days by which the date in a time zone is ahead of UTC.
-        """
+        """Return the labels of cells by these keys, from columns of versions and ``ahead``, the days of a zone."""
 
     @abstractmethod
     def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:

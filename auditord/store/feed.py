@@ -60,7 +60,7 @@ class Consumer(NamedTuple):
 
     @property
     def is_inside(self) -> bool:
-        """Return True if it folds the feed inside the database."""
+        """True if it folds the feed inside the database."""
         return self.name.startswith(_INSIDE)
 
 
@@ -175,14 +175,7 @@ def versions_between(
 
 
 class _Version(msgspec.Struct, frozen=True):
-    """A removal, as needed to forward changes.
-
-    Args:
-        position: the position of the removal.
-        former: the position of the removed version.
-        former_principal: who brought the removed version.
-        forward: the operation to be forwarded, and who made the change.
-    """
+    """A removal of a former version, with the operation that senders forward for it, and who made it."""
 
     position: int
     former: int

@@ -123,7 +123,7 @@ async def open_replica(section: "StoreSection", primary: RecordStore) -> AsyncGe
     address = address_of(section.model_copy(update={"url": section.replica}))
     store = PostgresRecordStore(address, None, read_only=True, patience=_BEFORE_THE_PRIMARY)
     async with _closed(store):
-        with suppress(StoreUnavailable, SchemaMismatch):  # Replica.look reports it
+        with suppress(StoreUnavailable, SchemaMismatch):  # Replica.look raises it again
             await store.open()
         followed = cast("PostgresRecordStore", primary)
         yield Replica(store, followed, address.where, section.replica_max_lag, anyio.current_time)

@@ -78,12 +78,7 @@ class RecordCounts:
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A record that arrived for a run already stored with other content.
-
-    Args:
-        stored: the wire text of the stored record; None if it is released.
-        offered: the wire text of the record that arrived.
-    """
+    """A record that arrived for a run already stored with other content. ``stored`` is None if that is released."""
 
     record_id: str
     seen_at: datetime

@@ -52,10 +52,7 @@ class Sources:
             return None
 
     async def numbers(self, provenance: Provenance, scores: Sequence[str | None]) -> _Numbers:
-        """Return the numbers of the provenance and of each score set, adding new ones to the database.
-
-        Score sets are given by their text (:func:`auditord.store.rows.scores_text`); the number for None is None.
-        """
+        """Return the numbers of the provenance and of each text of a score set (None for None), adding new ones."""
         name = _name(provenance)
         failures = self._failures
         async with self._in_order:

@@ -75,11 +75,7 @@ class RecordStore(LakeStore):
         """Add the records of a bulk in one transaction."""
 
     async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
-        """Return the sums over the database's records.
-
-        Args:
-            query: what to sum.
-            from_cells: whether to use the cells of roll-ups, and only read records that they lack.
+        """Return the sums over the database's records. If ``from_cells``, only read records that roll-ups lack.
 
         Raises:
             NotRolledUp: the cells cannot answer the query.

@@ -118,7 +118,6 @@ def _field(value: bytes) -> bytes:
 
 
 def _fields_of(part: Part) -> Callable[..., bytes]:
-    """Return a function that encodes the columns of labels or of amounts."""
     encoded = [f"{each.type}({each.value})" for each in COLUMNS if each.part is part]
     types = {"smallint": _int2_or_null, "bigint": int8, "text": _text, "jsonb": _jsonb}
     return compiled(f"b''.join(({', '.join(encoded)}))", part.value, **types)

@@ -60,7 +60,6 @@ _MICROSECONDS_IN_FLOATS: Final = "date_part('epoch', {}) * 1000000"
 
 
 def _sums(column: LiteralString) -> Sequence[CellSum]:
-    """Return the sums of an amount, and of amount times runtime."""
     product: LiteralString = f"{column}_runtime"
     return (
         CellSum(column, f"sum(counted * {column})", f"{{0}}.{column} + excluded.{column}"),
@@ -320,10 +319,7 @@ _FIND: Final[LiteralString] = """(
 
 
 def tied_stop(query: RecordQuery) -> Sql:
-    """Return SQL for the stop time that very many records share and at which the answer ends; NULL if parts are no use.
-
-    See :func:`in_parts`.
-    """
+    """Return SQL for the stop time of very many records at which the answer ends; NULL if parts are of no use."""
     wanted = query.limit or 0
     if query.order.field is not SortField.STOP or not 0 < wanted <= _MOST:
         return Sql("NULL::timestamptz")
@@ -334,10 +330,7 @@ def tied_stop(query: RecordQuery) -> Sql:
 
 
 def in_parts(query: RecordQuery, stop: datetime) -> Sql:
-    """Return the statement of a query in parts: before, at and after a stop time, and open records.
-
-    The answer is right for any stop time, but only fast for that of :func:`tied_stop`.
-    """
+    """Return the statement of a query in parts: before, at and after a stop time. Only fast for :func:`tied_stop`."""
     times = [TimeCompares(TimeField.STOP, each, stop) for each in (Comparison.LT, Comparison.EQUALS, Comparison.GT)]
     conditions: Sequence[Condition] = (*times, IsOpen())
     parts = [

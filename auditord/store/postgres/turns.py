@@ -110,14 +110,10 @@ class Turn:
             raise TurnLost(await self._loss())
 
     async def renew(self, taken: float) -> NoReturn:
-        """Renew the lease until cancelled. Raise as soon as another process has the turn, or may soon take it.
+        """Renew the lease until cancelled. Raise once another process has the turn (TurnLost), or may soon take it.
 
         Args:
             taken: when the turn was requested, by the event loop's clock.
-
-        Raises:
-            TurnLost: another process has the turn.
-            StoreUnavailable: the lease could not be renewed in time.
         """
         renewed = taken
         while True:

@@ -265,13 +265,13 @@ def _read(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
         [dialect.name_or_none.format(each) for each in ("user_name", "site", "user_group")]
     )
     user_labels = Sql(f"SELECT {dialect.counted} AS counted, sign, stop_time, runtime, {amounts}, day, ahead, {names},")
-    behind: LiteralString = (
+    tail: LiteralString = (
         f" AS labels, coalesce(score_set, 0) AS score_set, {dialect.present.format(present)} AS present"
     )
     if not of_components:
-        return join("", [user_labels, Sql(" "), labels, Sql(f"{behind} FROM ("), dated, Sql(") AS dated")])
+        return join("", [user_labels, Sql(" "), labels, Sql(f"{tail} FROM ("), dated, Sql(") AS dated")])
     component = Sql(
-        f"{behind}, {dialect.name} AS component, {dialect.amount} AS amount FROM (",
+        f"{tail}, {dialect.name} AS component, {dialect.amount} AS amount FROM (",
     )
     others: LiteralString = ", ".join(["%s" for _ in AMOUNT_COLUMNS])
     end = Sql(f") AS dated, {dialect.components} WHERE {dialect.name} NOT IN ({others})", tuple(AMOUNT_COLUMNS))

@@ -151,7 +151,7 @@ class Scope(msgspec.Struct, frozen=True):
 
     def users(self) -> Sequence[str] | None:
         """Return the users to which the query is restricted, or None."""
-        for condition in _each(self.rest):
+        for condition in _conjuncts(self.rest):
             match condition:
                 case MetaContains(key, value) if key == _USER_KEY:
                     return (value,)
@@ -205,7 +205,7 @@ def scope_of(query: AggregateQuery, sets: Sequence[CellSet] = (_FIRST_SET,)) -> 
         return None
     times: list[TimeCompares] = []
     others: list[Condition] = []
-    for condition in _each(query.where):
+    for condition in _conjuncts(query.where):
         if isinstance(condition, TimeCompares) and condition.field is TimeField.STOP:
             times.append(condition)
         else:
@@ -258,11 +258,10 @@ def rolled_part(query: AggregateQuery) -> Work[Rolled | None]:
     return Rolled(scope, has_removals, is_far_behind)
 
 
-def _each(condition: Condition) -> Iterator[Condition]:
-    """Yield the conditions that must all be true."""
+def _conjuncts(condition: Condition) -> Iterator[Condition]:
     if isinstance(condition, AllOf):
         for each in condition.conditions:
-            yield from _each(each)
+            yield from _conjuncts(each)
     else:
         yield condition
 

@@ -179,7 +179,6 @@ class Upkeep:
                     await asyncio.sleep(took)  # leave half of the time to other writers
 
     def _next_size(self, size: int, took: float, *, is_busy: bool) -> int:
-        """Return the number of records for the next slice."""
         limits = self.limits
         wanted = limits.slice_seconds if is_busy else 10 * limits.slice_seconds
         return max(

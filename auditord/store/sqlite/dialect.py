@@ -279,10 +279,7 @@ class SqliteDialect(StoreDialect):
 
 
 def other_times(query: RecordQuery) -> Sql | None:
-    """Return the conditions on times that all matching records meet.
-
-    Return None if there are none, one is on the time of the order, or the order is by runtime.
-    """
+    """Return the required conditions on times; None if there are none, or the order is by one of these or runtime."""
     order = query.order.field
     compared = fold(query.where, _compared_times, _joined, lambda _: [])
     if order is SortField.RUNTIME or not compared or any(_TIMES[each.field][1] is order for each in compared):

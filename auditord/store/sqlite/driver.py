@@ -98,13 +98,7 @@ def make_changes(connection: sqlite3.Connection, changes: Sequence[Change]) -> S
 
 
 def change_in_bulk(connection: sqlite3.Connection, bulk: Bulk, values: Sequence[Values]) -> Sequence[Outcome]:
-    """Add a bulk inside a transaction. Return the outcomes.
-
-    Args:
-        connection: the writer's connection.
-        bulk: the records.
-        values: their :func:`record_values`, made before the transaction began.
-    """
+    """Add a bulk inside a transaction, given its :func:`record_values`. Return the outcomes."""
     if not bulk.are_distinct or not has_added(connection, bulk.ids, values):
         return run(connection, add_bulk(bulk))
     return [Verdict.ADDED] * len(bulk)
