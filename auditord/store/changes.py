@@ -207,7 +207,7 @@ _UNUSED: Final = Provenance(EPOCH)
 def redact(
     record_ids: Sequence[str], keys: Collection[str], back: Sequence[Pair] = (), seen: Collection[ReleasedRow] = ()
 ) -> Work[int]:
-    """Redact records, their former versions and their differences. Return how many records were changed.
+    """Redact records and their former versions, and forget their differences. Return how many records were changed.
 
     Args:
         record_ids: the ids of the records, released or not.

@@ -24,7 +24,7 @@ CLOCKS_DIFFER: Final = timedelta(seconds=5)
 """Above this, times of receipt and leases of turns are no longer comparable between hosts."""
 
 AHEAD: Final = timedelta(minutes=5)
-"""If a job ended this far in the future, the clock of its host or of this one is wrong."""
+"""A job that ended further in the future shows that the clock of its host or of this one is wrong."""
 
 _FEED_LAGS: Final = 3_600.0
 """Seconds; the roll-ups and the counts read new records within seconds."""

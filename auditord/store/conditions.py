@@ -130,7 +130,7 @@ class _Conditions(msgspec.Struct, frozen=True):
                 return Sql("record_id = %s", (record_id,)) if can_be_there(record_id) else FALSE
             case IsOpen():
                 return Sql("stop_time IS NULL")
-            case ImplausibleCpuTime():  # the exponent makes it a float: integers could overflow, an error in PostgreSQL
+            case ImplausibleCpuTime():  # the exponent avoids integers, whose products may overflow
                 ran: LiteralString = f"({self.dialect.runtime_in_index or 'runtime'})"
                 return Sql(f"({ran} >= 0 AND total_cpu > {literal(f'{MOST_CPU_TIME}E0')} * cores * ({ran} + 1))")
             case TimeCompares(field, comparison, moment):
@@ -321,7 +321,7 @@ def _exceeds(dimension: ExceedsRuntime, dialect: Dialect, columns: Columns) -> K
     amount, *per = [
         Sql(AMOUNT_COLUMNS[name]) if name in AMOUNT_COLUMNS else dialect.amount_of_one(name) for name in names
     ]
-    # The exponent makes the factor a float, since the product of three whole numbers may not fit 64 bits.
+    # With an exponent, the factor is not an integer. The product of three integers may not fit 64 bits.
     most = join(" * ", [Sql(literal(f"{dimension.factor:f}E0")), Sql(f"({ran} + 1)"), *per])
     exceeds = join(" > ", [amount, most])
     return Key(case(exceeds, Sql("1"), Sql("0")), dialect.text_of, costly=not AMOUNT_COLUMNS.keys() >= set(names))

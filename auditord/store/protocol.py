@@ -54,7 +54,7 @@ class Verdict(Enum):
 
     @property
     def accepted(self) -> bool:
-        """Whether the sender may forget the record."""
+        """True if the sender may forget the record."""
         return self is not Verdict.EXISTS
 
 

@@ -21,7 +21,7 @@ SMALL_AMOUNTS: Final = frozenset({"Cores", "GPU", "TotalCPU"})
 """Components that count things or seconds. Amounts of others may be bytes."""
 
 TOO_LARGE: Final = 1 << 43
-"""Roll-up cells leave out records with an amount this large: a sum of a million of them might overflow in SQLite."""
+"""In SQLite, roll-up cells leave out records with an amount this large: a sum of a million of them might overflow."""
 
 LONGEST_NAME: Final = 200
 """The number of characters kept of a principal or an agent, since clients can send any length."""

@@ -2,7 +2,7 @@
 
 Sums of whole numbers are exact here; only the product of an amount and a runtime may not fit 64 bits. PostgreSQL then
 raises an error, and the query runs again with ``numeric`` products. Bytes times microseconds would not fit, so such
-amounts are always multiplied in two parts, which is faster than ``numeric``.
+amounts are multiplied in two parts from the start, which is faster than ``numeric``.
 
 Lists in the order of stop times need care if very many records share one. The index on stop times finds the newest
 records at once, but does not order those with the same stop time. All of them would be read to find the few with the

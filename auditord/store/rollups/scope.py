@@ -86,7 +86,7 @@ _SHORT_UNITS: Final = {CalendarUnit.DAY, CalendarUnit.WEEK}
 _FIRST_SET: Final = CellSet(0, None)
 
 _FAR_BEHIND: Final = 50_000
-"""If more positions than this are not in the cells, they are found by an index on times instead of by position."""
+"""The number of positions after the cells' own above which records are found by time instead of by position."""
 
 MOST_SPLIT_DAYS: Final = 400
 """The maximum number of split days in a scope, since each makes the statement longer."""
@@ -350,7 +350,7 @@ FEW_TO_SORT: Final = 10_000
 """Up to this number of records, finding them by another index and sorting is faster than scanning in order."""
 
 _PASSED_FOR_ONE: Final = 10
-"""If a user has this many records for each wanted one, a scan in order is likely to end early."""
+"""The number of a user's records, for each wanted one, above which a scan in order is likely to end early."""
 
 _MONTHS: Final = as_json([number_of(date(year, month, 1)) for year in range(1970, 2100) for month in range(1, 13)])
 """The months whose cells are looked up. Other months would only affect the choice of the plan, not the answer."""

@@ -50,7 +50,7 @@ CREATE TABLE auditord.records (
     -- Refer to auditord.sources and auditord.score_sets, which keep every row. Checks per record would cost too much.
     source_id integer NOT NULL,
     score_set integer, -- NULL: no component has a score
-    others smallint, -- 1: it has components other than these four; 2: an amount is too large for roll-ups
+    others smallint, -- 1: it has components other than these four; 2: an amount is very large
     -- True if the columns for site, group, user or amounts are incomplete: several values, an older key, or several
     -- components with one name.
     more boolean,
