@@ -1,4 +1,4 @@
-"""Open connections to one SQLite file, every setting with its reason; SQLite's errors in the operator's words."""
+"""Open connections to an SQLite file, and translate SQLite's errors into messages for operators."""
 
 import os
 import sqlite3
@@ -29,9 +29,9 @@ _ADVICE: Final = {
 
 
 def as_unavailable(error: BaseException, path: Path) -> StoreUnavailable | None:
-    """The error in the operator's words if it says that the database is away; None if it is about one statement.
+    """Return an error with advice for the operator if the database is unavailable; None if only a statement failed.
 
-    Constraints, values that do not fit and faulty SQL stay what they are: the same call would fail again.
+    Violated constraints, values that do not fit and faulty SQL are such failures: the same call would fail again.
     """
     code = _primary_code(error)
     if code not in _ADVICE:
@@ -42,7 +42,7 @@ def as_unavailable(error: BaseException, path: Path) -> StoreUnavailable | None:
 
 @contextmanager
 def translated(path: Path) -> Generator[None, None, None]:
-    """Inside, an error that says that the database is away is raised in the operator's words."""
+    """Turn errors due to an unavailable database into StoreUnavailable, with advice for the operator."""
     try:
         yield
     except sqlite3.Error as error:
@@ -52,64 +52,64 @@ def translated(path: Path) -> Generator[None, None, None]:
 
 
 def is_foreign(error: BaseException) -> bool:
-    """Return whether the file is no SQLite database at all."""
+    """Return whether the error means that the file is not an SQLite database."""
     return _primary_code(error) == sqlite3.SQLITE_NOTADB
 
 
 def _primary_code(error: BaseException) -> int | None:
-    # Extended codes, such as "I/O error while syncing", keep the primary one in the low byte. Errors that the sqlite3
-    # module raises itself, such as an integer that is too large, have none.
+    # Extended codes, such as "I/O error while syncing", have the primary one in the low byte. Errors that the sqlite3
+    # module itself raises, such as for an integer that is too large, have no code.
     code: object = getattr(error, "sqlite_errorcode", None)
     return code & 0xFF if isinstance(code, int) else None
 
 
-_MINIMUM: Final = (3, 34, 0)  # what Enterprise Linux 9 has
+_MINIMUM: Final = (3, 34, 0)  # the version in Enterprise Linux 9
 
 _EVERY_CONNECTION: Final[tuple[LiteralString, ...]] = (
     # A backup tool or a command may hold the lock for a moment.
     "PRAGMA busy_timeout = 5000",
-    # References are promises only when they are checked.
+    # SQLite checks references only if it is told to.
     "PRAGMA foreign_keys = ON",
     # A mapped file turns an I/O error into SIGBUS, and its pages count as the daemon's memory.
     "PRAGMA mmap_size = 0",
-    # Functions inside a schema that was tampered with are not called.
+    # Do not call functions in a schema that somebody may have manipulated.
     "PRAGMA trusted_schema = OFF",
 )
 
 _WRITING: Final[tuple[LiteralString, ...]] = (
-    # Of a new file: a commit writes whole pages, of each index one for each record if ids are random. Pages of 8 KiB
-    # would leave 30 bytes less unused per record, and cost an eighth of the speed of single posts and reads.
+    # For new files. A commit writes whole pages: with random ids, one for each record and index. Pages of 8 KiB would
+    # save 30 bytes per record, but slow down single posts and reads by an eighth.
     "PRAGMA page_size = 4096",
-    # Of a new file (of an older one after a VACUUM): deleted rows can return their pages, some at a time.
+    # For new files, and older ones after a VACUUM: pages of deleted rows can be returned a few at a time.
     "PRAGMA auto_vacuum = INCREMENTAL",
-    # Readers never wait for the writer, nor it for them; a commit is one append and one fsync. The index of the log is
-    # a mapped file: exclusive locking needs none, but locks out commands that read beside a daemon.
+    # Readers and the writer never wait for each other, and a commit is one append and one fsync. The index of the log
+    # is a mapped file. Exclusive locking would not need it, but lock out commands that read beside a daemon.
     "PRAGMA journal_mode = WAL",
-    # The answer to a client goes out after the commit, so the commit must survive a power cut.
+    # Clients get their answer after the commit, so the commit must survive a power cut.
     "PRAGMA synchronous = FULL",
-    # The random part of an insert is the index on ids: 16 MiB hold its hot pages.
+    # The random accesses of an insert are to the index on ids, whose hot pages fit into 16 MiB.
     "PRAGMA cache_size = -16384",
-    # 16 MiB of log between checkpoints, 32 in files of 0.1, whose pages have 8 KiB: a checkpoint syncs twice,
-    # more often it would cost throughput.
+    # 16 MiB of log between checkpoints (32 MiB in files of version 0.1, with pages of 8 KiB). A checkpoint syncs twice,
+    # so more of them would reduce the throughput.
     "PRAGMA wal_autocheckpoint = 4000",
-    # After a burst the log gives its room on the disk back.
+    # After a burst, the log shrinks again.
     "PRAGMA journal_size_limit = 67108864",
 )
 
 _READING: Final[tuple[LiteralString, ...]] = (
     # A query that writes is a mistake: there is one writer.
     "PRAGMA query_only = ON",
-    # Each connection has its own cache; repeated reads come from the kernel's.
+    # Each connection has its own cache. Repeated reads are served by the kernel's cache.
     "PRAGMA cache_size = -1024",
 )
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    """A connection to the file, which is made if there is none; nothing is set up or written yet.
+    """Open a connection to the file, creating it if necessary. Nothing is set up or written yet.
 
     Raises:
-        StoreUnavailable: the file cannot be opened or made.
-        SchemaMismatch: it is no SQLite database.
+        StoreUnavailable: the file cannot be opened or created.
+        SchemaMismatch: it is not an SQLite database.
     """
     try:
         make_private(path)  # the log inherits its mode
@@ -122,11 +122,11 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def set_up_writer(connection: sqlite3.Connection, max_page_count: int | None) -> None:
-    """Settings of the one connection that writes.
+    """Apply the settings of the only connection that writes.
 
     Args:
-        connection: from :func:`open_for_writing`; known to be one of our files, since this changes it.
-        max_page_count: pages the file may have at most; a test's way to fill a disk.
+        connection: from :func:`open_for_writing`. The file must be known to be auditord's, since this changes it.
+        max_page_count: the maximum number of pages of the file, for tests of a full disk.
     """
     for pragma in _WRITING:
         connection.execute(pragma)
@@ -135,11 +135,11 @@ def set_up_writer(connection: sqlite3.Connection, max_page_count: int | None) ->
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write, beside the writing one in this process or another.
+    """Open a connection that cannot write, while this process or another may be writing.
 
     Raises:
         StoreUnavailable: the file cannot be opened.
-        SchemaMismatch: it is no SQLite database.
+        SchemaMismatch: it is not an SQLite database.
     """
     return _connect(path, "ro", (*_EVERY_CONNECTION, *_READING))
 
@@ -149,13 +149,13 @@ def _connect(path: Path, mode: Literal["ro", "rw"], pragmas: tuple[LiteralString
         raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: auditord needs 3.34 or later.")
     connection = None
     try:
-        # Transactions are ours to begin and end. The threads that share a connection take turns.
+        # Transactions are begun and ended explicitly. Threads that share a connection take turns.
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
         )
         for pragma in pragmas:
             connection.execute(pragma)
-        connection.execute("SELECT count(*) FROM sqlite_master")  # the first look into the file
+        connection.execute("SELECT count(*) FROM sqlite_master")  # the first access to the file
     except sqlite3.Error as error:
         if connection is not None:
             connection.close()

@@ -1,9 +1,9 @@
-"""One SQLite file: writes in groups through one thread, reads beside them.
+"""One SQLite file: grouped writes by one thread, and concurrent reads.
 
-All work that waits for a free connection becomes one transaction, and each caller gets its own outcome. Callers share
-one sync of the disk, and none waits for a timer. A :class:`Batcher` gathers the work: for the one thread that writes to
-an SQLite file (:class:`Writer`), where each piece of work has a savepoint, and for PostgreSQL's connections
-(:mod:`auditord.store.postgres.batches`).
+Work that arrives during a transaction is done together in the next one, and each caller gets its own outcome. So
+callers share one sync of the disk, and none waits for a timer. A :class:`Batcher` gathers the work, both for the thread
+that writes to an SQLite file (:class:`Writer`), where each piece of work has a savepoint, and for PostgreSQL's
+connections (:mod:`auditord.store.postgres.batches`).
 """
 
 import asyncio
@@ -30,10 +30,10 @@ P = TypeVar("P")
 T = TypeVar("T")
 
 Together: TypeAlias = Callable[[sqlite3.Connection, Sequence[P]], Sequence[T | Exception]]
-"""Work on many parts at a time, with an outcome for each."""
+"""Work on many parts at a time, which returns an outcome for each."""
 
 LARGEST: Final = 1_000
-"""Jobs of a batch; bounds how long the first one waits for the last one's turn."""
+"""The maximum number of jobs in a batch, which bounds the latency of the first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,9 +42,9 @@ class Waiting(Generic[J]):
 
     Args:
         job: the work.
-        ids: of records that no other batch may change meanwhile.
+        ids: the ids of records that no other batch may change at the same time.
         future: gets the outcome; an exception is raised to the caller.
-        outcome: what the job has come to.
+        outcome: the result or exception of the job.
     """
 
     job: J
@@ -53,7 +53,7 @@ class Waiting(Generic[J]):
     outcome: Any = None
 
     def settle(self) -> None:
-        """Give the caller the outcome, unless it has left (its work is done all the same)."""
+        """Give the caller the outcome, unless it was cancelled (its work is done nevertheless)."""
         if self.future.done():
             return
         if isinstance(self.outcome, BaseException):
@@ -63,20 +63,20 @@ class Waiting(Generic[J]):
 
 
 def failed(error: Exception) -> "asyncio.Future[Any]":  # Any: outcomes of all types
-    """The future of a job that is refused before it is put in."""
+    """Return the future of a job that is refused before it is queued."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future
 
 
 class Batcher(Generic[J]):
-    """Gathers jobs in the order in which they come.
+    """A queue of jobs that are taken in batches.
 
-    Jobs may be put in by the event loop's thread and taken by another, unless they have ids.
+    One thread may put jobs in and another take them, unless they have ids.
 
     Args:
-        ids_of: the ids that a job changes; jobs of one id are taken one after the other, in order.
-        is_alone: whether a job is a batch of its own.
+        ids_of: returns the ids that a job changes. Jobs with a common id are done one after the other, in order.
+        is_alone: returns whether a job is a batch of its own.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class Batcher(Generic[J]):
         self._ids_of = ids_of
         self._is_alone = is_alone
         self._waiting: deque[Waiting[J]] = deque()
-        self._held: set[str] = set()  # ids of jobs that have been taken and not been settled
+        self._held: set[str] = set()  # ids of jobs that have been taken but not settled
 
     def put(self, job: J) -> "asyncio.Future[Any]":  # Any: outcomes of all types
-        """Add a job. Cancelling the future of its outcome takes nothing back."""
+        """Add a job, and return the future of its outcome. Cancelling the future does not cancel the job."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(Waiting(job, () if self._ids_of is None else self._ids_of(job), future))
         return future
@@ -110,10 +110,10 @@ class Batcher(Generic[J]):
         return self._is_alone is not None and self._is_alone(waiting.job)
 
     def take(self, *, only_alone: bool = False) -> list[Waiting[J]]:
-        """The jobs of the next batch, in order; those that must wait for one of the same id stay.
+        """Take the jobs of the next batch, in order, except those that must wait for another one with the same id.
 
         Args:
-            only_alone: leave all jobs that could share a batch.
+            only_alone: whether to take only a job that is a batch of its own.
         """
         if self._ids_of is None:
             return [self._waiting.popleft() for _ in range(min(len(self._waiting), LARGEST))]
@@ -137,7 +137,7 @@ class Batcher(Generic[J]):
         return batch
 
     def settle(self, batch: Iterable[Waiting[J]]) -> None:
-        """Give the callers their outcomes, and let go of the ids."""
+        """Give the callers their outcomes, and release the ids."""
         for waiting in batch:
             self._held.difference_update(waiting.ids)
             waiting.settle()
@@ -148,16 +148,16 @@ _Group: TypeAlias = Sequence[Waiting[_Part]]
 
 
 class _TransactionLost(Exception):
-    """The whole transaction is gone, with what others had done in it."""
+    """SQLite has rolled back the whole transaction, including the work of other jobs."""
 
 
 class Writer:
-    """Owns the connection that writes.
+    """Owns the connection that writes, and the thread that uses it.
 
     Args:
-        connection: used by the writer's thread alone, until :meth:`join` closes it.
+        connection: used only by the writer's thread, until :meth:`join` closes it.
         path: the file, for messages.
-        snapshots: of those who read, at present.
+        snapshots: the open snapshots of readers.
         relieve_log: called in the thread after each transaction while there are snapshots.
     """
 
@@ -172,26 +172,26 @@ class Writer:
         self._path = path
         self._snapshots = snapshots
         self._relieve_log = relieve_log
-        # The loop's thread puts in and the writer's takes away, which needs no lock. The thread is woken once for all
-        # jobs that gather until it looks: waking it for each would cost more than a small insert.
+        # The loop's thread puts jobs in and the writer's thread takes them, which needs no lock. The thread is woken
+        # once for all jobs that gather until it looks. Waking it for each job would cost more than a small insert.
         self._batcher = Batcher[_Part]()
         self._wake_ups: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_woken = False
         self._closed = False
         self._damage: StoreDamaged | None = None
-        # A daemon thread: a process that dies of an error is not kept alive by it; acknowledged work is on the disk.
+        # A daemon thread does not keep a failing process alive. Acknowledged work is already on disk.
         self._thread = threading.Thread(target=self._run, name=f"writer of {path.name}", daemon=True)
         self._thread.start()
 
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
-        """Queue work for the next transaction; the future is resolved after the commit.
+        """Queue work for the next transaction. The future is resolved after the commit.
 
-        Cancelling the future takes nothing back: the work is done, and the outcome dropped.
+        Cancelling the future does not cancel the work.
         """
         return self._submit(lambda connection, _: [work(connection)], None)
 
     def gathering(self, work: Together[P, T]) -> "Callable[[P], asyncio.Future[T]]":
-        """Queues one part of work at a time: all parts that wait one after the other are done together."""
+        """Return a function that queues one part of the work. Consecutive parts in the queue are done together."""
         return partial(self._submit, work)
 
     def _submit(self, work: Together[P, T], part: P) -> "asyncio.Future[T]":
@@ -204,18 +204,18 @@ class Writer:
         return future
 
     def give_up(self, damage: StoreDamaged) -> None:
-        """Write nothing more, since the file is damaged: it could only get worse."""
+        """Refuse all further writes, which could make a damaged file worse."""
         self._damage = self._damage or damage
 
     def stop(self) -> None:
-        """Take no more work. Call it where :meth:`submit` is called, so that nothing slips in behind."""
+        """Refuse further work. Call this in the thread that calls :meth:`submit`, so that no work is queued later."""
         self._closed = True
         self._wake()
 
     def join(self) -> None:
-        """Block until all queued work is done, then close the connection; call this when no reader is open any more.
+        """Block until all queued work is done, then close the connection. Call this after all readers are closed.
 
-        The last connection to be closed puts the log into the file, and one that only reads cannot.
+        The last connection that is closed moves the log into the file, which a reader cannot do.
         """
         self._thread.join()
         self._connection.close()
@@ -238,12 +238,12 @@ class Writer:
     def _next_group(self) -> _Group:
         if not self._batcher and not self._closed:
             self._wake_ups.get()
-        self._is_woken = False  # before the last look, so that a job behind it wakes the thread again
+        self._is_woken = False  # before the queue is read, so that a later job wakes the thread again
         return self._batcher.take()
 
     def _commit(self, group: _Group) -> None:
         try:
-            self._roll_back()  # nothing, unless the disk failed the last attempt
+            self._roll_back()  # only if the disk failed during the last attempt
             self._connection.execute("BEGIN IMMEDIATE")
             for _, jobs in groupby(group, key=_work_of):
                 self._do(list(jobs))
@@ -257,13 +257,13 @@ class Writer:
             outcomes = _work_of(jobs[0])(self._connection, [waiting.job[1] for waiting in jobs])
             for job, outcome in zip(jobs, outcomes, strict=True):
                 job.outcome = outcome
-        except BaseException as error:  # not swallowed: it is handed to those who wait
+        except BaseException as error:  # not swallowed: callers get it
             fault = as_unavailable(error, self._path) or error
             for job in jobs:
                 job.outcome = fault
             if isinstance(fault, StoreDamaged):
                 self.give_up(fault)
-            if not self._connection.in_transaction:  # SQLite rolls everything back when a disk is full
+            if not self._connection.in_transaction:  # SQLite rolls everything back if the disk is full
                 raise _TransactionLost(str(error)) from error
             self._connection.execute("ROLLBACK TO work")
         self._connection.execute("RELEASE work")
@@ -273,9 +273,9 @@ class Writer:
         by_loop: defaultdict[asyncio.AbstractEventLoop, list[Waiting[_Part]]] = defaultdict(list)
         for waiting in group:
             by_loop[waiting.future.get_loop()].append(waiting)
-        for loop, waiting_there in by_loop.items():
-            with suppress(RuntimeError):  # the loop is closed: no caller waits any more
-                loop.call_soon_threadsafe(self._batcher.settle, waiting_there)
+        for loop, jobs in by_loop.items():
+            with suppress(RuntimeError):  # the loop is closed, so no caller is waiting
+                loop.call_soon_threadsafe(self._batcher.settle, jobs)
 
     def _fail(self, group: _Group, error: Exception) -> None:
         with suppress(sqlite3.Error):  # tried again before the next transaction
@@ -298,22 +298,22 @@ def _work_of(waiting: Waiting[_Part]) -> Together[Any, Any]:  # Any: see _Part
 
 
 MOST_LOG: Final = 1 << 30
-"""Bytes of log above which slow readers are asked to go."""
+"""Bytes of log above which slow readers are abandoned."""
 
 CHECKED_BYTES: Final = 32 << 20
-"""A file that is no larger is checked whenever it is opened for writing, in a tenth of a second."""
+"""Files up to this size are checked whenever they are opened for writing, which takes a tenth of a second."""
 
 _PAGES_AT_ONCE: Final = 4_000  # 16 MiB, some milliseconds
 
 READERS_PATIENCE: Final = 300.0
-"""Seconds that any reader may take, however large the log grows."""
+"""Seconds for which a reader is not abandoned, however large the log grows."""
 
 
 class Database:
     """A file with its threads. Make one with :meth:`open` or :meth:`open_read_only`, and :meth:`close` it.
 
-    Every method raises :class:`StoreUnavailable` when the file cannot be used at the moment; its text names the file
-    and what to do.
+    Every method raises :class:`StoreUnavailable` if the file cannot be used at the moment. The text names the file and
+    the remedy.
     """
 
     def __init__(self, path: Path, writer: Callable[[Snapshots], Writer] | None) -> None:
@@ -323,23 +323,23 @@ class Database:
         self._writer = None if writer is None else writer(snapshots)
         self._readers = Readers(path, snapshots, None if self._writer is None else self._writer.give_up)
         self.read: Final = self._readers.read
-        """Do work that only reads, and briefly."""
+        """Do short work that only reads."""
         self.stream: Final = self._readers.stream
-        """The answer to a query, page by page."""
+        """Stream the answer to a query page by page."""
 
     @classmethod
     def open(cls, path: Path, migrations: str, *, max_page_count: int | None = None) -> "Database":
-        """Open the file for reading and writing; make it, or migrate it, where needed.
+        """Open the file for reading and writing, creating or migrating it if necessary.
 
         Args:
             path: the file; its folder must exist.
             migrations: the package that holds the ``NNNN_slug.sql`` files.
-            max_page_count: pages that the file may have at most: a test's way to fill a disk.
+            max_page_count: the maximum number of pages of the file, for tests of a full disk.
 
         Raises:
             SchemaMismatch: the file is another program's, or newer than this version.
-            StoreDamaged: it is not large, was looked at, and found damaged.
-            StoreUnavailable: it cannot be opened, or not be written.
+            StoreDamaged: the file is damaged. Only files up to :data:`CHECKED_BYTES` are checked.
+            StoreUnavailable: it cannot be opened or written.
         """
         known = load_migrations(migrations)
         connection = open_for_writing(path)
@@ -356,7 +356,7 @@ class Database:
 
         Raises:
             SchemaMismatch: the file is another program's, newer, or older and not migrated yet.
-            StoreUnavailable: it is not there or cannot be opened.
+            StoreUnavailable: it does not exist or cannot be opened.
         """
         connection = open_for_reading(path)
         try:
@@ -366,29 +366,29 @@ class Database:
         return cls(path, None)
 
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
-        """Queue work for the writer's thread; see :meth:`write`. For callers that must not wait themselves."""
+        """Queue work for the writer's thread without waiting for it; see :meth:`write`."""
         return self._refuse(work) if self._writer is None else self._writer.submit(work)
 
     def gathering(self, work: Together[P, T]) -> "Callable[[P], asyncio.Future[T]]":
-        """Queues one part of work at a time; parts that wait together are done together."""
+        """Return a function that queues one part of the work; see :meth:`Writer.gathering`."""
         return self._refuse if self._writer is None else self._writer.gathering(work)
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do work in the writer's thread and return its result after the commit.
 
-        All waiting work shares one transaction. If work raises, it alone is undone, and its exception raised here. It
-        must not begin or end transactions, and must let SQLite's errors through, except those about its own values.
-        A caller that is cancelled takes nothing back: the work is done, or was undone whole.
+        All waiting work shares one transaction. If a piece of work raises, only this one is undone, and its exception
+        is raised here. Work must not begin or end transactions, and must not catch SQLite's errors, except those about
+        its own values. Cancelling the caller does not cancel the work.
         """
         return await self.submit(work)
 
     async def give_room_back(self) -> None:
-        """Let the file shrink by some of what nothing occupies any more; to be called again and again."""
+        """Return some of the file's free pages to the file system. Call this repeatedly."""
         if await self.read(free_pages):
             await self.write(lambda connection: give_room_back(connection, _PAGES_AT_ONCE))
 
     async def close(self) -> None:
-        """Finish queued writes, end all readers, release the file."""
+        """Finish queued writes, end all readers, and close the file."""
         if self._writer is not None:
             self._writer.stop()
         self._readers.stop()
@@ -400,12 +400,13 @@ class Database:
     def _release(self) -> None:
         self._readers.close()
         if self._writer is not None:
-            self._writer.join()  # the last connection to be closed empties the log
+            self._writer.join()  # the last connection that is closed empties the log
 
 
 _UNDO_IN_MEMORY: Final = "PRAGMA temp_store = MEMORY"
-"""A savepoint keeps each page that is changed behind it: ids are random, so a record changes two or three. In temporary
-files these copies took two fifths of the time of a bulk. Not for migrations, which may sort a whole table."""
+"""A savepoint keeps a copy of each page that is changed after it. Since ids are random, a record changes two or three.
+In temporary files, these copies took two fifths of the time of a bulk. Migrations do not use this setting, since they
+may sort a whole table."""
 
 
 def _prepare(connection: sqlite3.Connection, migrations: Migrations, path: Path, max_page_count: int | None) -> None:
@@ -420,7 +421,7 @@ def _prepare(connection: sqlite3.Connection, migrations: Migrations, path: Path,
 
 
 def _let_it_shrink(connection: sqlite3.Connection) -> None:
-    """Rewrite a file of a version that could not return free pages; a large file stays unchanged."""
+    """Rewrite a file that cannot return free pages because an old version made it. Not called for large files."""
     ((shrinks,), (pages,)) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("auto_vacuum", "page_count"))
     if pages and not shrinks:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -428,7 +429,7 @@ def _let_it_shrink(connection: sqlite3.Connection) -> None:
 
 
 def free_pages(connection: sqlite3.Connection) -> int:
-    """Pages that hold nothing and can be given back to the file system."""
+    """Return the number of free pages that can be returned to the file system."""
     (incremental,) = connection.execute("PRAGMA auto_vacuum").fetchone()
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     return int(free) if incremental else 0
@@ -437,15 +438,11 @@ def free_pages(connection: sqlite3.Connection) -> int:
 def give_room_back(connection: sqlite3.Connection, most: int) -> None:
     """Return a limited number of free pages to the file system."""
     for _ in range(min(free_pages(connection), most)):
-        connection.execute("PRAGMA incremental_vacuum(1)")  # the sqlite3 module makes only one step of it
+        connection.execute("PRAGMA incremental_vacuum(1)")  # the sqlite3 module executes only one step
 
 
 def refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
-    """Return unless SQLite's quick check finds something wrong in the file.
-
-    Raises:
-        StoreDamaged: it does; the first finding is named.
-    """
+    """Raise StoreDamaged with the first finding of SQLite's quick check, if it has any."""
     (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if finding != "ok":
         text = " ".join(finding.split())
@@ -455,15 +452,15 @@ def refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def findings(path: Path) -> list[str]:
-    """The faults that SQLite's full check finds in a file, beside a process that may be writing it; at most 20.
+    """Return up to 20 faults that SQLite's full check finds in a file, which another process may be writing.
 
     Raises:
         StoreUnavailable: the file cannot be opened.
-        SchemaMismatch: it is no SQLite database.
+        SchemaMismatch: it is not an SQLite database.
     """
     try:
         with closing(open_for_reading(path)) as connection:
             found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
-    except (StoreDamaged, sqlite3.DatabaseError) as error:  # the first where not even its schema can be read
+    except (StoreDamaged, sqlite3.DatabaseError) as error:  # StoreDamaged if not even its schema can be read
         return [str(error.__cause__ or error)]
     return [] if found == ["ok"] else found

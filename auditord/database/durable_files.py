@@ -1,6 +1,6 @@
-"""Files and folders that are on the disk when the call returns, and that other users cannot read.
+"""Create files and folders that are durable when the call returns, and that other users cannot read.
 
-Accounting names people, and outside of systemd the umask is mostly 022. So every mode is given here.
+Accounting data names people, and outside systemd the umask is usually 022. So modes are set explicitly.
 """
 
 import errno
@@ -11,15 +11,16 @@ from pathlib import Path
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that owner and group can read, unless it is there.
+    """Create an empty file that owner and group can read, unless it exists.
 
-    An existing file is not opened. Closing any descriptor of it ends all locks that this process has on it, those of
-    SQLite too: another process would take itself for the last one, and delete the log that this one writes.
+    An existing file is not opened, because closing any descriptor of it releases all locks that this process holds on
+    it, including those of SQLite. Another process could then take itself for the last user, and delete the log that
+    this one writes.
 
     Raises:
-        OSError: the file cannot be made, or this process may not write to it.
+        OSError: the file cannot be created, or this process may not write to it.
     """
-    target = os.path.realpath(path)  # a link may name a file that is to be made
+    target = os.path.realpath(path)  # a link may point to a file that does not exist yet
     try:
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
     except FileExistsError:
@@ -30,18 +31,18 @@ def make_private(path: Path) -> None:
 
 
 def make_private_folder(folder: Path, mode: int = 0o750) -> None:
-    """Make a folder, and each missing one that leads to it, for owner and group; ``mode`` is of the last one.
+    """Create a folder with a mode, and its missing parents with mode 750.
 
     Raises:
-        OSError: a folder cannot be made.
+        OSError: a folder cannot be created.
     """
-    if not folder.parent.exists():  # Path.mkdir(parents=True) gives parents the mode that the umask leaves
+    if not folder.parent.exists():  # Path.mkdir(parents=True) would give parents the mode of the umask
         make_private_folder(folder.parent)
     folder.mkdir(mode=mode, exist_ok=True)
 
 
 def synced(path: Path) -> None:
-    """Return once a file, or the names in a folder, are on the disk."""
+    """Sync a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -50,7 +51,7 @@ def synced(path: Path) -> None:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Replace a file's content atomically: a crash leaves the old content or the new."""
+    """Replace a file's content atomically and durably. A crash leaves the old or the new content."""
     draft = path.with_name(f".{path.name}.draft")
     with open(draft, "wb", opener=_private) as file:
         file.write(content)
@@ -60,7 +61,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 class SyncedFile(BufferedWriter):
-    """A new file whose bytes and name are on the disk when it is closed."""
+    """A new file whose bytes and name are on disk once it is closed."""
 
     def __init__(self, path: Path, mode: str, folders: Iterable[Path]) -> None:
         super().__init__(FileIO(path, mode, opener=_private))

@@ -1,4 +1,4 @@
-"""Instants as the databases of this daemon keep them: whole microseconds since 1970, in UTC."""
+"""Instants in the form in which databases store them: whole microseconds since 1970, in UTC."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -10,10 +10,10 @@ MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def to_micros(moment: datetime) -> int:
-    """Microseconds since 1970 of an aware instant, exactly (a float of seconds is not)."""
+    """Return the exact number of microseconds from 1970 to an aware instant."""
     return (moment - EPOCH) // MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:
-    """The instant of :func:`to_micros`, in UTC."""
+    """Return the instant of a number of microseconds since 1970, in UTC."""
     return EPOCH + timedelta(microseconds=micros)

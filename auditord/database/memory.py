@@ -17,19 +17,19 @@ from auditord.database.instants import to_micros
 from auditord.errors import StoreUnavailable
 
 POLL_SECONDS: Final = 0.2
-"""Seconds between two looks of a process that waits for a turn."""
+"""Seconds between two attempts to take a turn that another process holds."""
 
 _LOAD: Final = "SELECT value FROM plugin_state WHERE task = ?"
 _SAVE: Final = "INSERT OR REPLACE INTO plugin_state (task, value, saved_at) VALUES (?, ?, ?)"
 
 
 class Occasion(msgspec.Struct, frozen=True):
-    """The reason for a run: a tick of the clock, or (without tick and interval) a demand, which is always met.
+    """Why a run starts: on schedule, or (without tick and interval) by an explicit request, which is never skipped.
 
     Args:
-        daemon: the spool id of the daemon that is to run.
-        tick: the latest instant of the cron line; left out if another daemon has run for this tick.
-        within: left out if another daemon's last run began less than this before the turn was asked for.
+        daemon: the spool id of the daemon that wants to run.
+        tick: the latest instant of the cron line. The run is skipped if another daemon has run for this tick.
+        within: the run is skipped if another daemon's last run began less than this before the turn was requested.
     """
 
     daemon: str
@@ -38,14 +38,14 @@ class Occasion(msgspec.Struct, frozen=True):
 
 
 class HeldTurn(msgspec.Struct, frozen=True):
-    """A turn that is taken.
+    """A turn that a process holds.
 
     Args:
         task: the plugin.
-        host: of the holder.
-        process: its process id there.
-        since: when it got the turn, by the database's clock.
-        expired: it has not renewed its lease in time; the next one that asks takes over.
+        host: the host of the holder.
+        process: the process id of the holder.
+        since: when the holder got the turn, by the database's clock.
+        expired: whether the lease has expired, so that the next process that wants the turn takes it over.
     """
 
     task: str
@@ -56,23 +56,23 @@ class HeldTurn(msgspec.Struct, frozen=True):
 
 
 class PluginMemory(Protocol):
-    """The memory of one plugin. Its methods raise :class:`StoreUnavailable` when the database does not answer."""
+    """The memory of one plugin. Its methods raise :class:`StoreUnavailable` if the database does not answer."""
 
     async def load(self) -> Any:  # Any: the JSON that the plugin stored
-        """The state that was saved last, or None."""
+        """Return the state that was saved last, or None."""
         ...
 
     async def save(self, state: Any, now: datetime) -> None:  # Any: the JSON that the plugin stores
-        """Keep the state, durably.
+        """Save the state durably.
 
         Raises:
-            TypeError: it is no JSON.
-            TurnLost: another process has taken over the turn; nothing is kept.
+            TypeError: the state cannot be encoded as JSON.
+            TurnLost: another process has taken over the turn. Nothing is saved.
         """
         ...
 
     async def note_run(self, occasion: Occasion) -> None:
-        """Keep with the turn that a run for this occasion went well, for the clocks of other daemons.
+        """Save that a run for this occasion succeeded, so that other daemons can skip theirs.
 
         Raises:
             TurnLost: another process has taken over the turn.
@@ -81,10 +81,10 @@ class PluginMemory(Protocol):
 
 
 def as_json(state: Any) -> bytes:  # Any: what a plugin wants to be kept
-    """The text of a state.
+    """Encode a state.
 
     Raises:
-        TypeError: it is no JSON.
+        TypeError: the state cannot be encoded as JSON.
     """
     return json.dumps(state, separators=(",", ":")).encode()
 
@@ -97,27 +97,24 @@ class SqliteMemory:
         self._task = task
 
     async def load(self) -> Any:  # Any: the JSON that the plugin stored
-        """The state that was saved last, or None."""
+        """Return the state that was saved last, or None."""
         row = await self._database.read(lambda connection: connection.execute(_LOAD, (self._task,)).fetchone())
         return None if row is None else json.loads(row[0])
 
     async def save(self, state: Any, now: datetime) -> None:  # Any: the JSON that the plugin stores
-        """Keep the state."""
+        """Save the state."""
         row = (self._task, as_json(state), to_micros(now))
         await self._database.write(lambda connection: connection.execute(_SAVE, row))
 
     async def note_run(self, occasion: Occasion) -> None:
-        """Keep nothing: one daemon uses the file."""
+        """Do nothing, since only one daemon uses the file."""
 
 
 @asynccontextmanager
 async def sqlite_memory(
     database: Database, task: str, waiting: Callable[[], None] | None
 ) -> AsyncGenerator[SqliteMemory, None]:
-    """The memory of a plugin in a file, with its turn unless ``waiting`` is None.
-
-    Nothing is kept of the occasions of runs: one daemon uses the file.
-    """
+    """Open the memory of a plugin in a file, with its turn unless ``waiting`` is None."""
     async with AsyncExitStack() as stack:
         if waiting is not None:
             await stack.enter_async_context(file_turn(database.path, task, waiting))
@@ -126,15 +123,15 @@ async def sqlite_memory(
 
 @asynccontextmanager
 async def file_turn(database: Path, task: str, waiting: Callable[[], None]) -> AsyncGenerator[None, None]:
-    """Hold the turn of a plugin among all processes that use an SQLite file; it ends with the process.
+    """Hold the turn of a plugin among all processes that use an SQLite file. The end of the process releases it.
 
     Args:
-        database: the SQLite file; the locked file lies beside it.
+        database: the SQLite file. The lock file is in the same folder.
         task: the plugin.
         waiting: called once if another process has the turn.
 
     Raises:
-        StoreUnavailable: the locked file cannot be made.
+        StoreUnavailable: the lock file cannot be created.
     """
     descriptor = _open(database.with_name(f"{database.name}.{task}.lock"))
     try:
@@ -144,13 +141,13 @@ async def file_turn(database: Path, task: str, waiting: Callable[[], None]) -> A
                 await anyio.sleep(POLL_SECONDS)
         yield
     finally:
-        os.close(descriptor)  # the file stays: removing it would let two processes each lock a file of this name
+        os.close(descriptor)  # the file stays: if it were deleted, two processes could lock two files with this name
 
 
 def _open(path: Path) -> int:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        if os.geteuid() == 0:  # a command of root must not lock the daemon's own user out
+        if os.geteuid() == 0:  # a command run by root must not lock out the daemon's user
             folder = path.parent.stat()
             os.fchown(descriptor, folder.st_uid, folder.st_gid)
     except OSError as error:

@@ -1,11 +1,12 @@
-"""Numbered migrations in plain SQL, packaged beside the code that uses the tables.
+"""Numbered migrations of SQLite files in plain SQL, packaged beside the code that uses the tables.
 
-A package of migrations holds files ``0001_slug.sql``, ``0002_slug.sql``, … without gaps. The first one sets
-``PRAGMA application_id``, by which a file is known as one of ours; ``PRAGMA user_version`` says how far one is.
+A package of migrations has files ``0001_slug.sql``, ``0002_slug.sql``, … without gaps. The first one sets
+``PRAGMA application_id``, which identifies files of auditord. ``PRAGMA user_version`` is the number of migrations that
+have been applied.
 
-Long statements are watched from within (:class:`Watch`): they report that they still run, and end when the process is
-asked to. SQLite calls the watch every million steps of its machine, in the thread that waits for the statement, which
-neither the event loop nor its handlers of signals can reach.
+A :class:`Watch` logs the progress of long statements, and interrupts them when the process is asked to end. SQLite
+calls it every million virtual machine steps, in the thread that executes the statement, which neither the event loop
+nor its signal handlers can interrupt.
 """
 
 import logging
@@ -34,7 +35,7 @@ _APPLICATION_ID = re.compile(r"^PRAGMA application_id = (0x[0-9a-fA-F]+|\d+);", 
 
 
 class Migrations(msgspec.Struct, frozen=True):
-    """The scripts in order, and the number that marks the files they make."""
+    """The scripts in order, and the application id of the files that they make."""
 
     application_id: int
     scripts: Sequence[str]
@@ -55,10 +56,10 @@ def load_migrations(package: str) -> Migrations:
 
 
 def refuse_foreign(connection: sqlite3.Connection, migrations: Migrations, path: Path) -> None:
-    """Return if the file is empty, or one of these migrations' and not newer; it is not touched.
+    """Check that the file is empty, or was made by these migrations, without changing it.
 
     Raises:
-        SchemaMismatch: with what the file is instead.
+        SchemaMismatch: the file is another program's, from before version 1.0, or newer.
     """
     version = _version(connection)
     mark: int = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -80,17 +81,13 @@ def refuse_foreign(connection: sqlite3.Connection, migrations: Migrations, path:
 
 
 def is_of_first_release(connection: sqlite3.Connection) -> bool:
-    """Return whether the file is a record store as version 0.1.0 made it."""
+    """Return whether the file is a record store of version 0.1.0."""
     mark: int = connection.execute("PRAGMA application_id").fetchone()[0]
     return (mark, _version(connection)) == (BEFORE_1_0, 1)
 
 
 def require_current(connection: sqlite3.Connection, migrations: Migrations, path: Path) -> None:
-    """Return if the schema is exactly the one that this version knows.
-
-    Raises:
-        SchemaMismatch: it is foreign, newer or older.
-    """
+    """Raise SchemaMismatch unless the schema is exactly the one that this version makes."""
     refuse_foreign(connection, migrations, path)
     if (version := _version(connection)) < len(migrations.scripts):
         raise SchemaMismatch(
@@ -100,10 +97,10 @@ def require_current(connection: sqlite3.Connection, migrations: Migrations, path
 
 
 def migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path) -> None:
-    """Bring the schema up to date: all missing migrations in one transaction, or none.
+    """Apply all pending migrations in one transaction.
 
     Raises:
-        MigrationInterrupted: SIGTERM, SIGINT, or the end of the task that waits for this thread.
+        MigrationInterrupted: by SIGTERM or SIGINT, or because the task that waits for this thread was cancelled.
     """
     version, newest = _version(connection), len(migrations.scripts)
     if 0 < version < newest:
@@ -137,7 +134,7 @@ def _migrate(connection: sqlite3.Connection, migrations: Migrations, path: Path,
 
 
 def _statements(script: str) -> Iterator[str]:
-    # executescript() commits before it begins, which would tear the migrations apart.
+    # executescript() commits before it begins, so the migrations would not be in one transaction.
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -152,19 +149,19 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 _STEPS: Final = 1_000_000
-"""Steps of SQLite's machine between two looks: some ten milliseconds."""
+"""Steps of SQLite's virtual machine between two calls of the watch: some ten milliseconds."""
 
 SAID_EVERY: Final = 30.0
-"""Seconds."""
+"""Seconds between two log messages."""
 
 _ASKED_BY: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Watch:
-    """The watch over statements, one after the other.
+    """Logs the progress of statements, and can interrupt them.
 
     Args:
-        clock: seconds.
+        clock: a clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -174,16 +171,16 @@ class Watch:
         self.stopped = False
 
     def begin(self, doing: str) -> None:
-        """Report from now on that this step is running."""
+        """Set the step whose progress is logged from now on."""
         self._doing, self._began = doing, self._clock()
         self._said = self._began
 
     def stop(self, *_: object) -> None:
-        """Let the statement that runs end, and what it did be undone."""
+        """Interrupt the running statement at the next call."""
         self.stopped = True
 
     def __call__(self) -> bool:
-        """Look; the statement ends if it is true."""
+        """Log the progress if it is time. Return whether SQLite should interrupt the statement."""
         now = self._clock()
         if now - self._said >= SAID_EVERY:
             self._said = now
@@ -192,24 +189,24 @@ class Watch:
 
 
 def _cancelled() -> bool:
-    """True in a worker thread whose task has been cancelled."""
+    """Return whether this is a worker thread whose task has been cancelled."""
     if threading.current_thread() is threading.main_thread():
         return False
     try:
         from_thread.check_cancelled()
     except RuntimeError:
         return False
-    except BaseException:  # noqa: BLE001 of the event loop's own kind; raised again by the caller that waits for the thread
+    except BaseException:  # noqa: BLE001 the event loop's cancellation, which is raised again in the task
         return True
     return False
 
 
 @contextmanager
 def watched(connection: sqlite3.Connection, watch: Watch) -> Generator[None, None, None]:
-    """Watch all statements of a connection; in the main thread, signals that ask for the end get it at once.
+    """Watch all statements of a connection. In the main thread, SIGTERM and SIGINT interrupt them.
 
     Raises:
-        MigrationInterrupted: the end was asked for.
+        MigrationInterrupted: a statement was interrupted.
     """
     connection.set_progress_handler(watch, _STEPS)
     former: dict[signal.Signals, Any] = {}  # Any: as the signal module types handlers

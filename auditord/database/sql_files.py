@@ -1,7 +1,7 @@
-"""SQL that lives long, in ``.sql`` files beside the code that runs it.
+"""Load SQL from ``.sql`` files beside the code that runs it.
 
-Statements go by their names; migrations are numbered scripts: ``0001_slug.sql``, ``0002_slug.sql``, … . A statement may
-have names in braces in the places of words: ``{like_this}``, or ``{like this}`` for a word with an argument.
+Statements are named; migrations are numbered scripts: ``0001_slug.sql``, ``0002_slug.sql``, … . In a statement, a name
+in braces stands for a word: ``{like_this}``, or ``{like this}`` for a word with an argument.
 """
 
 import re
@@ -24,16 +24,16 @@ def load_queries(
     words: Mapping[str, LiteralString] = MappingProxyType({}),
     parameter: LiteralString = ":{}",
 ) -> Mapping[str, LiteralString]:
-    """The statements of packaged files by name: each follows a line ``-- name: do_something`` and its purpose.
+    """Load named statements from packaged files. Each follows a line ``-- name: do_something`` and its purpose.
 
     Args:
-        package: where the files are.
-        files: their names; ``queries.sql`` if there are none.
-        words: the texts for names in braces, with other braces in the place of an argument.
-        parameter: how the database has a parameter ``:name``, with braces in the place of the name.
+        package: the package with the files.
+        files: the names of the files; ``queries.sql`` if none are given.
+        words: the texts for names in braces; ``{}`` in a text stands for the argument.
+        parameter: the database's form of a parameter ``:name``; ``{}`` stands for the name.
 
     Raises:
-        ValueError: two statements have one name, or a word is not among ``words``.
+        ValueError: two statements have the same name, or a word is not in ``words``.
     """
     texts = [resources.files(package).joinpath(file).read_text(encoding="utf-8") for file in files or ("queries.sql",)]
     parts = [part for text in texts for part in _NAME.split(text)[1:]]
@@ -44,7 +44,7 @@ def load_queries(
         raise ValueError(f"{package} has words that are not known: {sorted(unknown)}")
     filled = [_WORD.sub(lambda found: words[found[1]].replace("{}", found[2]), each) for each in statements]
     bound = [_PARAMETER.sub(lambda found: parameter.format(found[1]), each) for each in filled]
-    # A packaged file is as constant as a literal: nothing that a user says gets into it.
+    # A packaged file is as constant as a literal, without any user input.
     return cast("dict[str, LiteralString]", dict(zip(names, bound, strict=True)))
 
 
@@ -52,9 +52,9 @@ class Script(msgspec.Struct, frozen=True):
     """One migration.
 
     Args:
-        version: the schema's version once it has run, from 1 on.
-        name: the file without its ending.
-        sql: what it does.
+        version: the schema version that it leads to; the first is 1.
+        name: the name of the file without the suffix.
+        sql: the statements.
     """
 
     version: int
@@ -63,16 +63,16 @@ class Script(msgspec.Struct, frozen=True):
 
 
 def load_scripts(package: str) -> Sequence[Script]:
-    """The scripts of a package in order.
+    """Load the scripts of a package in order.
 
     Raises:
-        ValueError: they are not numbered 1, 2, 3, … .
+        ValueError: the files are not numbered 1, 2, 3, … .
     """
     files = sorted((file for file in resources.files(package).iterdir() if file.name.endswith(".sql")), key=str)
     matches = [_FILE.fullmatch(file.name) for file in files]
     if not files or [match and int(match[1]) for match in matches] != list(range(1, len(files) + 1)):
         raise ValueError(f"{package} must hold 0001_slug.sql, 0002_slug.sql, …, and holds {[f.name for f in files]}")
-    # A packaged file is as constant as a literal: nothing that a user says gets into it.
+    # A packaged file is as constant as a literal, without any user input.
     texts = cast("list[LiteralString]", [file.read_text(encoding="utf-8") for file in files])
     names = [file.name.removesuffix(".sql") for file in files]
     return [Script(*each) for each in zip(range(1, len(files) + 1), names, texts, strict=True)]

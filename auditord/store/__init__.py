@@ -1,14 +1,14 @@
-"""Record stores: one class that does all that databases do alike, and one below it per database.
+"""Record stores: a base class with the code that all databases share, and a subclass for each database.
 
-* ``store`` and ``lake_store``: all that a store does; ``protocol``: its answers, and reads; ``amendments``: changes on
-  purpose;
-* ``planning``: what changes make of stored rows, without a database; ``rows``: records as rows, one or many;
-* ``work``: steps on a database, written once; ``changes``, ``releasing``, ``sources``: such work; ``statements``: the
-  SQL of it;
-* ``feed``: the log that the records are, and its consumers; ``counting`` and ``rollups`` are such;
-* ``sql``, ``dialects``, ``conditions``, ``aggregates_sql``: queries in SQL; ``aggregates``: their rows;
-* ``sqlite``, ``postgres``: a driver of steps, a dialect, the statements that are its own; ``copying``: from one to
-  another; ``opening``: by URL; ``reading``: as plugins see it.
+* ``store`` and ``lake_store``: the base class; ``protocol``: its results, and protocols for reading; ``amendments``:
+  deliberate changes of records;
+* ``planning``: work out changes of stored rows in memory; ``rows``: records as rows;
+* ``work``: steps on any database; ``changes``, ``releasing``, ``sources``: work made of them; ``statements``: their
+  SQL;
+* ``feed``: the log of stored versions, and its consumers; ``counting`` and ``rollups``: two kinds of consumers;
+* ``sql``, ``dialects``, ``conditions``, ``aggregates_sql``: compile queries to SQL; ``aggregates``: read the rows;
+* ``sqlite``, ``postgres``: a driver, a dialect and statements for each database; ``copying``: copy a store to another
+  one; ``opening``: open a store by its URL; ``reading``: the interface for plugins.
 """
 
 from auditord.duplicates import Duplicates

@@ -1,10 +1,9 @@
 """Make the answer of an aggregate from the rows of a database, in whole numbers of any size.
 
 A store groups by what its SQL can express and sums integers; the rest is done here. A statement has several parts
-(records whose columns are complete, components that are read from documents, open records), so a group may come in
-several rows.
-Their columns are: the number of the part; one for each dimension; the scores of the records' components
-(:func:`auditord.store.rows.scores_text`); those of the one component that was read from documents; then the sums.
+(records whose columns are complete, components that are read from documents, open records), so a group can have
+several rows. The columns of a row are: the number of the part; one for each dimension; the scores of the records'
+components (:func:`auditord.store.rows.scores_text`); those of the one component that was read from documents; the sums.
 """
 
 from collections import defaultdict
@@ -41,10 +40,10 @@ from auditord_hookspecs.aggregates import KeyValue, exact_score, in_order
 
 Row: TypeAlias = Sequence[Any]  # Any: columns as the database's driver gives them
 Limbs: TypeAlias = tuple[int, ...]
-"""The columns that make up one number: for each by how many bits it is shifted."""
+"""The columns that make up one number: the number of bits by which each is shifted."""
 
 Scores: TypeAlias = Mapping[tuple[str, str], Decimal]
-"""Of the components of a record: the value by component and score."""
+"""The scores of a record's components, by the names of component and score."""
 
 WHOLE: Final[Limbs] = (0,)
 
@@ -55,32 +54,32 @@ _Key: TypeAlias = tuple[KeyValue, ...]
 
 
 class NotRolledUp(Exception):
-    """A sum needs more than the roll-ups know: stop times of cells from which records are gone, or huge amounts."""
+    """Roll-ups cannot give a sum: it needs stop times of cells that have lost records, or has huge amounts."""
 
 
 class Overflow(NotRolledUp):
-    """A sum or product did not fit 64 bits. Of numbers that are split, only a cell is that full."""
+    """A sum or product did not fit 64 bits. If numbers are split, this can only happen within a cell."""
 
 
 class Kind(Enum):
-    """The records or cells that the rows of a part sum up."""
+    """The kind of rows that a part sums up."""
 
     RECORDS = "records"
     CELLS = "cells"
-    """Behind the stop times are those of the first and last record that is gone, and the number that is left out."""
+    """The stop times are followed by those of the first and last removed record, and the number of left-out records."""
     REMOVED = "removed"
-    """Versions that are in the cells, but not stored any more."""
+    """Versions that are in the cells, but no longer stored."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """The sums in the rows of one part.
+    """The columns with sums in the rows of one part.
 
     Args:
         runtime: the limbs of the sum of runtimes, after the columns for the number of records and for the first and
-            the last stop time in microseconds; None if these four are not there.
-        usage: then, for each of these positions in the query's ``usage``, the limbs of amount and amount times runtime.
-        kind: of what the sums are.
-        has_numbers: whether behind these is the number of records that have the component.
+            the last stop time in microseconds; None if these four are missing.
+        usage: for each of these positions in the query's ``usage``, the limbs of amount and of amount times runtime.
+        kind: the kind of rows that are summed up.
+        has_numbers: whether each position also has the number of records with the component.
     """
 
     runtime: Limbs | None
@@ -90,7 +89,7 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def sign(self) -> int:
-        """1 where its sums are added, -1 where they are taken off."""
+        """1 if the sums are added, -1 if they are subtracted."""
         return -1 if self.kind is Kind.REMOVED else 1
 
 
@@ -105,8 +104,6 @@ class _ScoreSum:
 
 @dataclass(slots=True, eq=False)
 class _Usage:
-    """The sums for the components of one name, as they grow."""
-
     query: ComponentUsage
     by_score: Mapping[str, defaultdict[Decimal | None, _ScoreSum]]
     amount: int = 0
@@ -137,12 +134,13 @@ class _Usage:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """One group, as it grows; times in microseconds since 1970.
+    """A growing group. Times are microseconds since 1970.
 
     Args:
-        usage: of the query.
-        there_first: the first stop time of records that are known to be there; the cells may have lost theirs.
-        there_last: the last one.
+        first_gone: the first stop time of records that were removed; cells may still include it in ``first``.
+        last_gone: the last one.
+        stored_first: the first stop time of records that are certainly stored.
+        stored_last: the last one.
     """
 
     usage: tuple[_Usage, ...]
@@ -152,11 +150,11 @@ class _Group:
     last: int = -_NEVER
     first_gone: int = _NEVER
     last_gone: int = -_NEVER
-    there_first: int = _NEVER
-    there_last: int = -_NEVER
+    stored_first: int = _NEVER
+    stored_last: int = -_NEVER
 
     def count(self, kind: Kind, counted: Sequence[Any], runtime: int) -> None:  # Any: see Row
-        """Add records, or take them off: how many, their first and last stop time, and the sum of their runtimes."""
+        """Add or subtract records: their number, first and last stop time, and the sum of their runtimes."""
         records, first, last = map(int, counted)
         if kind is Kind.REMOVED:
             self.records -= records
@@ -167,26 +165,26 @@ class _Group:
         self.runtime += runtime
         self.first, self.last = min(self.first, first), max(self.last, last)
         if kind is Kind.RECORDS:
-            self.there_first, self.there_last = min(self.there_first, first), max(self.there_last, last)
+            self.stored_first, self.stored_last = min(self.stored_first, first), max(self.stored_last, last)
 
     def lose(self, first: int | None, last: int | None) -> None:
-        """Note the first and last stop time of records that are gone from cells."""
+        """Note the first and last stop time of records that were removed from cells."""
         self.first_gone = self.first_gone if first is None else min(self.first_gone, first)
         self.last_gone = self.last_gone if last is None else max(self.last_gone, last)
 
     def result(self, key: _Key) -> Group:
-        if self.first_gone <= self.first and self.there_first > self.first_gone:
+        if self.first_gone <= self.first and self.stored_first > self.first_gone:
             raise NotRolledUp
-        if self.last_gone >= self.last and self.there_last < self.last_gone:
+        if self.last_gone >= self.last and self.stored_last < self.last_gone:
             raise NotRolledUp
         usage = tuple([usage.result() for usage in self.usage])
         return Group(key, self.records, self.runtime, from_micros(self.first), from_micros(self.last), usage)
 
 
 class Folding:
-    """The answer to a query, as its rows come in.
+    """Collects the rows of a query and makes its answer.
 
-    Where roll-ups do not know all that is asked, its methods raise :class:`NotRolledUp`.
+    Methods raise :class:`NotRolledUp` if roll-ups cannot answer the query.
     """
 
     def __init__(self, query: AggregateQuery, parts: Sequence[Part]) -> None:
@@ -197,13 +195,13 @@ class Folding:
         self._known_scores: dict[str, Scores] = {}
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Take rows up, in any order."""
+        """Add rows, in any order."""
         for row in rows:
             number: int = row[0]
             self._add(self._parts[number], row)
 
     def result(self) -> Aggregates:
-        """The answer, once all rows have been taken up."""
+        """Return the answer, once all rows have been added."""
         groups = {key: group for key, group in self._groups.items() if group.records}
         keys = _ordered(groups)
         return Aggregates(tuple([groups[key].result(key) for key in keys]), self._query.ticks_per_second)
@@ -213,8 +211,8 @@ class Folding:
         scores = self._scores(row[behind])
         numbers: Iterator[Any] = iter(row[behind + 2 :])  # Any: see Row
         counted = None if part.runtime is None else (next(numbers), next(numbers), next(numbers))
-        gone = (next(numbers), next(numbers), next(numbers)) if part.kind is Kind.CELLS and counted else (None, None, 0)
-        if gone[2]:
+        lost = (next(numbers), next(numbers), next(numbers)) if part.kind is Kind.CELLS and counted else (None, None, 0)
+        if lost[2]:
             raise NotRolledUp
         if counted is not None and not counted[0]:
             return  # sums over nothing
@@ -222,7 +220,7 @@ class Folding:
         group = self._group(tuple([value if read is None else read(value, scores) for read, value in values]))
         if counted is not None and part.runtime is not None:
             group.count(part.kind, counted, _number(numbers, part.runtime) or 0)
-            group.lose(*[None if each is None else int(each) for each in gone[:2]])
+            group.lose(*[None if each is None else int(each) for each in lost[:2]])
         self._add_usage(group, part, numbers, scores, row[behind + 1])
 
     def _add_usage(
@@ -255,7 +253,7 @@ class Folding:
 
 
 def merged(query: AggregateQuery, answers: Iterable[Aggregates]) -> Aggregates:
-    """The answer to a query from its answers over parts of the records."""
+    """Merge the answers to a query over disjoint parts of the records."""
     groups: dict[_Key, Group] = {}
     for answer in answers:
         for group in answer.groups:
@@ -266,7 +264,6 @@ def merged(query: AggregateQuery, answers: Iterable[Aggregates]) -> Aggregates:
 
 
 def _check_size(query: AggregateQuery, groups: int) -> None:
-    """Raise TooManyGroups if a query allows fewer groups."""
     if query.most_groups is not None and groups > query.most_groups:
         raise TooManyGroups(f"there are more than {query.most_groups:,} groups")
 
@@ -296,7 +293,7 @@ def _joined_usage(one: UsageSums, other: UsageSums) -> UsageSums:
 
 
 def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:  # Any: as the database's driver gives them
-    if limbs is WHOLE:  # as nearly always
+    if limbs is WHOLE:  # the usual case
         part = next(columns)
         return None if part is None else int(part)
     number: int | None = None
@@ -309,29 +306,29 @@ def _number(columns: Iterator[Any], limbs: Limbs) -> int | None:  # Any: as the 
 
 def _ordered(keys: Collection[_Key]) -> list[_Key]:
     try:
-        return sorted(keys)  # each place has one type, unless there is a None
+        return sorted(keys)  # each element has one type, unless it is None
     except TypeError:
         return sorted(keys, key=in_order)
 
 
 def set_of_scores(text: str) -> Scores:
-    """The scores of a record, from the text of :func:`auditord.store.rows.scores_text`."""
+    """Return the scores of a record, from the text of :func:`auditord.store.rows.scores_text`."""
     components = msgspec.json.decode(text, type=list[tuple[str, tuple[Score, ...]]])
     return {
         (component, score.name): exact_score(score.value)
         for component, scores in components
-        for score in reversed(scores)  # the first of one name stays
+        for score in reversed(scores)  # of several with one name, the first is kept
     }
 
 
 def component_scores(component: str, text: str) -> Scores:
-    """The scores of one component, from their JSON in the record's document."""
+    """Return the scores of one component, from their JSON in the record's document."""
     scores = msgspec.json.decode(text, type=tuple[Score, ...])
     return {(component, score.name): exact_score(score.value) for score in reversed(scores)}
 
 
 def reader(dimension: Dimension) -> Callable[[Any, Scores], KeyValue] | None:  # Any: see Row
-    """A function that makes the value of a key from its column and the scores of its record; None: it is its column."""
+    """Return a function that makes a key's value from its column and the record's scores; None if the column is it."""
     match dimension:
         case ScoreValue(component, score):
             return lambda value, scores: (scores if value is None else component_scores(component, value)).get(
@@ -340,7 +337,7 @@ def reader(dimension: Dimension) -> Callable[[Any, Scores], KeyValue] | None:  #
         case ComponentAmount():
             return _amount
         case ComponentPresent():
-            return lambda value, _: bool(int(value or 0))  # SQL NULL: no record can have it
+            return lambda value, _: bool(int(value or 0))  # SQL NULL: no record can have the component
         case ExceedsRuntime():
             return partial(_exceeds, dimension)
         case CalendarPeriod():
@@ -350,12 +347,12 @@ def reader(dimension: Dimension) -> Callable[[Any, Scores], KeyValue] | None:  #
 
 
 def _amount(value: int | str | None, _: Scores) -> int | None:
-    """A number, or the numbers with commas of components with one name."""
+    """Return an amount: the column itself, or the sum of comma-separated amounts."""
     return sum(map(int, value.split(","))) if isinstance(value, str) else value
 
 
 def _exceeds(dimension: ExceedsRuntime, value: int | str | None, _: Scores) -> bool:
-    """Return whether it holds for a flag or for numbers with semicolons; SQL NULL: one of them is not known."""
+    """Return the value of the dimension from a flag or semicolon-separated numbers; NULL means that one is unknown."""
     if not (isinstance(value, str) and ";" in value):
         return bool(int(value or 0))
     amount, runtime, *per = [_amount(number, {}) for number in value.split(";")]

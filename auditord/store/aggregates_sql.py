@@ -1,12 +1,13 @@
-"""The part of an aggregate's statement that all databases share.
+"""Compile an aggregate into SQL: the code that all databases share.
 
-One statement, so that all is answered from one state of the records, has these parts, of finished records and of open
-ones each: those whose columns are complete, as nearly all are, which are read as if there were no others; the others;
-and of these, for each component, what their documents list. Its rows are what :mod:`auditord.store.aggregates` puts
+An aggregate is one statement, so that it is answered from one state of the records. It has these parts, each for
+finished and for open records: records whose columns are complete (nearly all are); the other records; and for each
+component, its occurrences in the documents of the other records. :mod:`auditord.store.aggregates` puts the rows
 together.
 
-Each part is a query in three steps. The innermost names the columns that it reads of a record (``key0``, ``amount0``,
-``ran``, ``stopped``), the next groups and sums, and the outermost computes the dimensions, once per group.
+Each part has three nested queries. The innermost one names the columns that it reads of a record (``key0``,
+``amount0``, ``ran``, ``stopped``), the next one groups and sums, and the outermost one computes the dimensions once per
+group.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from auditord_hookspecs import AggregateQuery, CalendarPeriod, ComponentAmount, 
 
 
 class CompiledAggregate(msgspec.Struct, frozen=True):
-    """A statement, and what its rows are."""
+    """A statement, and a description of its rows."""
 
     statement: Sql
     parts: tuple[Part, ...]
@@ -38,14 +39,11 @@ class _Source(msgspec.Struct, frozen=True):
 
     Args:
         rows: the tables, and the condition on them.
-        state: of the records.
-        columns: whether they are complete.
         amounts: columns, by their positions in the query's ``usage``.
-        scores: of the one component that is listed from documents; None for a part that reads records.
-        kind: of what the rows are.
-        sums: the columns of cells.
-        has_records: whether records are counted; no for other components in cells.
-        local: the zone whose days the roll-ups tell apart, and an instant of its day as if it were one of UTC.
+        scores: the scores of the component that is read from documents; None for a part that reads records.
+        sums: the columns of cells; None for records.
+        has_records: whether records are counted; False for the cells of components without columns.
+        local: a time zone whose days the cells distinguish, and SQL for the day, as an instant at 0:00 UTC.
     """
 
     rows: Sql
@@ -60,7 +58,7 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 class _Shown(msgspec.Struct, frozen=True):
-    """The columns of a part beside its keys: its number, and its sums, padded to the width of the widest part."""
+    """The columns of a part other than its keys: its number and its sums, padded to the width of the widest part."""
 
     part: int
     sums: Sequence[LiteralString]
@@ -68,7 +66,7 @@ class _Shown(msgspec.Struct, frozen=True):
 
 
 def compile_aggregate(query: AggregateQuery, dialect: Dialect, rolled: Rolled | None = None) -> CompiledAggregate:
-    """One statement for the whole query; what roll-ups answer is read from there."""
+    """Compile the whole query into one statement, which reads roll-ups as far as they answer it."""
     has_numbers = rolled is not None and rolled.has_removals
     sources = list(_sources(query, dialect, rolled))
     sums = [_sums(query, source, dialect, has_numbers=has_numbers) for source in sources]
@@ -107,13 +105,12 @@ def _sources(query: AggregateQuery, dialect: Dialect, rolled: Rolled | None) -> 
 
 
 def _complete_source(query: AggregateQuery, state: State, dialect: Dialect) -> _Source:
-    """The records of a state whose columns are complete."""
     rows = _rows(dialect.records, [state.condition, Sql(dialect.no_more)])
     return _Source(rows, state, Columns.COMPLETE, dict(_amounts(query, dialect)))
 
 
 def _unread_sources(rolled: Rolled, dialect: StoreDialect) -> Iterator[_Source]:
-    """The versions of the days of a scope by which the present state differs from that of the cells."""
+    """Yield the versions of a scope's days by which the current state differs from that of the cells."""
     scope = rolled.scope
     query = replace(scope.query, where=scope.rest, as_of=None)
     (state,) = _states(query, dialect, Columns.COMPLETE)
@@ -133,7 +130,7 @@ def _unread_sources(rolled: Rolled, dialect: StoreDialect) -> Iterator[_Source]:
 
 
 def _rolled_sources(scope: Scope, dialect: StoreDialect) -> Iterator[_Source]:
-    """The cells, and of each component that is in none of their columns the cells that it has."""
+    """Yield the cells of records, and those of each component that has no column there."""
     query = scope.query
     columns = {
         at: Sql(AMOUNT_COLUMNS[usage.component])
@@ -152,7 +149,6 @@ def _rolled_source(
     amounts: Mapping[int, Sql],
     component: str | None = None,
 ) -> _Source:
-    """The cells of records, or those of a component that has no columns in these."""
     is_whole = component is None
     table: LiteralString = "rollups" if is_whole else "rollup_components"
     sums = dialect.cell_columns(of_components=not is_whole)
@@ -235,7 +231,6 @@ def _shown(query: AggregateQuery, source: _Source, dialect: Dialect, shown: _Sho
 def _grouped(
     source: _Source, keys: Sequence[Key], sums: Sequence[LiteralString], dialect: Dialect, *, by_set: bool
 ) -> Sql:
-    """The sums of one part."""
     by_text = source.scores is not None
     names: list[LiteralString] = [_name("key", at) for at in range(len(keys))]
     groups: list[LiteralString] = [*names, *(["score_set"] if by_set else []), *(["scores"] if by_text else [])]
@@ -245,7 +240,7 @@ def _grouped(
         *[f"{column} AS {_name('sum', at)}" for at, column in enumerate(sums)],
     ]
     read = _read(source, keys, dialect, by_set=by_set)
-    # Queries name the coarsest dimension first. A sort ends each comparison at the first column that differs.
+    # Queries name the coarsest dimension first. Sorts are faster with the finest first: a comparison ends there sooner.
     finest_first = [*range(len(names), 0, -1), *range(len(names) + 1, len(groups) + 1)]
     places: list[LiteralString] = [literal(str(place)) for place in finest_first]
     grouping = f" GROUP BY {', '.join(places)}" if places else ""
@@ -253,7 +248,7 @@ def _grouped(
 
 
 def _read(source: _Source, keys: Sequence[Key], dialect: Dialect, *, by_set: bool) -> Sql:
-    """The columns that one part reads of each record."""
+    """Return the query for the columns that one part reads of each record."""
     measured = [_named(source.state.runtime, "ran"), _named(source.state.stop, "stopped")]
     columns = [
         *[_named(key.column, _name("key", at)) for at, key in enumerate(keys) if not key.over_amounts],
@@ -302,11 +297,11 @@ def _name(what: LiteralString, number: int) -> LiteralString:
 
 
 _MOST_PERIODS: Final = 1_000
-"""Periods up to which the cells of some users are looked up one by one, instead of passing over those of all users."""
+"""Up to this number of periods, the cells of users are looked up one by one instead of scanning those of all users."""
 
 
 def _on_days(scope: Scope, dialect: StoreDialect) -> Iterator[Sql]:
-    """The conditions that a version stopped on one of the days that cells answer for."""
+    """Yield the conditions that a version stopped on one of the days that the cells cover."""
     if scope.begin > FIRST_DAY:
         yield Sql(f"stop_time >= {dialect.literal_moment(first_moment(scope.begin))}")
     if scope.end < END:
@@ -318,20 +313,20 @@ def _on_days(scope: Scope, dialect: StoreDialect) -> Iterator[Sql]:
 
 
 def _local_dates(scope: Scope, dialect: StoreDialect) -> tuple[str, Sql] | None:
-    """The time zone whose dates cells of a scope tell apart, if they do, and the date of a cell."""
+    """Return the time zone whose dates the cells of a scope distinguish, and SQL for the date of a cell, or None."""
     if scope.cells.of_zone is None or (zone := zone_of_key(scope.cells.of_zone)) is None:
         return None
     return zone, _date(scope.cells.of_zone, dialect)
 
 
 def _date(of_zone: str, dialect: StoreDialect) -> Sql:
-    """The begin of the date of a cell as if it were one of UTC."""
+    """Return SQL for the date of a cell in a zone, as an instant at 0:00 UTC."""
     days = dialect.first_value(of_zone)
     return Sql(dialect.rolled_day.format(days.sql), days.parameters)
 
 
 def _of_dates(cells: Sql, segment: Segment, scope: Scope, dialect: StoreDialect) -> Sql:
-    """The cells of the dates of a segment."""
+    """Restrict the cells of a segment to its dates, if it limits them."""
     if scope.cells.of_zone is None:
         return cells
     date, conditions = _date(scope.cells.of_zone, dialect), list[Sql]()
@@ -349,7 +344,7 @@ def _of_dates(cells: Sql, segment: Segment, scope: Scope, dialect: StoreDialect)
 
 def _cells(segment: Segment, scope: Scope, dialect: StoreDialect, sums: LiteralString, table: LiteralString) -> Sql:
     level, users = scope.level(segment), scope.users()
-    # The date of a zone, if one is told apart, may be a day before or behind the time: all are in the month.
+    # The date in a zone may differ by a day. On the second day of a month, it is in the month in any case.
     place = (1 if segment.is_of_months else 0, level)
     span = segment.end - segment.begin
     few = span <= _MOST_PERIODS * (28 if segment.is_of_months else 1)

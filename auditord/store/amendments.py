@@ -17,7 +17,7 @@ COLLECTED_AGAIN: Final = "collected again with --replace"
 
 
 class Action(Enum):
-    """The kind of a change on purpose."""
+    """The kind of a deliberate change."""
 
     CORRECT = "correct"
     CLOSE = "close"
@@ -77,7 +77,7 @@ class Version(msgspec.Struct, frozen=True):
         document: the former wire text.
         received_at: when the record first arrived.
         updated_at: when this version arrived, unless it was the first.
-        principal: that sent this version.
+        principal: the sender of this version.
     """
 
     number: int
@@ -92,11 +92,7 @@ class Version(msgspec.Struct, frozen=True):
 
 
 def check_reason(reason: str) -> None:
-    """Return if a reason can be kept.
-
-    Raises:
-        InvalidRecord: it is empty, too long or no text.
-    """
+    """Raise InvalidRecord if a reason is empty, too long or no text."""
     if not reason.strip() or len(reason) > LONGEST_REASON:
         raise InvalidRecord(f"a reason has 1 to {LONGEST_REASON} characters")
     if "\0" in reason or reason.encode(errors="replace").decode() != reason:

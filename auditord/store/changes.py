@@ -1,11 +1,11 @@
 """Change records in a transaction: read their rows, make a plan (:class:`ChangePlan`), and write the planned rows.
 
-Nearly all records are new: the driver of each database first tries to add them at once, without reading
-stored ones, and asks for a plan if that fails. Where several daemons may write, the rows that the plan was made from
-are locked and compared before anything is written; if another transaction has changed them, all begins anew
+Nearly all records are new, so the driver of each database first tries to insert them without reading stored ones. Only
+if that fails, a plan is made. The rows that a plan was made from are locked and compared before its changes are
+applied. If another transaction has changed them, the work is rolled back and tried again
 (:class:`auditord.store.work.Overtaken`).
 
-To redact is to take meta out of stored records for good; see :meth:`auditord.store.store.RecordStore.redact`.
+To redact is to permanently remove meta from stored records; see :meth:`auditord.store.store.RecordStore.redact`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ from auditord_hookspecs.wire import decode_record, encode_record
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
-    """A record that starts or stops at another time."""
+    """New times of a stored record."""
 
     record_id: str
     start_time: datetime
@@ -49,7 +49,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 
 def change_each(changes: Sequence[Change]) -> Work[Sequence[Outcome]]:
-    """Make changes in order and in one transaction; one that the database refuses harms no other."""
+    """Make changes in order, in one transaction. If the database refuses one, make each in a transaction of its own."""
     try:
         return (yield from atomic(lambda: _settle(changes)))
     except Refused:
@@ -63,7 +63,7 @@ def add_bulk(bulk: Bulk) -> Work[Sequence[Outcome]]:
     """Add records in one transaction, all or none.
 
     Raises:
-        InvalidRecord: the database refuses one of them for good.
+        InvalidRecord: the database permanently refuses one of them.
     """
     pending = bulk.pending()
     try:
@@ -73,10 +73,10 @@ def add_bulk(bulk: Bulk) -> Work[Sequence[Outcome]]:
 
 
 def correct(corrections: Sequence[Correction]) -> Work[Sequence[Outcome]]:
-    """Make those corrections that still fit the stored records, in one transaction, or none.
+    """Make those corrections that still fit the stored records, in one transaction. After an error, none is made.
 
     Raises:
-        IsReleased: a record has to come back from the lake first.
+        IsReleased: a record must be recalled from the lake first.
         InvalidRecord: the database refuses a record.
     """
     try:
@@ -125,13 +125,13 @@ def _write(plan: ChangePlan) -> Work[None]:
     yield from records("note_differences", list(plan.differences.values()))
     if plan.removed:
         yield from ask("delete_records", ids=as_json(sorted(plan.removed)))
-    # The sender of a new record decides whether it is forwarded, unless another principal changed it at once.
+    # The principal of a new record decides whether it is forwarded, unless another one changed it in the same plan.
     others = [each.record_id for each in new if not is_forwarded(each.provenance)]
     yield from for_each("note_forwards", [plan.forwarded[each] for each in others if each in plan.forwarded])
 
 
 def _refusal(pending: Sequence[PendingRecord], error: Refused) -> Work[InvalidRecord]:
-    """The error about the record that the database refuses, found by trying ever smaller parts of them."""
+    """Find the record that the database refuses by bisection, and return the error about it."""
     while len(pending) > 1:
         half = pending[: len(pending) // 2]
         pending = half if (yield from _is_refused(half)) else pending[len(half) :]
@@ -139,11 +139,11 @@ def _refusal(pending: Sequence[PendingRecord], error: Refused) -> Work[InvalidRe
 
 
 class _Tried(Exception):
-    """Work that is only tried, and undone."""
+    """Rolls back work that was only tried."""
 
 
 def stored_rows(rows: Iterable[Sequence[Any]]) -> Mapping[str, StoredRow]:  # Any: columns of all types
-    """Rows of ``find_records`` and ``lock_records`` by id."""
+    """Return the rows of ``find_records`` or ``lock_records`` by id."""
     return {
         record_id: StoredRow(Identity(start, stop, content), document, *release)
         for record_id, start, stop, content, document, *release in rows
@@ -157,7 +157,7 @@ def _find(changes: Sequence[Change]) -> Work[Mapping[str, StoredRow]]:
 
 
 def _are_released(new: Sequence[PendingRecord]) -> Work[bool]:
-    """Return whether a record is released by now; looked for after it was added, when it can't be released any more."""
+    """Return whether any new record has a released id. Call it after the inserts, which block further releases."""
     return bool(new) and bool((yield from ask("find_released", ids=as_json([each.record_id for each in new]))))
 
 
@@ -165,7 +165,7 @@ def _lock(plan: ChangePlan) -> Work[None]:
     """Lock the rows that the plan was made from.
 
     Raises:
-        Overtaken: another transaction has changed one.
+        Overtaken: another transaction has changed one of them.
     """
     ids = sorted(plan.touched)
     locked = stored_rows((yield from ask("lock_records", ids=as_json(ids))))
@@ -201,22 +201,22 @@ def _move(pending: PendingRecord) -> Move:
 
 
 _UNUSED: Final = Provenance(EPOCH)
-"""The statement ``redact_records`` takes whole rows, but leaves the stored provenance alone."""
+"""Fills the rows for ``redact_records``, which does not write the provenance."""
 
 
 def redact(
     record_ids: Sequence[str], keys: Collection[str], back: Sequence[Pair] = (), seen: Collection[ReleasedRow] = ()
 ) -> Work[int]:
-    """Redact the records, what differed from them and what they were before; returns how many records were changed.
+    """Redact records and their former versions, and forget their differences. Return how many records were changed.
 
     Args:
-        record_ids: of all of them.
-        keys: of the meta that goes.
-        back: released ones that have any of the keys; they come back, and their rows in the lake do not count.
-        seen: all of them that were released when the lake was looked into.
+        record_ids: the ids of the records, released or not.
+        keys: the meta keys to remove.
+        back: released records with any of the keys. They are recalled first.
+        seen: those of the records that were released when the lake was read.
 
     Raises:
-        IsReleased: another one is released by now.
+        IsReleased: another one has been released since then.
     """
     if back:
         yield from restore(back)
@@ -236,10 +236,10 @@ def redact(
 
 
 def redact_leftovers(before: datetime, keys: Collection[str]) -> Work[int]:
-    """Redact former versions of old records, and forget what differed from old records; returns how many there were."""
+    """Redact former versions of old records, and forget differences of old records. Return their number."""
     changed = 0
     for key in keys:
-        text = msgspec.json.encode(key).decode() + ":"  # in every document that has the key
+        text = msgspec.json.encode(key).decode() + ":"  # occurs in every document with the key
         for number, document in (yield from ask("versions_with_text", text=text)):
             changed += yield from _redact_version(number, _without_if_old(document, keys, before))
         for record_id, content, offered in (yield from ask("differences_with_text", text=text)):
@@ -257,7 +257,7 @@ def _redact_version(number: int, after: Record | None) -> Work[bool]:
 
 
 def _without(document: str, keys: Collection[str]) -> Record | None:
-    """The record without the keys; None if it has none of them."""
+    """Return the record without the keys, or None if it has none of them."""
     before = decode_record(document.encode())
     if before.meta is None or not has_any(before, keys):
         return None
@@ -271,6 +271,6 @@ def has_any(record: Record, keys: Collection[str]) -> bool:
 
 
 def _without_if_old(document: str, keys: Collection[str], before: datetime) -> Record | None:
-    """The redacted record, but None for a record that ended later (an open one: started later)."""
+    """Return the redacted record; None if nothing changes, or if it stopped (or, if open, started) too late."""
     after = _without(document, keys)
     return None if after is None or (after.stop_time or after.start_time) >= before else after

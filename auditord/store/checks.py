@@ -1,4 +1,4 @@
-"""Check the record store (connection, schema, clock, roll-ups, the last record of each site) and its replica."""
+"""Checks of the record store (connection, schema, clock, roll-ups, last record of each site) and its replica."""
 
 import shutil
 from collections.abc import AsyncGenerator, Callable
@@ -24,14 +24,14 @@ CLOCKS_DIFFER: Final = timedelta(seconds=5)
 """Above this, times of receipt and leases of turns are no longer comparable between hosts."""
 
 AHEAD: Final = timedelta(minutes=5)
-"""If a job ended this far in the future, the clock of its host or of this one is wrong."""
+"""A job that ended further in the future shows that the clock of its host or of this one is wrong."""
 
 _FEED_LAGS: Final = 3_600.0
 """Seconds; the roll-ups and the counts read new records within seconds."""
 
 
 _BETWEEN_LOOKS: Final = 0.1
-"""Seconds, which are part of the lag that is found."""
+"""Seconds, which are included in the measured lag."""
 
 _LONGEST: Final = timedelta(minutes=1)
 """A replica that is further behind is not waited for."""
@@ -39,13 +39,13 @@ _LONGEST: Final = timedelta(minutes=1)
 
 @hookimpl
 def feature_checks(configuration: Configuration, now: Callable[[], datetime]) -> Places:
-    """Bring the checks of the record store and of its replica."""
+    """Yield the checks of the record store and of its replica."""
     yield "store", _check_records(configuration, now)
     yield "store.replica", check_replica(configuration.store)
 
 
 async def _check_records(configuration: Configuration, now: Callable[[], datetime]) -> AsyncGenerator[Finding, None]:
-    """Look at the record store, as far as one can come."""
+    """Check the record store, up to the first failure that prevents further checks."""
     section = configuration.store
     if is_postgresql(section.url):
         async for finding in _check_server(section, now):
@@ -60,7 +60,7 @@ async def _check_records(configuration: Configuration, now: Callable[[], datetim
             counts = await store.counts()
             yield Finding(Severity.OK, "database", f"it answers, with {counted(counts.total, 'record')}")
             for consumer, lag in counts.lag(now()).items():
-                if lag > _FEED_LAGS and consumer != "lake":  # which reads once a day, say
+                if lag > _FEED_LAGS and consumer != "lake":  # the lake may sync only once a day
                     yield await _lagging(section, consumer, lag)
             async for finding in _check_content(store, now()):
                 yield finding
@@ -139,7 +139,7 @@ async def _count(store: RecordStore, where: TimeCompares) -> int:
 
 
 async def check_replica(section: StoreSection) -> AsyncGenerator[Finding, None]:
-    """See that it answers, follows the database, and how far it is behind."""
+    """Check that the replica answers and follows the database, and measure its lag."""
     if section.replica is None:
         return
     subject, remedy = (

@@ -1,8 +1,8 @@
-"""The columns of the table of records. Each is described here once; statements and rows of both databases follow.
+"""The columns of the table of records. The statements and rows of both databases are derived from this description.
 
-The ``.sql`` files have a name in braces, such as ``{record_columns}``, in the place of a list of columns
-(:data:`POSTGRES_LISTS`, :data:`SQLITE_LISTS`, :mod:`auditord.store.statements`). The migrations are plain SQL: a test
-compares them with this table.
+In ``.sql`` files, a name in braces, such as ``{record_columns}``, stands for a list of columns
+(:data:`POSTGRES_LISTS`, :data:`SQLITE_LISTS`, :mod:`auditord.store.statements`). Migrations are plain SQL; a test
+compares them with this module.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,7 +17,7 @@ _PARAMETERS: Final = "pending, record, row, labels, amounts"
 
 
 class Part(Enum):
-    """The part of a row that has a value. Rows share labels and amounts, whose columns are worked out once."""
+    """The part of a row that has a value. Rows share labels and amounts, so their columns are computed once."""
 
     OWN = "own"
     LABELS = "labels"
@@ -29,18 +29,18 @@ class Column:
     """A column of the table of records.
 
     Args:
-        name: in both databases.
-        type: in PostgreSQL; in SQLite it is TEXT for text and INTEGER for all else.
-        value: the Python expression that reads it, see :func:`compiled`.
-        sqlite: the expression for SQLite, where it is another one; None if SQLite computes the column.
+        name: the name in both databases.
+        type: the type in PostgreSQL. In SQLite it is TEXT for text, else INTEGER.
+        value: the Python expression for the value; see :func:`compiled`.
+        sqlite: the expression for SQLite, if it differs; None if SQLite computes the column.
         in_sqlite: whether SQLite has the column.
-        part: of the row that has the value.
-        redacted: whether the column changes when meta keys are taken out of a record.
-        removed: whether former versions keep it; every column that a query looks into must be kept.
-        key: the meta key whose first value the column has. The column tells all of the key where ``more`` is not set.
-        older: the key that is looked into when a record does not have ``key``.
-        has_few_values: whether the values are so few that PostgreSQL reads the column alone, and no index on meta.
-        in_cells: whether the cells of roll-ups and the lake have the column as well. They find other keys in meta.
+        part: the part of the row that has the value.
+        redacted: whether the column changes when meta keys are removed from a record.
+        removed: whether former versions keep the column; needed if a query reads it.
+        key: the meta key whose first value the column has. Unless ``more`` is set, the key has no other values.
+        older: the key that is used if a record does not have ``key``.
+        has_few_values: whether there are so few values that PostgreSQL reads the column instead of the index on meta.
+        in_cells: whether the cells of roll-ups and the lake also have the column. They keep other keys in meta.
         component: the component whose amounts the column sums up.
     """
 
@@ -97,12 +97,11 @@ COLUMNS: Final = (
     Column("meta", "jsonb", "labels.text", in_sqlite=False, part=Part.LABELS, redacted=True),
     Column("document", "text", "row.document", redacted=True),
 )  # fmt: skip
-"""Those that a record is written with, in the order of :mod:`auditord.store.postgres.copied_rows`: ``start_time`` to
-``more``, the amounts, ``score_set``, the labels, ``document``. Beside them, a row has its position in the feed, and
-``updated_at``."""
+"""The columns that a new record is written with, in the order of :mod:`auditord.store.postgres.copied_rows`:
+``start_time`` to ``more``, the amounts, ``score_set``, the labels, ``document``. A row also has ``updated_at`` and its
+position in the feed."""
 
 SQLITE_COLUMNS: Final = tuple([each for each in COLUMNS if each.in_sqlite])
-"""Those of SQLite."""
 
 SQLITE_VALUES: Final[Mapping[LiteralString, LiteralString]] = {
     each.name: each.sqlite or each.value for each in SQLITE_COLUMNS if each.sqlite is not None
@@ -110,42 +109,42 @@ SQLITE_VALUES: Final[Mapping[LiteralString, LiteralString]] = {
 """The expressions for the columns that SQLite does not compute, by name."""
 
 POSTGRES_VALUES: Final[Mapping[LiteralString, LiteralString]] = {each.name: each.value for each in COLUMNS}
-"""The expressions for PostgreSQL."""
+"""The expressions for PostgreSQL, by name of the column."""
 
 META_COLUMNS: Final[Mapping[str, LiteralString]] = {each.key: each.name for each in COLUMNS if each.key is not None}
-"""Columns for the first value of meta keys; they are complete where ``more`` is not set."""
+"""Columns for the first value of meta keys. They are complete if ``more`` is not set."""
 
 CELL_META_COLUMNS: Final[Mapping[str, LiteralString]] = {
     each.key: each.name for each in COLUMNS if each.key is not None and each.in_cells
 }
-"""Those of them that cells of roll-ups, and the lake, have as well."""
+"""The part of :data:`META_COLUMNS` that the cells of roll-ups and the lake also have."""
 
 OLDER_KEYS: Final = frozenset([each.older for each in COLUMNS if each.older is not None])
-"""The same keys in older records. ``more`` is set for every record that has one of them."""
+"""The names that older records use for these keys. ``more`` is set for every record that has one of them."""
 
 COLUMNS_OF_TWO_KEYS: Final[Mapping[tuple[str, ...], LiteralString]] = {
     (each.key, each.older): each.name for each in COLUMNS if each.key and each.older
 }
-"""Columns that have the first value under the first of two keys that a record has."""
+"""Columns by their key and older key: their value is the first one under the key, or else under the older key."""
 
 KEYS_OF_FEW_VALUES: Final = frozenset([each.key for each in COLUMNS if each.key is not None and each.has_few_values])
 
 AMOUNT_COLUMNS: Final[Mapping[str, LiteralString]] = {
     each.component: each.name for each in COLUMNS if each.component is not None
 }
-"""Columns for the amounts of components; they are complete where ``more`` is not set."""
+"""Columns for the amounts of components. They are complete if ``more`` is not set."""
 
 
 def compiled(expression: str, parameters: str = _PARAMETERS, **names: object) -> Callable[..., Any]:  # Any: of any type
-    """Return a function of an expression over the values of columns.
+    """Compile an expression over the values of columns into a function.
 
-    Rows are made for every record: compiled code takes half the time of ``attrgetter``, which looks up labels and
-    amounts anew for each column.
+    The function runs for every record. It takes half the time of ``attrgetter``, which looks up labels and amounts
+    again for each column.
 
     Args:
-        expression: made of :data:`COLUMNS`; nothing that a user says gets into it.
-        parameters: of the function.
-        names: what else the expression refers to.
+        expression: made from :data:`COLUMNS`, never from user input.
+        parameters: the names of the function's parameters.
+        names: other names that the expression uses.
     """
     names |= {"EPOCH": EPOCH, "MICROSECOND": MICROSECOND}
     made: Callable[..., Any] = eval(f"lambda {parameters}: {expression}", names)  # noqa: S307 see above
@@ -155,12 +154,12 @@ def compiled(expression: str, parameters: str = _PARAMETERS, **names: object) ->
 def _lists(
     columns: Sequence[Column], written: Collection[LiteralString], new: LiteralString
 ) -> Mapping[str, LiteralString]:
-    """Return the lists of a database, by their names in its ``.sql`` files.
+    """Return the lists of columns for a database's ``.sql`` files, by name.
 
     Args:
-        columns: of the database.
-        written: the names of those that it does not compute.
-        new: the text before the name of a new value.
+        columns: the columns of the database.
+        written: the names of the columns that the database does not compute.
+        new: the prefix of the name of a new value.
     """
     changed: dict[LiteralString, LiteralString] = {name: name for name in written if name != "record_id"}
     changed["updated_at"] = changed.pop("received_at")

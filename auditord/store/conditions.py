@@ -1,9 +1,7 @@
-"""Queries for records as SQL: one walk over the conditions, in the words of a :class:`Dialect`.
+"""Compile conditions, queries for records and dimensions of sums into the SQL of a :class:`Dialect`.
 
-Dimensions of sums are columns, from the narrow columns where they are complete, otherwise from documents.
-
-Where a condition can be answered from the narrow columns, it is, so that indexes cover it. ``more`` marks the records
-whose columns are incomplete; of them, and for all other keys and names, the document is looked into.
+Conditions and dimensions are read from the narrow columns where possible, so that indexes cover them. ``more`` marks
+records whose columns are incomplete. For these records, and for all other keys and names, documents are read.
 """
 
 from collections.abc import Sequence
@@ -62,7 +60,7 @@ from auditord_hookspecs.zones import ClockChange, clock_changes
 
 _Ordering: TypeAlias = tuple[SortField, bool]
 
-# Descending is the exact reverse of ascending, so that one index serves both. The runtime replaces the braces.
+# Descending is the exact reverse of ascending, so that one index serves both. The braces stand for the runtime.
 _ORDERS: Final[dict[_Ordering, LiteralString]] = {
     (SortField.STOP, False): "stop_time ASC NULLS LAST, record_id ASC",
     (SortField.STOP, True): "stop_time DESC NULLS FIRST, record_id DESC",
@@ -76,7 +74,7 @@ _ORDERS: Final[dict[_Ordering, LiteralString]] = {
 
 
 def can_be_there(text: str) -> bool:
-    """Return whether any stored text can equal it; a database may refuse to be asked for others."""
+    """Return whether any stored text can equal this one. A database may refuse other texts as parameters."""
     return "\0" not in text and text.encode(errors="replace").decode() == text
 
 
@@ -85,20 +83,20 @@ def compile_query(query: RecordQuery, dialect: Dialect, among: Sql | None = None
 
     Args:
         query: conditions, order and limit.
-        dialect: of the database.
+        dialect: the SQL of the database.
         among: a further condition on the records.
-        few: whether an index finds few records, or few among those, which are sorted.
+        few: whether an index (or ``among``) leaves few records, which are then sorted.
     """
     by = _ORDERS[query.order.field, query.order.descending].format(dialect.runtime_in_index or "runtime")
     if query.order.field is SortField.RUNTIME and dialect.runtime_in_index is not None:
         return _sorted_by_number(query, dialect, by)
     if few and dialect.has_numbers:
-        return _sorted_by_number(query, dialect, f"+{by}", among)  # the plus sign: not from the index of the order
+        return _sorted_by_number(query, dialect, f"+{by}", among)  # the plus sign avoids the index of the order
     where = compile_condition(query.where, dialect, Columns.EITHER, query.order.field)
     where = where if among is None else all_of([among, where])
     found: LiteralString = f"{dialect.records} WHERE {where.sql}"
     if few:
-        found = f"(SELECT * FROM {found} OFFSET 0) AS found"  # noqa: S608 literals; not from the index of the order
+        found = f"(SELECT * FROM {found} OFFSET 0) AS found"  # noqa: S608 literals; avoids the index of the order
     sql: LiteralString = f"SELECT {dialect.document} FROM {found} ORDER BY {by}"  # noqa: S608 literals
     if query.limit is None:
         return Sql(sql, where.parameters)
@@ -106,7 +104,7 @@ def compile_query(query: RecordQuery, dialect: Dialect, among: Sql | None = None
 
 
 def _sorted_by_number(query: RecordQuery, dialect: Dialect, by: LiteralString, among: Sql | None = None) -> Sql:
-    """The records in an order that no index has: numbers of rows are sorted, and the documents fetched behind that."""
+    """Return a statement that sorts row numbers, then fetches documents, for orders that no index gives."""
     where = compile_condition(query.where, dialect, Columns.EITHER)
     where = where if among is None else all_of([among, where])
     return Sql(
@@ -117,7 +115,7 @@ def _sorted_by_number(query: RecordQuery, dialect: Dialect, by: LiteralString, a
 
 
 def compile_condition(condition: Condition, dialect: Dialect, columns: Columns, order: SortField | None = None) -> Sql:
-    """A condition on rows of the table of records."""
+    """Return a condition on rows of the table of records."""
     return fold(condition, _Conditions(dialect, columns, order).leaf, all_of, any_of)
 
 
@@ -132,7 +130,7 @@ class _Conditions(msgspec.Struct, frozen=True):
                 return Sql("record_id = %s", (record_id,)) if can_be_there(record_id) else FALSE
             case IsOpen():
                 return Sql("stop_time IS NULL")
-            case ImplausibleCpuTime():  # with an exponent: products of whole numbers overflow, which PostgreSQL refuses
+            case ImplausibleCpuTime():  # the exponent avoids integers, whose products may overflow
                 ran: LiteralString = f"({self.dialect.runtime_in_index or 'runtime'})"
                 return Sql(f"({ran} >= 0 AND total_cpu > {literal(f'{MOST_CPU_TIME}E0')} * cores * ({ran} + 1))")
             case TimeCompares(field, comparison, moment):
@@ -161,7 +159,7 @@ class _Conditions(msgspec.Struct, frozen=True):
             return FALSE
         contains = self.dialect.contains(key, wanted)
         if key in OLDER_KEYS:
-            return all_of([Sql(self.dialect.more), contains])  # few records have one, and an index has these
+            return all_of([Sql(self.dialect.more), contains])  # few records have such keys, and an index finds them
         if (column := self.dialect.meta_columns.get(key)) is None:
             return contains
         is_one_of, few = self.dialect.one_of(column, wanted), key in KEYS_OF_FEW_VALUES
@@ -203,13 +201,13 @@ class _Conditions(msgspec.Struct, frozen=True):
 def compile_dimension(  # noqa: PLR0911 one branch for each type of dimension
     dimension: Dimension, stop: Sql, dialect: Dialect, columns: Columns
 ) -> Key:
-    """A column of the table of records, as :class:`auditord.store.aggregates.Folding` reads it.
+    """Return the key of a dimension, in the form that :class:`auditord.store.aggregates.Folding` reads.
 
     Args:
-        dimension: of the query.
-        stop: the stop time of the records; for open ones it is a parameter.
-        dialect: of the database.
-        columns: the records that it is about.
+        dimension: the dimension.
+        stop: the stop time of the records, or the instant at which open ones count as stopped.
+        dialect: the SQL of the database.
+        columns: the records that are grouped.
     """
     if (possible := _possible(dimension)) is None:
         return Key(Sql(dialect.no_text))
@@ -230,14 +228,14 @@ def compile_dimension(  # noqa: PLR0911 one branch for each type of dimension
 
 
 def key_of_amount(dimension: ComponentAmount | ComponentPresent, amount: LiteralString, dialect: Dialect) -> Key:
-    """The key of the name of an amount that is summed up anyway."""
+    """Return the key of a dimension whose amount is also summed up, so that it is read once."""
     if isinstance(dimension, ComponentAmount):
         return Key(Sql(amount), dialect.text_of, over_amounts=amount)
     return Key(Sql(amount), dialect.text_of, over_amounts=f"CASE WHEN {amount} IS NULL THEN 0 ELSE 1 END")
 
 
 def shown_by_clocks(moment: Sql, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
-    """An instant moved by as much as the clocks of a zone are ahead of UTC."""
+    """Add the offset of a zone's clocks from UTC to an instant."""
     if not changes:
         return moment
     ahead = _ahead(moment, ClockChange(changes[0].moment, timedelta(0)), changes, dialect)
@@ -245,7 +243,7 @@ def shown_by_clocks(moment: Sql, changes: Sequence[ClockChange], dialect: Dialec
 
 
 def _ahead(moment: Sql, known: ClockChange, changes: Sequence[ClockChange], dialect: Dialect) -> Sql:
-    """The time by which they are ahead, found by halves: of 261 changes since 1970, nine are compared with."""
+    """Return the offset of the clocks, found by binary search: 261 changes since 1970 take nine comparisons."""
     if not changes:
         return Sql(dialect.literal_span(known.ahead))
     middle = len(changes) // 2
@@ -256,7 +254,7 @@ def _ahead(moment: Sql, known: ClockChange, changes: Sequence[ClockChange], dial
 
 
 def _possible(dimension: Dimension) -> Dimension | None:
-    """The dimension without keys that no record can have; None if nothing is left."""
+    """Return the dimension without keys that no record can have, or None if nothing is left."""
     match dimension:
         case MetaValue(keys):
             possible = [key for key in keys if can_be_there(key)]
@@ -270,11 +268,11 @@ def _possible(dimension: Dimension) -> Dimension | None:
 
 
 def _key_of_meta(keys: tuple[str, ...], dialect: Dialect, columns: Columns) -> Key:
-    """The first value under the first of the keys that a record has, from a column if one is complete."""
+    """Return the first value under the first of the keys that a record has, from a column if that is complete."""
     if columns is not Columns.COMPLETE:
         found = COLUMNS_OF_TWO_KEYS.get(keys)
         return _looked_up(keys, dialect) if found is None else Key(Sql(found))
-    keys = tuple([key for key in keys if key not in OLDER_KEYS])  # of these records, none has one
+    keys = tuple([key for key in keys if key not in OLDER_KEYS])  # complete records have none of these
     if not keys:
         return Key(Sql("NULL"))
     if set(keys) <= dialect.meta_columns.keys():
@@ -293,7 +291,7 @@ def _looked_up(keys: tuple[str, ...], dialect: Dialect, *, has_columns: bool = F
 
 
 def _value(key: str, dialect: Dialect, *, has_columns: bool) -> tuple[Sql, Sql]:
-    """A flag that a record has a key, and its first value: from a column, if these are complete."""
+    """Return SQL for whether a record has a key, and for its first value, from a column if that is complete."""
     if has_columns and (column := dialect.meta_columns.get(key)) is not None:
         return Sql(f"{column} IS NOT NULL"), Sql(column)
     return dialect.has_key(key), dialect.first_value(key)
@@ -306,14 +304,14 @@ def _amount(component: str, dialect: Dialect, columns: Columns) -> Key:
 
 
 def _is_present(component: str, dialect: Dialect) -> Key:
-    if component in AMOUNT_COLUMNS:  # these are right even where a name occurs more than once
+    if component in AMOUNT_COLUMNS:  # NULL only if the component is missing, also in incomplete records
         return Key(Sql(f"CASE WHEN {AMOUNT_COLUMNS[component]} IS NULL THEN 0 ELSE 1 END"), dialect.text_of)
     present = dialect.lists(component, Comparison.GTE, 0)
     return Key(case(present, Sql("1"), Sql("0")), dialect.text_of, costly=True)
 
 
 def _exceeds(dimension: ExceedsRuntime, dialect: Dialect, columns: Columns) -> Key:
-    """Return 1 where an amount exceeds the runtime; for incomplete records, the numbers with semicolons between."""
+    """Return 1 or 0 for complete records; for others, the numbers to be compared, separated by semicolons."""
     ran: LiteralString = f"({dialect.runtime_in_index or 'runtime'})"
     names = [dimension.component] if dimension.per is None else [dimension.component, dimension.per]
     if columns is not Columns.COMPLETE:
@@ -323,13 +321,13 @@ def _exceeds(dimension: ExceedsRuntime, dialect: Dialect, columns: Columns) -> K
     amount, *per = [
         Sql(AMOUNT_COLUMNS[name]) if name in AMOUNT_COLUMNS else dialect.amount_of_one(name) for name in names
     ]
-    # A number with an exponent: the product of three whole ones may not fit 64 bits.
+    # With an exponent, the factor is not an integer. The product of three integers may not fit 64 bits.
     most = join(" * ", [Sql(literal(f"{dimension.factor:f}E0")), Sql(f"({ran} + 1)"), *per])
     exceeds = join(" > ", [amount, most])
     return Key(case(exceeds, Sql("1"), Sql("0")), dialect.text_of, costly=not AMOUNT_COLUMNS.keys() >= set(names))
 
 
 def _scores_of_several(component: str, dialect: Dialect, columns: Columns) -> Key:
-    if columns is Columns.COMPLETE:  # the set of scores has them
+    if columns is Columns.COMPLETE:  # read from the score set instead
         return Key(Sql("NULL"), dialect.text_of)
     return Key(dialect.first_scores(component), dialect.text_of, costly=True)

@@ -1,12 +1,12 @@
--- What copying a whole store needs, see auditord/store/copying. Names in braces: auditord/store/statements.py.
+-- Statements that copy a whole store (auditord/store/copying). auditord/store/statements.py has the names in braces.
 
 -- name: count_records
--- How many records there are.
+-- The number of records.
 SELECT count(*)
 FROM {schema}records
 
 -- name: read_records
--- The records behind an id, in the order of ids.
+-- The records after an id, in the order of ids.
 SELECT
     records.record_id, records.document, records.content, {micros records.received_at}, {micros records.updated_at},
     nullif(sources.principal, ''), nullif(sources.agent, '')
@@ -17,12 +17,12 @@ ORDER BY records.record_id
 LIMIT :limit
 
 -- name: read_sources
--- Senders of records, by their numbers.
+-- The sources of records with their numbers.
 SELECT source_id, nullif(principal, ''), nullif(agent, '')
 FROM {schema}sources
 
 -- name: is_empty
--- Whether nothing has been kept here.
+-- Whether the store is empty.
 SELECT NOT EXISTS (
     SELECT 1 FROM {schema}records
     UNION ALL SELECT 1 FROM {schema}versions
@@ -31,19 +31,19 @@ SELECT NOT EXISTS (
 )
 
 -- name: begin_copy
--- Let nobody use the store until the copy is finished.
+-- Keep programs from using the store until the copy is finished.
 INSERT INTO {schema}unfinished_copy (source)
 VALUES (:source)
 
 -- name: finish_copy
--- The copy is complete.
+-- Note that the copy is complete.
 DELETE FROM {schema}unfinished_copy
 
 -- name: forget_record_counts
--- Begin to count anew.
+-- Delete all counts.
 DELETE FROM {schema}record_counts
 
 -- name: forget_consumers
--- Let consumers begin anew.
+-- Delete all consumers.
 DELETE FROM {schema}consumers
 WHERE name <> 'rollup:0'

@@ -1,7 +1,7 @@
-"""Numbers of records with each value under some meta keys: kept by consumers of the feed, one for each key.
+"""Count records by the values of some meta keys, with one consumer of the feed for each key.
 
-A consumer ``count:<key>`` has counted all versions up to its position in ``record_counts``; the rest is counted when it
-is asked for. Each record counts once under each of its values, however often its list has one.
+A consumer ``count:<key>`` has counted all versions up to its position in the table ``record_counts``. The rest is
+counted by each read. A record counts once for each of its values, even if its list repeats a value.
 """
 
 from collections import Counter
@@ -25,10 +25,10 @@ from auditord.store.sql import Sql, join
 from auditord.store.work import Work, ask, execute
 
 ALL_RECORDS: Final = ""
-"""Stands for a key that every record has; no meta key is empty."""
+"""A pseudo key that every record has. No meta key is empty."""
 
 PREFIX: Final = "count:"
-"""In front of the key in the names of consumers."""
+"""The prefix of consumers' names, before the key."""
 
 
 def count_slice(key: str, bounds: Slice, dialect: StoreDialect) -> Work[None]:
@@ -45,11 +45,11 @@ def count_slice(key: str, bounds: Slice, dialect: StoreDialect) -> Work[None]:
 
 
 def set_counted_keys(keys: Collection[str], *, others_too: bool) -> Work[None]:
-    """Count values under these meta keys.
+    """Set the meta keys whose values are counted.
 
     Args:
-        keys: of the meta.
-        others_too: whether other keys, which another process may count, stay.
+        keys: the keys.
+        others_too: whether to keep counting other keys, which another daemon may need.
     """
     counted = {key for key, _ in (yield from ask("list_counted_keys"))}
     for key in sorted({*keys} - counted):
@@ -62,11 +62,11 @@ def set_counted_keys(keys: Collection[str], *, others_too: bool) -> Work[None]:
 
 
 def read_counts(keys: Collection[str] | None, dialect: StoreDialect) -> Work[RecordCounts]:
-    """The counts as of now, in one state of the database.
+    """Return the current counts. Call it in one transaction.
 
     Args:
-        keys: those that are wanted; None for all that are counted.
-        dialect: of the database.
+        keys: the keys to return; None for all that are counted.
+        dialect: the SQL of the database.
     """
     positions: Mapping[str, int] = dict((yield from ask("list_counted_keys")))
     shown = {ALL_RECORDS, *(positions if keys is None else keys)}
@@ -83,14 +83,14 @@ def read_counts(keys: Collection[str] | None, dialect: StoreDialect) -> Work[Rec
 
 
 def unread_values(key: str, position: int, dialect: StoreDialect) -> Work[Sequence[tuple[str, int]]]:
-    """By value of a key, how many more records have it than its consumer has counted."""
+    """Return, for each value of a key, how many more records have it than its consumer has counted."""
     rows = yield from execute(of_slice(_by_value(key, dialect), Slice(position, BEHIND_ALL)))
     return [(value, int(records)) for value, records in rows]
 
 
 @lru_cache(64)
 def _by_value(key: str, dialect: StoreDialect) -> Sql:
-    """Return the statement for the values under a key, and how many more records of a slice have each."""
+    """Return the query for the values of a key, and by how much a slice changes the number of records with each."""
     if key == ALL_RECORDS:
         versions = versions_between("1 AS counted", "TRUE", dialect.feed, dialect.removals)
         count: LiteralString = f"SELECT {dialect.empty_text} AS value, coalesce(sum(sign), 0) AS records"

@@ -1,4 +1,4 @@
-"""Steps on a database: the daemons that use it, as they note themselves, and the generations of their spools."""
+"""Work on the daemons that use a database: their saved states, and the generations of their spools."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -12,27 +12,27 @@ from auditord.store.work import Work, ask
 
 
 def note_daemon(daemon: DaemonState, now: datetime) -> Work[None]:
-    """Keep the state of a daemon, and forget those that are long gone."""
+    """Save the state of a daemon, and forget daemons that ended long ago."""
     yield from ask("note_daemon", **asdict(daemon), now=now)
     yield from ask("forget_daemons", now=now)
 
 
 def list_daemons(now: datetime) -> Work[list[KnownDaemon]]:
-    """The noted daemons, by host."""
+    """Return the saved states of daemons, by host."""
     rows = yield from ask("list_daemons", now=now)
     return [_known(row) for row in rows]
 
 
 def read_generation(spool_id: str) -> Work[int]:
-    """The generation that the store has reached with a spool; 0 if it knows none of it."""
+    """Return the generation that the store has reached with a spool, or 0 if the spool is unknown."""
     rows = yield from ask("find_generation", spool_id=spool_id)
     return int(rows[0][0]) if rows else 0
 
 
 def follows(before: int, generation: int) -> bool:
-    """Return whether a generation of a spool may come after the one that a store knows.
+    """Return whether a generation of a spool may follow the one that the store has saved.
 
-    They are equal where the daemon ended after the store's commit and before the spool's.
+    They are equal if the daemon ended between the store's commit and the spool's.
     """
     return before in {generation - 1, generation}
 

@@ -1,7 +1,7 @@
-"""The words in which databases differ, of conditions, dimensions and sums; all else is said once.
+"""The pieces of SQL in which databases differ: conditions, dimensions and sums.
 
-Documents and parameters are encoded by one encoder, so that a cheap search for the encoded text goes before the parsing
-of a document.
+Documents and parameters have the same JSON encoding, so a cheap search for the encoded text can precede the parsing of
+a document.
 """
 
 from abc import ABC, abstractmethod
@@ -27,10 +27,10 @@ class Key(msgspec.Struct, frozen=True):
     """A column to group by.
 
     Args:
-        column: of a record.
-        shown: its value in the answer, once per group, with its name in the place of the braces.
-        costly: whether documents are looked into.
-        over_amounts: if it is not of the record, but of the amounts that are summed up, with their names.
+        column: the expression over a record.
+        shown: the expression for the answer, computed once per group; the braces stand for the column's name.
+        costly: whether documents are read.
+        over_amounts: an expression over the named amounts that are summed up, used instead of ``column``.
     """
 
     column: Sql
@@ -45,8 +45,8 @@ class State(msgspec.Struct, frozen=True):
     Args:
         stop: the stop time: a column, or the instant at which open records count as stopped.
         runtime: the expression that is summed as runtime.
-        condition: on the records that count.
-        costly: whether the runtime is long to compute.
+        condition: the condition on the records that count.
+        costly: whether the runtime takes long to compute.
     """
 
     stop: Sql
@@ -56,12 +56,12 @@ class State(msgspec.Struct, frozen=True):
 
 
 class CellSum(msgspec.Struct, frozen=True):
-    """A sum that the cells of roll-ups keep.
+    """A sum that is stored in the cells of roll-ups.
 
     Args:
-        column: of the cells.
+        column: the column of the cells.
         read: the aggregate over columns of versions; ``counted`` is their sign.
-        merged: the new value, of the stored cell and ``excluded``; the braces stand for the table.
+        merged: the new value, from the stored cell and ``excluded``; the braces stand for the table.
     """
 
     column: LiteralString
@@ -74,41 +74,41 @@ CELL_ENDS: Final[Sequence[LiteralString]] = ("first_stop", "last_stop", "first_g
 
 
 class Dialect(ABC):
-    """The SQL of one database. Sums are over columns of a subquery: ``ran``, ``stopped``, amounts."""
+    """The SQL of one database. Sums are over columns of a subquery: ``ran``, ``stopped``, and the amounts."""
 
     records: ClassVar[LiteralString]
     joined_sets: ClassVar[LiteralString]
-    """A join of the texts of score sets to groups, ``counted``, that have their numbers."""
+    """A join that adds the texts of score sets to the groups, ``counted``, which have their numbers."""
     scores_of_set: ClassVar[LiteralString]
-    """The text of a score set there."""
+    """The text of a score set, from that join."""
     document: ClassVar[LiteralString]
-    """The wire text, as answers are made of it."""
+    """The wire text, in the form that answers need."""
     more: ClassVar[LiteralString]
-    """That columns are incomplete; as the index on such records has it."""
+    """The condition that columns are incomplete, written like that of the index on such records."""
     no_more: ClassVar[LiteralString]
-    """The opposite: each record has one of both."""
+    """The negation of ``more``."""
     sealed: ClassVar[LiteralString]
-    """The end of a subquery whose columns are to be computed just once."""
+    """The end of a subquery whose columns must be computed only once."""
     no_text: ClassVar[LiteralString]
     """NULL as a text."""
     no_number: ClassVar[LiteralString]
     """NULL as a sum."""
     text_of: ClassVar[LiteralString]
-    """A value of a dimension as text, with its name in the place of the braces."""
+    """A value of a dimension as text; the braces stand for its name."""
     components: ClassVar[LiteralString]
     """The components in a document, as a table."""
     name: ClassVar[LiteralString]
-    """Of this table, the component's name."""
+    """The component's name in that table."""
     amount: ClassVar[LiteralString]
     """The component's amount."""
     scores: ClassVar[LiteralString]
     """The component's scores as JSON."""
     runtime_in_index: ClassVar[LiteralString | None]
-    """The runtime in columns of an index, if records are better sorted by it with their positions alone."""
+    """The runtime from columns of an index, if it is faster to sort positions by it and then fetch the records."""
     has_numbers: ClassVar[bool]
-    """True if positions are row numbers, by which documents are fetched once these are sorted."""
+    """True if positions are row numbers, which can be sorted before documents are fetched by them."""
     meta_is_long: ClassVar[bool]
-    """True if looking into meta costs as much as looking into the document."""
+    """True if reading meta costs as much as reading the document."""
 
     @property
     def meta_columns(self) -> Mapping[str, LiteralString]:
@@ -117,18 +117,18 @@ class Dialect(ABC):
 
     @abstractmethod
     def amounts_of(self, component: str) -> Sql:
-        """All amounts of the components of one name, as :class:`auditord.store.aggregates.Folding` reads them."""
+        """Return all amounts of one component, in the form that :class:`auditord.store.aggregates.Folding` reads."""
 
     @abstractmethod
     def first_scores(self, component: str) -> Sql:
-        """The scores of the first component of a name as JSON."""
+        """Return the scores of the first component with a name, as JSON."""
 
     @abstractmethod
     def mentions(self, text: str) -> Sql:
-        """A cheap condition that is true of all records that have this text anywhere."""
+        """Return a cheap condition that is true for all records with this text anywhere."""
 
     def amount_of_one(self, component: str) -> Sql:
-        """The amount of a component of a record that has no two of one name; NULL if it has none."""
+        """Return the amount of a component, or NULL, for records that have no name twice."""
         likely = self.mentions(component)
         return Sql(
             f"CASE WHEN {likely.sql} THEN (SELECT {self.amount} FROM {self.components} WHERE {self.name} = %s) END",  # noqa: S608 literals
@@ -136,7 +136,7 @@ class Dialect(ABC):
         )
 
     def lists(self, component: str, comparison: Comparison, amount: int) -> Sql:
-        """The condition that a record lists a component of this name whose amount compares so."""
+        """Return the condition that a record has a component with this name whose amount meets the comparison."""
         likely = self.mentions(component)
         return Sql(
             f"({likely.sql} AND EXISTS (SELECT 1 FROM {self.components}"  # noqa: S608 literals
@@ -145,72 +145,72 @@ class Dialect(ABC):
         )
 
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
-        """A time to be compared, in an answer of this order (None: no records are listed)."""
+        """Return the column of a time in a condition, given the order of the answer (None if no records are listed)."""
         del order
         return _TIMES[field]
 
     def moment(self, moment: datetime) -> object:
-        """An instant as a parameter: microseconds since 1970, unless a database has a type for it."""
+        """Return an instant as a parameter: microseconds since 1970, unless the database has a type for instants."""
         return (moment - EPOCH) // MICROSECOND
 
     def literal_moment(self, moment: datetime) -> LiteralString:
-        """An instant as text of the statement."""
+        """Return an instant as text of the statement."""
         return literal(str(to_micros(moment)))
 
     def literal_span(self, span: timedelta) -> LiteralString:
-        """A time in whole seconds to be added to an instant, as text of the statement."""
+        """Return a span of whole seconds, to be added to an instant, as text of the statement."""
         return literal(str(span // MICROSECOND))
 
     @abstractmethod
     def has_key(self, key: str) -> Sql:
-        """The condition that a record has a meta key; never NULL."""
+        """Return the condition that a record has a meta key; never NULL."""
 
     @abstractmethod
     def first_value(self, key: str) -> Sql:
-        """The first value under a meta key, or NULL."""
+        """Return the first value under a meta key, or NULL."""
 
     @abstractmethod
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """The condition that the list under a meta key has one of the values (at least one is given)."""
+        """Return the condition that the list under a meta key has one of the values (at least one is given)."""
 
     @abstractmethod
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
-        """The condition that a column has one of the values."""
+        """Return the condition that a column has one of the values."""
 
     def dimension_contains(self, column: Sql, document: Sql, columns: Columns, *, has_few_values: bool) -> Sql:
-        """The better of both ways to say that a site, group or user is wanted, and an index finds few."""
+        """Choose between two forms of the condition that a record has one of several sites, groups or users."""
         del has_few_values
         return column_or_document(columns, column, document)
 
     def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
-        """The better of both ways to say that a site, group or user is not wanted, or none at all."""
+        """Choose between two forms of the condition that a record has another site, group or user, or none."""
         return column_or_document(columns, column, document)
 
     @abstractmethod
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
-        """The first day of a calendar period, of an instant in UTC."""
+        """Return the first day of the calendar period of an instant in UTC."""
 
     @abstractmethod
     def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
-        """Finished records, and open ones if they count; those for which ``where`` is true."""
+        """Return finished records, and open ones if they count, for which ``where`` is true."""
 
     @abstractmethod
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Columns for the number of records, first and last stop time in microseconds, and the sum of runtimes."""
+        """Return columns for the number of records, first and last stop time in microseconds, and sum of runtimes."""
 
     @abstractmethod
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Columns for the sum of amounts and of their products with runtimes."""
+        """Return columns for the sum of amounts and of their products with runtimes."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreDialect(Dialect):
-    """The SQL of a database that is a record store: of its feed and of the cells of its roll-ups as well.
+    """The SQL of a database that is a record store, including its feed and the cells of its roll-ups.
 
     Args:
-        is_exact: whether sums and products of any size fit; else likely ones do, which takes less time.
+        is_exact: whether sums and products of any size fit; if not, ordinary ones do, which is faster.
         windowed: whether runtimes are microseconds of a window.
-        of_cells: whether conditions are on cells of roll-ups, whose labels no index has.
+        of_cells: whether conditions are on cells of roll-ups, whose labels have no index.
     """
 
     is_exact: bool = False
@@ -218,15 +218,15 @@ class StoreDialect(Dialect):
     of_cells: bool = False
 
     schema: ClassVar[LiteralString]
-    """In front of the names of tables."""
+    """The prefix of table names."""
     feed: ClassVar[LiteralString]
-    """The records, to be read by their positions."""
+    """The table of records, for reading by positions."""
     removals: ClassVar[LiteralString]
-    """The former versions of records."""
+    """The table of former versions of records."""
     labels: ClassVar[LiteralString]
-    """The column that has all labels of a record."""
+    """The column with all labels of a record."""
     text_parameter: ClassVar[LiteralString]
-    """A parameter that is a text."""
+    """A placeholder for a text."""
     empty_text: ClassVar[LiteralString]
     cell_sums: ClassVar[Sequence[CellSum]]
     """The sums in the table ``rollups``."""
@@ -235,37 +235,37 @@ class StoreDialect(Dialect):
     counted: ClassVar[LiteralString]
     """The sign of a version; NULL if its amounts are too large for cells."""
     present: ClassVar[LiteralString]
-    """The components that a version has: the sum of the numbers in the place of the braces."""
+    """The components that a version has; the braces stand for the sum of their numbers."""
     has_one_writer: ClassVar[bool]
-    """True if a transaction that folds keeps others from writing."""
+    """True if other writers wait for a transaction that folds."""
     upserts_repeat: ClassVar[bool]
     """True if one statement may insert or update the same row several times."""
     digest: ClassVar[LiteralString | None]
-    """A key of texts that may be too long for an index; None where an index takes them."""
+    """A hash of texts that may be too long for an index; None if indexes accept texts of any length."""
     day: ClassVar[LiteralString]
-    """The day in UTC of an instant in the place of the braces, as its number since 1970."""
+    """The UTC day of an instant (the braces), as a number since 1970."""
     first_of_month: ClassVar[LiteralString]
-    """The number of the first day of the month of a day."""
+    """The first day of the month of a day (the braces), both as numbers since 1970."""
     earlier: ClassVar[LiteralString]
-    """The earlier one of two instants; either may be NULL."""
+    """The earlier of two instants, either of which may be NULL."""
     later: ClassVar[LiteralString]
-    """The later one."""
+    """The later of two instants, either of which may be NULL."""
     name_or_none: ClassVar[LiteralString]
-    """A name as cells have it."""
+    """A name (the braces) as it is stored in cells."""
     no_name: ClassVar[LiteralString]
-    """The value that cells have instead of a missing name."""
+    """The value that stands for a missing name in cells."""
     by_no_position: ClassVar[LiteralString]
-    """A condition on positions, in the place of the braces, by which no index is chosen."""
+    """A condition on positions (the braces), written so that it is not looked up in an index."""
     rolled_cells: ClassVar[LiteralString]
-    """The cells of a level, with the columns of records and with their sums.
+    """A query for the cells of a level, with columns named like those of records, and with sums.
 
     The braces stand for the sums, the table and a condition on the periods. The first parameter is the number of days
-    between the begin of a cell's period and its time.
+    from the begin of a cell's period to its stop time.
     """
     rolled_periods_of_users: ClassVar[LiteralString]
-    """The condition that period and user are in lists, which are JSON."""
+    """The condition that period and user are in lists, which are JSON parameters."""
     rolled_day: ClassVar[LiteralString]
-    """The time of a cell, days later: their number, a text or NULL for none, in the place of the braces."""
+    """The time of a cell plus a number of days (the braces), which is a text, or NULL for 0."""
 
     @property
     @override
@@ -274,26 +274,26 @@ class StoreDialect(Dialect):
 
     @abstractmethod
     def entries(self, key: str) -> tuple[Sql, Sql]:
-        """The values of a version under a meta key as a table ``entry``, and a condition by which each comes once."""
+        """Return a table ``entry`` of a version's values under a meta key, and a condition that removes duplicates."""
 
     @abstractmethod
     def labels_of(self, parts: Sequence[str]) -> Sql:
-        """The labels of cells that tell these keys apart, of columns of versions with ``ahead``, the days of a zone."""
+        """Return the labels of cells by these keys, from columns of versions and ``ahead``, the days of a zone."""
 
     @abstractmethod
     def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Columns of cells: as :meth:`counts`, but with the removed stop times and the number of left-out records."""
+        """Return columns like :meth:`counts`, but with removed stop times and the number of left-out records."""
 
     @abstractmethod
     def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Columns of cells: as :meth:`usage`."""
+        """Return columns of cells like :meth:`usage`."""
 
     def for_cells(self) -> Self:
-        """The words for conditions on cells."""
+        """Return the dialect for conditions on cells."""
         return replace(self, of_cells=True)
 
     def cell_columns(self, *, of_components: bool) -> LiteralString:
-        """The columns of cells with their sums."""
+        """Return the names of the cells' columns for sums and stop times (or the component)."""
         sums = self.component_sums if of_components else self.cell_sums
         ends: Sequence[LiteralString] = ("component",) if of_components else CELL_ENDS
         return ", ".join([*[each.column for each in sums], *ends])

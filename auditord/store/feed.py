@@ -4,16 +4,17 @@ The table of records is the log: every stored version has a position, and adding
 of a stored record removes the former version and adds a new one: the row gets a new position, and a row in ``removals``
 keeps the former version until every consumer has passed it.
 
-The state at a position H has the versions with a position up to H whose removal, if any, lies behind H. So between two
-positions P < H a consumer adds the versions in (P, H] that are still there or were removed behind H, and takes out
-those up to P that were removed in (P, H] (:func:`versions_between`). That is exact in any order of commits.
+The state at a position H consists of the versions with positions up to H that were not removed by H. So to get from
+position P to H, a consumer adds the versions in (P, H] that are still stored or were removed after H, and subtracts
+those up to P that were removed in (P, H] (:func:`versions_between`). This is exact for any order of commits.
 
-Positions: in SQLite the row number, which a single writer makes the order of commits. In PostgreSQL the id of the
-transaction plus an offset: what lies below the oldest running transaction is final, and consumers read no further.
+In SQLite, the position is the row number. It follows the order of commits, since there is a single writer. In
+PostgreSQL, it is the id of the transaction plus an offset. Positions below the oldest running transaction are final,
+and consumers read no further.
 
 Consumers inside the database (``count:<key>`` of :mod:`auditord.store.counting`, ``rollup:<number>`` of
-:mod:`auditord.store.rollups`) fold a slice of the feed and move on in one transaction. Those outside (``lake``,
-``senders``) are idempotent: they commit there first.
+:mod:`auditord.store.rollups`) fold a slice of the feed and move their position in one transaction. Consumers outside
+(``lake``, ``senders``) commit there before they move their position, and are idempotent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,19 +34,19 @@ from auditord_hookspecs.entries import Encoded
 from auditord_hookspecs.wire import decode_record
 
 SENDERS: Final = "senders"
-"""The consumer that forwards what clients changed."""
+"""The consumer that forwards changes by clients."""
 
 LAKE: Final = "lake"
 """The consumer that syncs records to the lake."""
 
 BEHIND_ALL: Final = (1 << 63) - 1
-"""A position that nothing has."""
+"""A position after all others."""
 
 _INSIDE: Final = ("count:", "rollup:")
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """The part of the feed behind one position, up to another one."""
+    """The part of the feed after one position, up to and including another."""
 
     after: int
     upto: int
@@ -59,29 +60,29 @@ class Consumer(NamedTuple):
 
     @property
     def is_inside(self) -> bool:
-        """Return True if it folds the feed inside the database."""
+        """True if it folds the feed inside the database."""
         return self.name.startswith(_INSIDE)
 
 
 def note_removals(removals: Sequence[Removed]) -> Work[None]:
-    """Keep stored versions for consumers, before the rows are changed or deleted in the same transaction."""
+    """Copy stored versions to ``removals``, before their rows are changed or deleted in the same transaction."""
     if removals:
         yield from for_each("note_removals", removals)
         yield from ask("continue_positions")
 
 
 def list_consumers() -> Work[Sequence[Consumer]]:
-    """All consumers."""
+    """Return all consumers."""
     return [Consumer(*row) for row in (yield from ask("list_consumers"))]
 
 
 def lock_consumers(names: Sequence[str]) -> Work[Sequence[Consumer]]:
-    """Those of the consumers that no other process moves at present; none does until the transaction ends."""
+    """Lock consumers until the end of the transaction, and return them; skip those that other processes have locked."""
     return [Consumer(*row) for row in (yield from ask("lock_consumers", names=as_json(names)))]
 
 
 def end_of_feed() -> Work[int]:
-    """The position up to which the feed is final."""
+    """Return the position up to which the feed is final."""
     ((end,),) = yield from ask("end_of_feed")
     return int(end)
 
@@ -95,12 +96,12 @@ def end_of_slice(after: int, end: int, limit: int) -> Work[int]:
 
 
 def add_consumer(name: str, position: int) -> Work[None]:
-    """Let a consumer begin behind a position, unless there is one of this name."""
+    """Add a consumer that reads on after a position, unless one with this name exists."""
     yield from ask("add_consumer", name=name, position=position)
 
 
 def move_consumer(name: str, position: int) -> Work[None]:
-    """Note how far a consumer has read, unless it has read further already."""
+    """Move a consumer to a position, unless it is already further."""
     yield from ask("move_consumer", name=name, position=position)
 
 
@@ -110,13 +111,13 @@ def forget_consumer(name: str) -> Work[None]:
 
 
 def passed_by_all() -> Work[int]:
-    """The position that every consumer has passed."""
+    """Return the position that every consumer has passed."""
     ((position,),) = yield from ask("passed_by_all")
     return int(position)
 
 
 def clear_removals() -> Work[None]:
-    """Delete removals that all consumers have passed; take names out of those that all counts and sums have passed."""
+    """Delete removals that all consumers have passed, and names in those that all counts and roll-ups have passed."""
     if not (yield from ask("has_removals")):
         return
     consumers = yield from list_consumers()
@@ -125,20 +126,20 @@ def clear_removals() -> Work[None]:
 
 
 def oldest_unread() -> Work[Mapping[str, datetime | None]]:
-    """By consumer, when the oldest record arrived that it has not read; None for one that has read all."""
+    """Return when the oldest record arrived that each consumer has not read; None for consumers that have read all."""
     rows = yield from ask("oldest_unread")
     return {name: None if received_at is None else from_micros(received_at) for name, received_at in rows}
 
 
 class Edge(Enum):
-    """Stands for a position among the parameters of a statement, so that its text is the same for all slices."""
+    """A placeholder for a position among the parameters of a statement, so that one statement serves all slices."""
 
     AFTER = "after"
     UPTO = "upto"
 
 
 def of_slice(statement: Sql, bounds: Slice) -> Sql:
-    """Return a statement about versions (:func:`versions_between`) with the positions of a slice."""
+    """Fill the positions of a slice into a statement of :func:`versions_between`."""
     positions = {Edge.AFTER: bounds.after, Edge.UPTO: bounds.upto}
     values = [positions[each] if isinstance(each, Edge) else each for each in statement.parameters]
     return Sql(statement.sql, tuple(values))
@@ -147,12 +148,13 @@ def of_slice(statement: Sql, bounds: Slice) -> Sql:
 def versions_between(
     columns: LiteralString, where: LiteralString, records: LiteralString, removals: LiteralString
 ) -> Sql:
-    """Return the statement for the versions by which the states at both ends of a slice differ.
+    """Return the query for the versions by which the states at both ends of a slice differ.
 
-    Its parameters are :class:`Edge`; :func:`of_slice` puts positions in their places.
+    Its column ``sign`` is 1 for added versions and -1 for removed ones. Some parameters are of :class:`Edge`;
+    :func:`of_slice` replaces them by positions.
 
     Args:
-        columns: that are read of each version, beside ``sign``: 1 for one that is added, -1 for one that is taken out.
+        columns: further columns of the query.
         where: a condition on versions.
         records: the table of stored versions.
         removals: the table of former versions.
@@ -173,7 +175,7 @@ def versions_between(
 
 
 class _Version(msgspec.Struct, frozen=True):
-    """A removal as senders see it."""
+    """A removal of a former version, with the operation that senders forward for it, and who made it."""
 
     position: int
     former: int
@@ -182,12 +184,12 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 def begin_outbox() -> Work[None]:
-    """Keep what clients change from now on for senders, unless it is kept already."""
+    """Keep changes by clients for senders from now on, unless they are already kept."""
     yield from add_consumer(SENDERS, (yield from end_of_feed()))
 
 
 def read_outbox(limit: int) -> Work[Outbox]:
-    """Return the oldest changes of clients, from a slice of about ``limit`` records of the feed.
+    """Return the oldest changes by clients, from a slice of about ``limit`` records of the feed.
 
     A record that was changed several times has one entry, with its current version.
     """
@@ -203,7 +205,7 @@ def read_outbox(limit: int) -> Work[Outbox]:
     for record_id, position, former, principal, operation, at, by, agent in (
         yield from ask("removals_of_slice", after=after, upto=upto)
     ):
-        # A version that was removed behind the slice is present in it; a later slice forwards the removal.
+        # A version that was removed after the slice exists at its end. A later slice forwards the removal.
         forward: tuple[Operation, Provenance] | None = None
         if operation is not None and position <= upto:
             forward = (operation, Provenance(from_micros(at), by, agent))
@@ -220,7 +222,7 @@ def read_outbox(limit: int) -> Work[Outbox]:
 
 
 def _forward(stored: Provenance, versions: Sequence[_Version], after: int) -> tuple[Operation, Provenance] | None:
-    """The operation to be forwarded of a record, if any.
+    """Return the operation to be forwarded for a record, and who made it; None if nothing is to be forwarded.
 
     Args:
         stored: who brought the record.
@@ -242,7 +244,7 @@ def _forward(stored: Provenance, versions: Sequence[_Version], after: int) -> tu
 
 
 def entry_of(operation: Operation, provenance: Provenance, document: str) -> Entry:
-    """A change as senders take it."""
+    """Return a change in the form that senders take."""
     text = document.encode()
     record = decode_record(text)
     match operation:

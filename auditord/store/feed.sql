@@ -1,13 +1,13 @@
--- The statements of the feed, see auditord/store/feed.py. Names in braces: auditord/store/statements.py.
+-- The statements of the feed (auditord/store/feed.py). auditord/store/statements.py has the names in braces.
 
 -- name: list_consumers
--- How far each consumer has read.
+-- All consumers, and the positions up to which they have read.
 SELECT name, position
 FROM {schema}consumers
 ORDER BY name
 
 -- name: lock_consumers
--- The same of those that nobody else moves at present, kept from being moved by others until the transaction ends.
+-- Lock consumers until the transaction ends, skipping those that others have locked.
 SELECT name, position
 FROM {schema}consumers
 WHERE name {any names}
@@ -15,20 +15,20 @@ ORDER BY name
 {lock SKIP LOCKED}
 
 -- name: has_versions_behind
--- One row if versions were stored or removed behind a position.
+-- One row if versions were stored or removed after a position.
 SELECT 1
 WHERE
     EXISTS (SELECT 1 FROM {schema}records WHERE position > :position)
     OR EXISTS (SELECT 1 FROM {schema}removals WHERE position > :position)
 
 -- name: add_consumer
--- Let a consumer begin, unless there is one.
+-- Add a consumer, unless it exists.
 INSERT INTO {schema}consumers (name, position, updated_at)
 VALUES (:name, :position, {now})
 ON CONFLICT (name) DO NOTHING
 
 -- name: move_consumer
--- Note how far a consumer has read, unless it has read further already.
+-- Move a consumer, unless it has already read further.
 UPDATE {schema}consumers
 SET position = {greatest}(position, :position), updated_at = {now}
 WHERE name = :name
@@ -44,7 +44,7 @@ SELECT min(position)
 FROM {schema}consumers
 
 -- name: oldest_unread
--- When the oldest record arrived that each consumer has not read.
+-- When each consumer's oldest unread record arrived.
 SELECT
     name,
     (
@@ -57,18 +57,18 @@ SELECT
 FROM {schema}consumers
 
 -- name: has_removals
--- One row if former versions are kept.
+-- One row if there are former versions.
 SELECT 1
 FROM {schema}removals
 LIMIT 1
 
 -- name: delete_removals
--- Delete what all consumers have passed.
+-- Delete former versions that all consumers have passed.
 DELETE FROM {schema}removals
 WHERE position <= :position
 
 -- name: removals_of_slice
--- Removals of versions in a slice, for senders: those that were removed in it, and those that were there at its end.
+-- Removals for senders: of versions that were removed in a slice, or stored in it and removed later.
 SELECT
     removals.record_id, removals.position, removals.former, nullif(sources.principal, ''), removals.operation,
     {micros removals.changed_at}, nullif(changers.principal, ''), nullif(changers.agent, '')
@@ -81,7 +81,7 @@ WHERE
 ORDER BY removals.position
 
 -- name: forwardable_of_slice
--- Records of a slice that a client brought, and those that were changed in it, as they are now.
+-- The current versions of records that clients brought in a slice, or that were changed in it.
 SELECT
     records.record_id, records.position, records.document, {micros records.received_at},
     nullif(sources.principal, ''), nullif(sources.agent, '')
@@ -96,31 +96,31 @@ WHERE
 ORDER BY records.position, records.record_id
 
 -- name: has_removals_behind
--- One row if versions up to a position were removed behind it.
+-- One row if versions up to a position were removed after it.
 SELECT 1
 FROM {schema}removals
 WHERE position > :position AND former <= :position
 LIMIT 1
 
 -- name: list_rolled_keys
--- The sets of cells, and how far each has read the feed.
+-- The sets of cells, and the positions up to which they have read the feed.
 SELECT rolled_keys.number, rolled_keys.meta_key, rolled_keys.filled_from, consumers.position
 FROM {schema}rolled_keys
 INNER JOIN {schema}consumers ON consumers.name = 'rollup:' || rolled_keys.number
 ORDER BY rolled_keys.number
 
 -- name: add_rolled_key
--- Let a key have cells.
+-- Add a set of cells.
 INSERT INTO {schema}rolled_keys (number, meta_key, filled_from)
 VALUES (:number, :meta_key, :filled_from)
 
 -- name: forget_rolled_key
--- Let it have none.
+-- Delete a set of cells.
 DELETE FROM {schema}rolled_keys
 WHERE number = :number
 
 -- name: set_filled_from
--- Sets of cells have records from a day on.
+-- Set the first day whose records are in the cells.
 UPDATE {schema}rolled_keys
 SET filled_from = :filled_from
 
@@ -130,38 +130,38 @@ DELETE FROM {schema}rollups
 WHERE level >= :first AND level < :behind
 
 -- name: drop_component_cells
--- The same of further components.
+-- Delete the cells of other components of some levels.
 DELETE FROM {schema}rollup_components
 WHERE level >= :first AND level < :behind
 
 -- name: drop_empty_component_cells
--- Delete cells of further components that no record is in any more.
+-- Delete cells of other components without records.
 DELETE FROM {schema}rollup_components
 WHERE records = 0
 
 -- name: days_of_rollups
--- The first and the last day that have cells; each is one look into the index.
+-- The first and the last day that have cells. Each is one index lookup.
 SELECT
     (SELECT min(period) FROM {schema}rollups WHERE level = 1),
     (SELECT max(period) FROM {schema}rollups WHERE level = 1)
 
 -- name: list_counted_keys
--- The keys whose values are counted, and how far each has been.
+-- The keys whose values are counted, and the positions up to which they have been.
 SELECT substr(name, 7), position
 FROM {schema}consumers
 WHERE substr(name, 1, 6) = 'count:'
 
 -- name: forget_counts
--- Drop what has been counted for a key.
+-- Delete the counts of a key.
 DELETE FROM {schema}record_counts
 WHERE meta_key = :key
 
 -- name: list_counts
--- What has been counted.
+-- All counts.
 SELECT meta_key, meta_value, records
 FROM {schema}record_counts
 
 -- name: count_differences
--- How many records came with other content than was stored; few, unless something is wrong.
+-- The number of differences. There are few, unless something is wrong.
 SELECT count(*)
 FROM {schema}differences

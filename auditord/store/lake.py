@@ -1,6 +1,6 @@
-"""The lake as a record store sees it: the state of the sync, and the records that only the lake has.
+"""The lake from a record store's point of view: the state of the sync, and the records that only the lake has.
 
-:mod:`auditord.store.releasing` reads the feed for the lake, releases records, and takes them back.
+:mod:`auditord.store.releasing` reads the feed for the lake, releases records and recalls them.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -14,20 +14,20 @@ from auditord.errors import StoreUnavailable
 from auditord_hookspecs import AggregateQuery, Aggregates, Record, RecordQuery
 
 Days: TypeAlias = tuple[int, int, str | None]
-"""The first day since 1970 in UTC, the day behind the last one, and the key whose cells answer, if one's do."""
+"""The first UTC day, the day after the last one (as numbers since 1970), and the key of the cells; None for the first
+set."""
 
 
 class LakeRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record with all that a store knows of it.
+    """A record with everything that a store knows about it.
 
     Args:
-        record: the record.
-        document: its wire text.
-        received_at: when it arrived first.
-        updated_at: when it was changed last.
-        principal: who sent it; '' if unknown.
-        agent: with what; '' if unknown.
-        release: the number of the release that its row in the lake has; 0 for none.
+        document: the wire text.
+        received_at: when the record was first received.
+        updated_at: when it was last changed; None if never.
+        principal: the sender; '' if unknown.
+        agent: the sender's User-Agent; '' if unknown.
+        release: the number of the release in its row of the lake; 0 for none.
     """
 
     record: Record
@@ -57,18 +57,18 @@ class LakeState(msgspec.Struct, frozen=True):
     """A store's side of the lake.
 
     Args:
-        store_id: of the store, from its first day on.
-        lake_id: of the table that records are synced to; '' while nothing is synced.
-        given: the highest number of a batch that was given.
-        released_in: the table that has the released records; '' if there never were any.
-        location: of that table.
-        snapshot_id: the snapshot of the table that has them.
-        sequence: the snapshot's place in the order of all.
-        release: the last release that counts: rows with a higher number are of records that are in the store.
-        records: how many records are released.
-        beside_rollups: how many of them roll-ups leave out.
-        first_stop: their stop times lie from here.
-        last_stop: to here.
+        store_id: the store's id, which never changes.
+        lake_id: the id of the table that records are synced to; '' while nothing is synced.
+        given: the highest number of a batch that the store has given.
+        released_in: the id of the table with the released records; '' if there never were any.
+        location: the location of that table.
+        snapshot_id: the snapshot of that table that has the released records.
+        sequence: the sequence number of the snapshot.
+        release: the last valid release. Records in rows with a higher number are still in the store.
+        records: the number of released records.
+        beside_rollups: the number of released records that roll-ups leave out.
+        first_stop: a lower bound of the stop times of released records.
+        last_stop: an upper bound of these stop times.
     """
 
     store_id: str = ""
@@ -86,13 +86,13 @@ class LakeState(msgspec.Struct, frozen=True):
 
 
 class LakePart(msgspec.Struct, frozen=True):
-    """The released records of a store, as the manifest of a backup names them.
+    """The released records of a store, as listed in the manifest of a backup.
 
     Args:
-        location: of the table.
+        location: the location of the table.
         snapshot: the id of the snapshot that has them.
-        release: the last release that counts.
-        records: their number.
+        release: the last valid release.
+        records: the number of released records.
     """
 
     location: str
@@ -102,13 +102,13 @@ class LakePart(msgspec.Struct, frozen=True):
 
 
 class LakeSnapshot(msgspec.Struct, frozen=True):
-    """A snapshot of the table.
+    """A snapshot of a lake's table.
 
     Args:
-        lake_id: of the table.
-        location: of the table.
-        snapshot_id: of the snapshot.
-        sequence: its place in the order of all.
+        lake_id: the id of the table.
+        location: the location of the table.
+        snapshot_id: the id of the snapshot.
+        sequence: the sequence number of the snapshot.
     """
 
     lake_id: str
@@ -118,7 +118,7 @@ class LakeSnapshot(msgspec.Struct, frozen=True):
 
 
 class ReleasedRow(msgspec.Struct, frozen=True):
-    """A row of the lake by record and release, and when its record stopped, in microseconds since 1970."""
+    """A row of the lake, identified by record and release, with the stop time in microseconds since 1970."""
 
     record_id: str
     release: int
@@ -129,8 +129,8 @@ class Released(msgspec.Struct, frozen=True):
     """The rows of the lake that are released records, as of one moment.
 
     Args:
-        state: up to which release, in which snapshot.
-        recalled: without these rows: their records are in the store again, or have changed.
+        state: the last valid release and its snapshot.
+        recalled: rows that do not count, since their records have been recalled or changed.
     """
 
     state: LakeState = LakeState()
@@ -138,13 +138,13 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class LakeBatch(msgspec.Struct, frozen=True):
-    """Records whose stored version the lake does not have.
+    """Changes that the lake does not have yet.
 
     Args:
-        number: of the batch: the position in the feed at its end.
+        number: the number of the batch: the position in the feed at its end.
         known: the stop times (microseconds since 1970, None while open) with which the lake may have records, by id.
-        records: the stored versions; ids of ``known`` without one are deleted.
-        recalled: rows of releases that these records replace, or whose records are deleted.
+        records: the stored versions. Ids of ``known`` without one were deleted.
+        recalled: released rows that these records replace, or whose records were deleted.
     """
 
     number: int
@@ -154,42 +154,43 @@ class LakeBatch(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """True if the lake has all of it already."""
+        """True if the batch has no changes."""
         return not (self.known or self.records or self.recalled)
 
 
 class LakeDiverged(StoreUnavailable):
-    """The lake has batches that the store never made: it was restored from a backup.
+    """The lake has batches that the store never made, because the store was restored from a backup.
 
     Remedy:
-        none: the run takes the store's records out of the lake and syncs all of them again.
+        none: the run deletes the store's records from the lake and syncs all of them again.
     """
 
 
 class LakeOvertaken(StoreUnavailable):
-    """Another process works on the lake at the same time, or the record store is an older one than the lake.
+    """Another process is changing the lake at the same time, or the record store is older than the lake.
 
     Remedy:
-        let the other one end and try again; if it stays so, `auditord lake run`, then `auditord lake verify`.
+        wait until the other process ends, and try again; if that does not help, run `auditord lake run`, then
+        `auditord lake verify`.
     """
 
 
 class ReleasedRecords(Protocol):
-    """The lake as a store asks it for released records; what counts as released is given with each question.
+    """Reads released records from the lake. Each call says which rows count as released.
 
-    Every method raises :class:`auditord.errors.StoreUnavailable` where the lake cannot be read now.
+    Every method raises :class:`auditord.errors.StoreUnavailable` if the lake cannot be read now.
     """
 
     async def find(self, state: LakeState, wanted: Collection[ReleasedRow]) -> Sequence[LakeRecord]:
-        """Single rows."""
+        """Return single records."""
         ...
 
     async def sum_released(self, released: Released, query: AggregateQuery, days: Days | None) -> Aggregates:
-        """Sums over the released records, without the days that the store's roll-ups answer."""
+        """Return sums over the released records, except for the days that the store's roll-ups answer."""
         ...
 
     def stream_released(
         self, released: Released, query: RecordQuery
     ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[bytes]]]:
-        """Pages of the wire texts of those that match, in the query's order."""
+        """Stream pages of the wire texts of matching records, in the query's order."""
         ...

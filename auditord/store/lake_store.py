@@ -1,4 +1,4 @@
-"""The part of a record store that gives its changes to the lake, and releases records to it."""
+"""The part of a record store that syncs changes to the lake and releases records to it."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -50,7 +50,7 @@ from auditord_hookspecs.wording import counted
 T = TypeVar("T")
 
 _AT_ONCE: Final = 1_000
-"""Records that one transaction takes back."""
+"""The number of records that are recalled in one transaction."""
 
 
 class LakeStore(Reads, ABC):
@@ -63,7 +63,7 @@ class LakeStore(Reads, ABC):
 
     @abstractmethod
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
-        """Do work, outside a transaction unless it begins one."""
+        """Do work, which begins its own transaction if it needs one."""
 
     @abstractmethod
     async def _read(self, work: Work[T]) -> T:
@@ -73,75 +73,75 @@ class LakeStore(Reads, ABC):
     def _stream(
         self, query: RecordQuery
     ) -> AbstractAsyncContextManager[tuple[AsyncIterator[Sequence[bytes]], Released]]:
-        """The answer of the database; a query for released records also gets the state of releases at that moment."""
+        """Stream the database's part of the answer. If the query includes released records, also return their state."""
 
     @asynccontextmanager
     @override
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
-        """Pages of the query, as of the moment when the context is entered."""
+        """Stream pages of the query, as of the moment when the context is entered."""
         async with self._stream(query) as (pages, released):
             if not released.state.records:
                 yield pages
                 return
             async with (
-                self._opened(released.state).stream_released(released, query) as gone,
-                aclosing(merged_pages([pages, gone], query)) as merged,
+                self._opened(released.state).stream_released(released, query) as archived,
+                aclosing(merged_pages([pages, archived], query)) as merged,
             ):
                 await anext(merged)
                 yield merged
 
     async def lake_state(self) -> LakeState:
-        """The store's side of the lake."""
+        """Return the store's side of the lake."""
         return await self._read(read_lake())
 
     async def begin_lake(self) -> LakeState:
-        """Note that nothing is synced, and keep nothing for the lake until it is filled; returns the state."""
+        """Note that nothing is synced, and stop following the feed until the lake is filled. Return the state."""
         return await self._write(lambda: atomic(begin_lake))
 
     async def fill_lake(self, lake_id: str) -> None:
-        """Let the lake, which has none of the store's records, get all of them and all changes from now on."""
+        """Sync the whole feed, from its beginning, to a lake that has none of the store's records."""
         await self._write(lambda: atomic(lambda: fill_lake(lake_id)), is_long=True)
 
     async def lake_waiting(self) -> int:
-        """The number of versions of records that the lake may not have."""
+        """Return the number of versions of records that the lake may lack."""
         return await self._read(count_unread())
 
     async def lake_batch(self, position: int, limit: int) -> LakeBatch:
-        """The records of the next slice of the feed, under the position at its end; ``position`` if there are none.
+        """Return the next batch: the records of the next slice of the feed. Its number is ``position`` if it is empty.
 
         Args:
-            position: the number of the last batch that the lake has; what it had is forgotten.
-            limit: the most records, unless one transaction stored more.
+            position: the number of the last batch that the lake has. The store forgets batches up to this number.
+            limit: the maximum number of records, unless one transaction stored more.
 
         Raises:
-            LakeDiverged: the store has not given this number, or has forgotten the batches behind it.
+            LakeDiverged: the store never gave this number, or has forgotten later batches.
         """
         batch, rows = await self._write(lambda: atomic(lambda: take_slice(position, limit)), is_long=True)
         return replace(batch, records=await asyncio.to_thread(copies_of, rows))
 
     async def catch_up(self) -> None:
-        """Let the consumers in the database read the whole final part of the feed."""
+        """Let the consumers inside the database read the whole feed, as far as it is final."""
         await self.rollups.fold()
 
     async def released(self) -> Released:
-        """The rows of the lake that are released records; releasing waits meanwhile."""
+        """Return which rows of the lake are released records."""
         return await self._read(read_released())
 
     async def find_released(self, record_ids: Collection[str]) -> Sequence[ReleasedRow]:
-        """Those of the records that are released."""
+        """Return those of the records that are released."""
         return await self._read(find_released(record_ids))
 
     async def release(self, rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -> int:
-        """Delete records that the lake has, in one transaction; returns how many.
+        """Delete records that the lake has, in one transaction, and return how many were deleted.
 
-        A record that is not what the lake has stays, and its row does not count; so does one that a consumer of the
-        feed has yet to read. Ids stay known: a released record gets the verdicts that it would get here, and comes back
-        when it is changed.
+        A record stays, and its row in the lake does not count, if it differs from the row or a consumer of the feed has
+        yet to read it. The store keeps the ids of released records, so they get the same verdicts as stored ones. They
+        are recalled when they are changed.
 
         Args:
-            rows: of one release, as read back from the lake.
-            previous: the last release before it that counts.
-            snapshot: that they were read from.
+            rows: the rows of one release, as read back from the lake.
+            previous: the last valid release before it.
+            snapshot: the snapshot that the rows were read from.
 
         Raises:
             LakeOvertaken: another process has released records.
@@ -149,7 +149,7 @@ class LakeStore(Reads, ABC):
         return await self._write(lambda: atomic(lambda: release(rows, previous, snapshot)), is_long=True)
 
     async def recalled_and_kept(self, position: int) -> Sequence[ReleasedRow]:
-        """Rows that do not count, whose records are in the store as the lake has them.
+        """Return rows that do not count, whose records are in the store exactly as in the lake.
 
         Args:
             position: the number of the last batch that the lake has.
@@ -157,17 +157,17 @@ class LakeStore(Reads, ABC):
         return await self._read(recalled_and_kept(position))
 
     async def forget_recalled(self, rows: Sequence[ReleasedRow], release: int, snapshot: LakeSnapshot) -> None:
-        """Note a snapshot in which these rows, which did not count, are there no more.
+        """Forget rows that did not count, because a new snapshot no longer has them.
 
         Args:
-            rows: that are gone.
-            release: no row that does not count has a number up to this one.
-            snapshot: the snapshot.
+            rows: the rows that were deleted.
+            release: all remaining rows that do not count have a higher number.
+            snapshot: the new snapshot.
         """
         await self._write(lambda: atomic(lambda: forget_recalled(rows, release, snapshot)), is_long=True)
 
     async def recall(self, record_ids: Collection[str]) -> int:
-        """Put those of the records that are released back into the database; returns how many."""
+        """Move released records back into the database. Return how many were recalled."""
         wanted, back = await self._read(find_released(record_ids)), 0
         for first in range(0, len(wanted), _AT_ONCE):
             back += await self._recall(await self._read_released(wanted[first : first + _AT_ONCE]))
@@ -178,10 +178,10 @@ class LakeStore(Reads, ABC):
         return await self._write(lambda: atomic(lambda: restore(pairs)), is_long=True)
 
     async def _redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
-        """Redact records, released ones as well.
+        """Redact records, including released ones.
 
         Raises:
-            IsReleased: a record has been released meanwhile.
+            IsReleased: a record was released at the same time: try again.
         """
         seen = await self._read(find_released(record_ids))
         copies = [copy for copy in await self._read_released(seen) if has_any(copy.record, keys)]
@@ -189,7 +189,7 @@ class LakeStore(Reads, ABC):
         return await self._write(lambda: atomic(lambda: redact(record_ids, keys, pairs, seen)), is_long=True)
 
     async def _read_released(self, wanted: Sequence[ReleasedRow]) -> Sequence[LakeRecord]:
-        """Released records.
+        """Read released records from the lake.
 
         Raises:
             StoreUnavailable: the lake is not configured here, or cannot be read.
@@ -210,7 +210,7 @@ class LakeStore(Reads, ABC):
     async def _with_released(
         self, query: AggregateQuery, stored: Aggregates, released: Released, scope: Scope | None
     ) -> Aggregates:
-        """Sums over the database, and over the records that were released at the same moment.
+        """Add the sums over released records to those over the database, both as of the same moment.
 
         The lake is not opened if its records stopped at other times, or if roll-ups have answered for them.
         """
@@ -234,7 +234,7 @@ class LakeStore(Reads, ABC):
 
 
 def copies_of(rows: Rows) -> Sequence[LakeRecord]:
-    """Records with all that a store knows of them, of rows of ``read_records_by_id``."""
+    """Make records, with everything that a store knows about them, from rows of ``read_records_by_id``."""
     return [
         LakeRecord(
             decode_record(document.encode()),

@@ -1,4 +1,4 @@
-"""Answers of the database and of the lake as one: whether the lake may have a part of sums, and lists in order."""
+"""Merge answers of the database and the lake: decide whether the lake may have part of a sum, and merge lists."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from auditord_hookspecs.wire import decode_record
 
 Pages: TypeAlias = AsyncIterator[Sequence[bytes]]
 Place: TypeAlias = tuple[bool, datetime, int, bytes]
-"""Sorts as the records do, in ascending order; descending is the exact reverse."""
+"""A sort key for records in ascending order. Descending order is the exact reverse."""
 
 _Placed: TypeAlias = tuple[Place, bytes]
 
@@ -18,7 +18,7 @@ _NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def place_of(record: Record, order: Order) -> Place:
-    """The place of a record; ids compare by their bytes in UTF-8, and break ties."""
+    """Return the sort key of a record. Ids break ties, and are compared as bytes in UTF-8."""
     record_id = record.record_id.encode()
     match order.field:
         case SortField.START:
@@ -32,7 +32,7 @@ def place_of(record: Record, order: Order) -> Place:
 
 
 async def merged_pages(answers: Sequence[Pages], query: RecordQuery) -> AsyncGenerator[Sequence[bytes], None]:
-    """Pages of several answers to a query as those of one; the first one is empty: all answers have begun."""
+    """Merge the pages of several answers to a query. The first page is empty, and shows that all answers have begun."""
     heads, left = [_Head(pages, query.order) for pages in answers], query.limit
     for head in heads:
         await head.refill()
@@ -46,7 +46,7 @@ async def merged_pages(answers: Sequence[Pages], query: RecordQuery) -> AsyncGen
 
 
 class _Head:
-    """The part of an answer that has been read and not taken yet; nothing once the answer has ended."""
+    """The records of an answer that have been read but not merged yet; empty after the end of the answer."""
 
     def __init__(self, pages: Pages, order: Order) -> None:
         self._pages = pages
@@ -54,13 +54,13 @@ class _Head:
         self.records: Sequence[_Placed] = ()
 
     async def refill(self) -> None:
-        """Read the next page, if all of the last one has been taken."""
+        """Read the next page if all records of the last one have been taken."""
         while not self.records and (page := await anext(self._pages, None)) is not None:
             self.records = [(place_of(decode_record(each), self._order), each) for each in page]
 
 
 def _take(heads: Sequence[_Head], order: Order) -> Sequence[bytes]:
-    """Take what no later page can precede: all up to the end of the page that ends first."""
+    """Take, in order, all records up to the end of the page that ends first. No later page can precede them."""
     ends = [head.records[-1][0] for head in heads if head.records]
     end = max(ends) if order.descending else min(ends)
     taken: list[_Placed] = []
@@ -78,7 +78,7 @@ _TO: Final = {Comparison.LT, Comparison.LTE, Comparison.EQUALS}
 
 
 def may_be_between(query: AggregateQuery, first: datetime | None, last: datetime | None) -> bool:
-    """Return whether sums may count records that stopped from the first instant to the last (None: any time)."""
+    """Return whether sums may include records that stopped from ``first`` to ``last`` (None: no bound)."""
     begin, end = fold(query.where, _of_leaf, _of_all, _of_any)
     window = query.window
     if window is not None:
@@ -94,7 +94,7 @@ def _of_leaf(leaf: Leaf) -> _Bounds:
         case TimeCompares(TimeField.STOP, comparison, moment):
             return moment if comparison in _FROM else None, moment if comparison in _TO else None
         case TimeCompares(TimeField.START, comparison, moment) if comparison in _FROM:
-            return moment, None  # what stopped before its start is in no sum
+            return moment, None  # sums leave out records that stopped before their start
         case _:
             return None, None
 

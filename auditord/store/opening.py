@@ -1,4 +1,4 @@
-"""The record store that a URL names."""
+"""Open the record store of a URL."""
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
@@ -14,7 +14,7 @@ from auditord.store.sqlite import SqliteRecordStore
 from auditord.store.store import Recognise, RecordStore
 from auditord_hookspecs.zones import UTC_NAME
 
-if TYPE_CHECKING:  # psycopg and pydantic, which a command that reads a file of SQLite does without
+if TYPE_CHECKING:  # psycopg and pydantic, which commands that read an SQLite file do not need
     from auditord.config.model import StoreSection
     from auditord.store.postgres import PostgresRecordStore
     from auditord.store.replica import Replica
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # psycopg and pydantic, which a command that reads a file of 
 _log: Final = logging.getLogger(__name__)
 
 _BEFORE_THE_PRIMARY: Final = 1.0
-"""Seconds that a question waits for a connection to the replica before it goes to the store itself."""
+"""Seconds that a read waits for a connection to the replica before it goes to the primary."""
 
 
 @asynccontextmanager
@@ -35,28 +35,28 @@ async def open_store(
     rolled_keys: Sequence[str] | None = None,
     zone: str = UTC_NAME,
 ) -> AsyncGenerator[RecordStore, None]:
-    """Open the configured store; close it on leaving.
+    """Open the configured store, and close it at the end of the context.
 
-    A PostgreSQL server may be away: the store opens nevertheless, and works as soon as the server does. If the schema
-    is not this version's, or the store is not the expected one, now or later, the body of the context is cancelled and
-    SchemaMismatch or StoreMismatch raised.
+    If a PostgreSQL server is down, the store opens nevertheless, and works as soon as the server does. If the schema is
+    not this version's, or the store is not the expected one, now or later, the body of the context is cancelled and
+    SchemaMismatch or StoreMismatch is raised.
 
     Args:
         where: the section ``store``, or its URL alone: ``sqlite:///var/lib/auditord/records.db`` (the path is absolute,
             a fourth slash does no harm) or ``postgresql://user@host/database``.
         counted_keys: meta keys whose values ``counts()`` has.
-        outbox: whether changes are kept for senders, see :meth:`RecordStore.outbox`.
-        recognise: makes work that raises StoreMismatch if it is not the expected store; done before anything else is.
-        rolled_keys: meta keys, beside those of site, group and user, by which sums over long periods are fast; None for
-            those that the store knows.
-        zone: the time zone by whose days they are, beside those of UTC.
+        outbox: whether changes are kept for senders; see :meth:`RecordStore.outbox`.
+        recognise: returns work that raises StoreMismatch if it is not the expected store. It runs before anything else.
+        rolled_keys: meta keys, besides those of site, group and user, by which sums over long periods are fast; None
+            keeps the present ones.
+        zone: the time zone by whose days sums are fast, besides UTC.
 
     Raises:
-        ConfigurationError: the URL is none of those that this version can open.
+        ConfigurationError: this version cannot open such a URL.
         SchemaMismatch: the database is another program's, newer than this version, or not migrated.
         StoreMismatch: it is not the expected store.
-        StoreMisconfigured: the PostgreSQL server refuses the user, the database, or the way to it.
-        StoreUnavailable: the SQLite file cannot be opened, or not be written.
+        StoreMisconfigured: the PostgreSQL server refuses the user, the database or the connection.
+        StoreUnavailable: the SQLite file cannot be opened or written.
     """
     section = section_of(where)
     if is_postgresql(section.url):
@@ -77,9 +77,9 @@ async def open_store_beside(section: "StoreSection") -> AsyncGenerator[RecordSto
     """Open a store beside a daemon that may be writing, to read records and to read and write plugins' state.
 
     Raises:
-        ConfigurationError: the URL is none of those that this version can open.
+        ConfigurationError: this version cannot open such a URL.
         SchemaMismatch: the schema is not exactly this version's.
-        StoreUnavailable: there is no such file, it cannot be opened, or the server does not answer.
+        StoreUnavailable: the file does not exist or cannot be opened, or the server does not answer.
     """
     if is_postgresql(section.url):
         async with _opened(_postgres_store(section, None)) as store:
@@ -92,12 +92,12 @@ async def open_store_beside(section: "StoreSection") -> AsyncGenerator[RecordSto
 
 @asynccontextmanager
 async def open_store_for_reading(where: "StoreSection | str") -> AsyncGenerator[RecordStore, None]:
-    """Open a store beside a daemon that may be writing: reads work, everything else raises StoreUnavailable.
+    """Open a store beside a daemon that may be writing. Reads work, everything else raises StoreUnavailable.
 
     Raises:
-        ConfigurationError: the URL is none of those that this version can open.
+        ConfigurationError: this version cannot open such a URL.
         SchemaMismatch: the schema is not exactly this version's.
-        StoreUnavailable: there is no such file, it cannot be opened, or the server does not answer.
+        StoreUnavailable: the file does not exist or cannot be opened, or the server does not answer.
     """
     url = where if isinstance(where, str) else where.url
     if is_postgresql(url):
@@ -111,19 +111,19 @@ async def open_store_for_reading(where: "StoreSection | str") -> AsyncGenerator[
 
 @asynccontextmanager
 async def open_replica(section: "StoreSection", primary: RecordStore) -> AsyncGenerator["Replica", None]:
-    """The replica that the section names, for :class:`ReplicatedReads`; it may be away, and be found later.
+    """Open the configured replica, for :class:`ReplicatedReads`. If it is down, it is used once it is back.
 
     Raises:
         ConfigurationError: libpq does not understand its URL.
     """
-    from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, where it is configured
+    from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, only if configured
     from auditord.store.postgres import PostgresRecordStore  # noqa: PLC0415 the same
     from auditord.store.replica import Replica  # noqa: PLC0415 the same
 
     address = address_of(section.model_copy(update={"url": section.replica}))
     store = PostgresRecordStore(address, None, read_only=True, patience=_BEFORE_THE_PRIMARY)
     async with _closed(store):
-        with suppress(StoreUnavailable, SchemaMismatch):  # each look says so
+        with suppress(StoreUnavailable, SchemaMismatch):  # Replica.look raises it again
             await store.open()
         followed = cast("PostgresRecordStore", primary)
         yield Replica(store, followed, address.where, section.replica_max_lag, anyio.current_time)
@@ -137,7 +137,7 @@ def _postgres_store(
     read_only: bool = False,
     recognise: Recognise | None = None,
 ) -> "PostgresRecordStore":
-    from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, where it is configured
+    from auditord.database.postgres.address import address_of  # noqa: PLC0415 psycopg, only if configured
     from auditord.store.postgres import PostgresRecordStore  # noqa: PLC0415 the same
 
     address = address_of(section)
@@ -174,7 +174,7 @@ async def _postgres(store: "PostgresRecordStore") -> AsyncGenerator[RecordStore,
 async def _open_patiently(store: "PostgresRecordStore") -> None:
     try:
         await store.open()
-    except StoreMisconfigured:  # a lasting fault, which waiting would hide
+    except StoreMisconfigured:  # a permanent fault, which waiting would hide
         raise
     except StoreUnavailable as error:
         _log.warning("starting without the record store, posted records go to the spool until it is back: %s", error)
@@ -185,10 +185,10 @@ async def _end_if_refused(store: "PostgresRecordStore") -> NoReturn:
 
 
 def section_of(where: "StoreSection | str") -> "StoreSection":
-    """The section that a URL alone makes.
+    """Return a section, or make one from its URL alone.
 
     Raises:
-        ConfigurationError: the URL is none of those that this version can open.
+        ConfigurationError: this version cannot open such a URL.
     """
     if not isinstance(where, str):
         return where

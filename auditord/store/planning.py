@@ -1,4 +1,4 @@
-"""Plans of changes: outcomes and writes, worked out in order and in memory, for every database."""
+"""Plans of changes: work out outcomes and writes in memory, in order, for every database."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ Operation: TypeAlias = Literal["insert", "close", "replace"]
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """The stop time of a record that should be there."""
+    """A new stop time for a stored record."""
 
     record_id: str
     stop_time: datetime
@@ -27,19 +27,17 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Replacement(msgspec.Struct, frozen=True):
-    """A record that replaces the stored one; under the alternate's id if the plain one is another run's."""
+    """A record that replaces the stored one, or is stored as ``alternate`` if its id belongs to another run."""
 
     pending: PendingRecord
     alternate: PendingRecord | None
 
 
 class Correction(msgspec.Struct, frozen=True):
-    """A change of a record on purpose.
+    """A deliberate change of a record.
 
     Args:
-        amendment: the requested change.
-        pending: the record that is to be there; None deletes it.
-        provenance: who wants it.
+        pending: the new record; None deletes the stored one.
         source: the number of the principal and the agent.
     """
 
@@ -50,11 +48,11 @@ class Correction(msgspec.Struct, frozen=True):
 
 
 Change: TypeAlias = PendingRecord | Stop | Replacement | Correction
-"""A record alone is added; it may be new."""
+"""A plain record is to be added, if it is new."""
 
 
 class IsReleased(Exception):
-    """A record cannot be changed in the lake: it has to come back into the database first."""
+    """A released record cannot be changed in the lake: it must be recalled into the database first."""
 
     def __init__(self, record_id: str) -> None:
         super().__init__(f"the record {record_id!r} is released to the lake")
@@ -62,11 +60,11 @@ class IsReleased(Exception):
 
 
 Outcome: TypeAlias = Verdict | bool | Amended | InvalidRecord | IsReleased
-"""A stop says whether there was a record."""
+"""The outcome of a stop is a bool: whether the record exists."""
 
 
 def ids_of(change: Change | Bulk) -> Sequence[str]:
-    """The ids that a change looks at."""
+    """Return the ids of the records that a change depends on."""
     match change:
         case Bulk():
             return change.ids
@@ -84,8 +82,7 @@ class StoredRow(msgspec.Struct, frozen=True):
     """A stored record.
 
     Args:
-        identity: what verdicts depend on.
-        document: its wire text, where the record may be changed.
+        document: the wire text; may be None if the record cannot be changed.
         release: the number of its release, if it is released.
     """
 
@@ -95,7 +92,7 @@ class StoredRow(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The wire text, which is there."""
+        """The wire text, which must have been read."""
         if self.document is None:
             raise AssertionError("the wire text was not asked for")
         return self.document
@@ -107,7 +104,7 @@ class StoredRow(msgspec.Struct, frozen=True):
 
 
 class KeptVersion(msgspec.Struct, frozen=True, gc=False):
-    """A version of a record that is kept, and the change on purpose that replaced it."""
+    """A former version of a record, and the deliberate change that replaced it."""
 
     record_id: str
     action: str
@@ -117,13 +114,11 @@ class KeptVersion(msgspec.Struct, frozen=True, gc=False):
 
 
 class Removed(msgspec.Struct, frozen=True, gc=False):
-    """A record whose stored version is to be removed, and what senders forward for it, if they forward anything.
+    """A record whose stored version is to be removed, and the operation that senders forward for it, if any.
 
     Args:
-        record_id: of the record.
         operation: at the destination.
-        changed_at: when the change was made.
-        changed_by: the number of who made it.
+        changed_by: the number of the source that made the change.
     """
 
     record_id: str
@@ -133,16 +128,16 @@ class Removed(msgspec.Struct, frozen=True, gc=False):
 
 
 class ChangePlan:
-    """The outcomes of changes in order, and the rows to be written at the end.
+    """Applies changes in order, and collects the rows to be written at the end.
 
     Args:
-        before: what the database has, by id.
+        before: the stored rows by id.
     """
 
     def __init__(self, before: Mapping[str, StoredRow]) -> None:
         self.before = before
         self.forwarded: dict[str, Removed] = {}
-        """The changes of records as senders forward them, by id, as far as the stored record does not tell."""
+        """The changes that senders forward, by id, as far as the stored record does not show them."""
         self.settled: set[str] = set()
         """Ids whose differences are to be forgotten."""
         self.differences: dict[tuple[str, int], PendingRecord] = {}
@@ -168,7 +163,7 @@ class ChangePlan:
 
     @property
     def changed(self) -> Sequence[str]:
-        """Ids of stored records that get another version or none, in their order."""
+        """Ids of stored records that are overwritten or deleted, in order."""
         return sorted(self._written.keys() & self.before.keys() | self.removed)
 
     @property
@@ -178,18 +173,18 @@ class ChangePlan:
 
     @property
     def touched(self) -> set[str]:
-        """Ids of stored records that must not change until this has been written."""
+        """Ids of stored records that must not change until the plan has been written."""
         differing = {record_id for record_id, _ in self.differences}
         changeable = {record_id for record_id, row in self.before.items() if row.release is None}
         return (self._written.keys() | differing | self.removed) & changeable
 
     def record(self, record_id: str) -> Record | None:
-        """The record under an id as all changes so far leave it."""
+        """Return the record with an id, after all changes so far."""
         now = self._now.get(record_id)
         return None if now is None else now.record
 
     def apply(self, change: Change) -> Outcome:
-        """The outcome of a change, given all that came before."""
+        """Apply a change on top of the previous ones, and return its outcome."""
         try:
             return self._apply(change)
         except IsReleased as error:
@@ -271,7 +266,7 @@ class ChangePlan:
         return Amended.DONE
 
     def _choose_id(self, wanted: PendingRecord, alternate: PendingRecord) -> PendingRecord:
-        """The one under the id that its run has; else under its own, or the alternate if another run has that."""
+        """Return the record under the id that its run already has; else under its own id, unless another run has it."""
         for each in (wanted, alternate):
             found = self._now.get(each.record_id)
             if found is not None and found.identity.start == wanted.row.start_time:
@@ -296,7 +291,7 @@ class ChangePlan:
         self.differences = {key: other for key, other in self.differences.items() if key[0] != record_id}
 
     def _forward(self, operation: Operation, pending: PendingRecord) -> None:
-        """Note what senders forward; of several changes of a record, the one that says most."""
+        """Note the operation that senders forward, combined with those of earlier changes of the record."""
         record_id = pending.record_id
         before = self.forwarded.get(record_id)
         if not is_forwarded(pending.provenance):
@@ -331,17 +326,17 @@ def _require_database(record_id: str, stored: StoredRow | None) -> None:
 
 
 def _operation(before: Record, after: Record) -> Operation:
-    """The operation of a correction at a destination."""
+    """Return the operation by which senders forward a correction."""
     if after.stop_time is None or msgspec.structs.replace(before, stop_time=after.stop_time) != after:
         return "replace"
     return "insert" if before.stop_time is None else "close"
 
 
 def classify(stored: Identity, offered: Identity, duplicates: Duplicates) -> Verdict:
-    """The verdict about a record whose id is known already.
+    """Return the verdict about a record whose id is already stored.
 
-    CLOSED asks the store to put the new record in the stored one's place, DIFFERENT to note the difference, SAME to
-    do nothing. One exception: of an open record that came back the earlier start counts, see :func:`starts_earlier`.
+    CLOSED means that the new record replaces the stored one, DIFFERENT that the difference is noted, SAME that nothing
+    is done, with one exception: if an open record arrives again, the earlier start counts; see :func:`starts_earlier`.
     """
     if duplicates is Duplicates.REFUSE:
         return Verdict.EXISTS
@@ -353,17 +348,17 @@ def classify(stored: Identity, offered: Identity, duplicates: Duplicates) -> Ver
 
 
 def starts_earlier(stored: Identity, offered: Identity) -> bool:
-    """Return whether an open record that came back has an earlier start: deliveries may overtake each other."""
+    """Return whether an open record that arrived again has an earlier start, since deliveries may be out of order."""
     return _came_back(stored, offered) and offered.start < stored.start
 
 
 def _classify_same_run(stored: Identity, offered: Identity) -> Verdict:
     if offered.stop is None and stored.stop is not None:
-        return Verdict.SAME  # late news of a run whose end is known
+        return Verdict.SAME  # a late delivery: the run's end is already known
     if offered.stop is not None and stored.stop is None:
         return Verdict.CLOSED
     if offered.anonymous == stored.content and offered.stop == stored.stop:
-        return Verdict.SAME  # the stored one has forgotten its user
+        return Verdict.SAME  # the stored record was redacted
     return Verdict.DIFFERENT
 
 

@@ -1,8 +1,8 @@
--- The statements of record stores that both databases share. Names in braces: auditord/store/statements.py.
+-- The statements of record stores that both databases share. auditord/store/statements.py has the names in braces.
 
 -- name: find_records
--- Records by id, as far as plans need them; the wire text of finished ones only where it is asked for. Released ones have
--- their releases, and no wire text.
+-- Records by id, as far as plans need them. Finished records have their wire texts only if requested. Released records
+-- have the numbers of their releases, and no wire text.
 SELECT
     record_id, {micros start_time}, {micros stop_time}, content,
     CASE WHEN :whole OR stop_time IS NULL THEN document END, NULL
@@ -14,8 +14,8 @@ FROM {schema}released
 WHERE record_id {any ids}
 
 -- name: lock_records
--- The same with all wire texts, kept from being changed by others until the transaction ends; always in one order, so that
--- nobody waits in a circle.
+-- Lock records until the transaction ends, always in the same order to prevent deadlocks, and read them like
+-- find_records, but with all wire texts.
 SELECT record_id, {micros start_time}, {micros stop_time}, content, document
 FROM {schema}records
 WHERE record_id {any ids}
@@ -23,7 +23,7 @@ ORDER BY record_id
 {lock}
 
 -- name: get_documents
--- The wire texts of records; of released ones, their releases.
+-- The wire texts of records, and whether they are released.
 SELECT record_id, document, NULL
 FROM {schema}records
 WHERE record_id {any ids}
@@ -38,7 +38,7 @@ DELETE FROM {schema}differences
 WHERE record_id {any ids}
 
 -- name: list_differences
--- All differences, the newest first, with what is stored now (nothing if it is released).
+-- All differences, newest first, with the wire texts of the stored records (NULL if released).
 SELECT
     differences.record_id, {micros differences.seen_at}, nullif(sources.principal, ''), records.document,
     differences.offered
@@ -48,7 +48,7 @@ INNER JOIN {schema}sources ON sources.source_id = differences.source_id
 ORDER BY differences.{arrival} DESC
 
 -- name: list_differences_of
--- The same of one record.
+-- The differences of one record.
 SELECT
     differences.record_id, {micros differences.seen_at}, nullif(sources.principal, ''), records.document,
     differences.offered
@@ -59,14 +59,14 @@ WHERE differences.record_id = :record_id
 ORDER BY differences.{arrival} DESC
 
 -- name: versions_of_records
--- The wire texts of what records were.
+-- The wire texts of former versions of records.
 SELECT number, document
 FROM {schema}versions
 WHERE record_id {any ids}
 {lock}
 
 -- name: versions_with_text
--- The wire texts of former versions that hold a text.
+-- The wire texts of former versions that contain a text.
 SELECT number, document
 FROM {schema}versions
 WHERE {place_in}(document, :text) > 0
@@ -79,7 +79,7 @@ SET document = :document
 WHERE number = :number
 
 -- name: differences_with_text
--- The wire texts of differences that hold a text.
+-- The wire texts of differences that contain a text.
 SELECT record_id, content, offered
 FROM {schema}differences
 WHERE {place_in}(offered, :text) > 0
@@ -91,7 +91,7 @@ DELETE FROM {schema}differences
 WHERE record_id = :record_id AND content = :content
 
 -- name: find_deleted
--- Which records were deleted on purpose, and are not there again.
+-- Records that were deliberately deleted and have not been added again.
 SELECT DISTINCT record_id
 FROM {schema}versions
 WHERE
@@ -106,7 +106,7 @@ DELETE FROM {schema}records
 WHERE record_id {any ids}
 
 -- name: list_versions
--- What a record was before each change, the oldest first.
+-- The former versions of a record, oldest first.
 SELECT
     versions.number, versions.action, versions.reason, {micros versions.changed_at}, nullif(changers.principal, ''),
     versions.document, {micros versions.received_at}, {micros versions.updated_at}, nullif(sources.principal, '')
@@ -117,25 +117,25 @@ WHERE versions.record_id = :record_id
 ORDER BY versions.number
 
 -- name: unfinished_copy
--- Which store is being copied here.
+-- The source of an unfinished copy.
 SELECT source
 FROM {schema}unfinished_copy
 
 -- name: find_generation
--- How far a spool has come.
+-- The generation of a spool.
 SELECT generation
 FROM {schema}spools
 WHERE spool_id = :spool_id
 {lock}
 
 -- name: set_generation
--- Note how far a spool has come.
+-- Save the generation of a spool.
 INSERT INTO {schema}spools (spool_id, generation)
 VALUES (:spool_id, :generation)
 ON CONFLICT (spool_id) DO UPDATE SET generation = excluded.generation
 
 -- name: note_daemon
--- Note how a daemon fares.
+-- Save the state of a daemon.
 INSERT INTO {schema}daemons (
     spool_id, host, process, version, state_dir, started_at, seen_at, ended, queued, oldest, quarantined
 )
@@ -148,12 +148,12 @@ ON CONFLICT (spool_id) DO UPDATE SET
     oldest = excluded.oldest, quarantined = excluded.quarantined
 
 -- name: forget_daemons
--- Forget daemons of which nothing was heard for thirty days.
+-- Forget daemons that have not saved their state for thirty days.
 DELETE FROM {schema}daemons
 WHERE {micros_since seen_at} > 2592000000000
 
 -- name: list_daemons
--- The daemons, and the microseconds since each was heard of.
+-- The daemons, and the microseconds since each saved its state.
 SELECT
     spool_id, host, process, version, state_dir, {micros started_at}, queued, {micros oldest}, quarantined, ended,
     {greatest}({micros_since seen_at}, 0)

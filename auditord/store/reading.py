@@ -1,4 +1,4 @@
-"""The records of a store as plugins see them."""
+"""The interface by which plugins read a store's records."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -17,16 +17,16 @@ class StoredRecords:
 
     @asynccontextmanager
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Record], None]:
-        """The matching records in the query's order, with bounded memory; a fault raises, it never ends early."""
+        """Stream matching records in the query's order, with bounded memory. A fault raises instead of ending early."""
         async with self._store.stream(query) as pages, aclosing(decoded(pages)) as records:
             yield records
 
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Sums over the matching records, made by the store."""
+        """Return sums over the matching records, computed by the store."""
         return await self._store.aggregate(query)
 
     async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
-        """Take meta keys out of records for good; see :meth:`RecordStore.redact`."""
+        """Permanently remove meta keys from records; see :meth:`RecordStore.redact`."""
         return await self._store.redact(record_ids, keys)
 
     async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
@@ -35,7 +35,7 @@ class StoredRecords:
 
 
 async def decoded(pages: AsyncIterator[Sequence[bytes]]) -> AsyncGenerator[Record, None]:
-    """The records of pages of wire texts."""
+    """Decode the records in pages of wire texts."""
     async for page in pages:
         for document in page:
             yield decode_record(document)

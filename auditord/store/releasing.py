@@ -1,19 +1,19 @@
-"""Work behind the lake: give it the feed, release records to it, and take them back.
+"""The store's side of the lake: read the feed for it, release records to it, and recall them.
 
-A batch is a slice of the feed: the records whose present version is in it, and the former versions of them, or of
-records that are gone, that the lake has. The number of a batch is the position at its end. The lake keeps the number of
-this store's last batch in the snapshot that has the batch, and a batch is written only on top of the one before it: so
-a kill at any moment, and even two processes that sync at the same time, lose nothing and double nothing. The highest
-number that was given is kept: a lake that has a higher one was synced by a later state of this store.
+A batch is a slice of the feed: the records whose current version is in it, and the former versions, also of deleted
+records, that the lake may have. The number of a batch is the position at its end. The lake stores the number of this
+store's last batch in the snapshot that adds the batch, and a batch is only written on top of the previous one. So
+a kill at any moment, or two processes that sync at the same time, neither lose nor duplicate a record. The store keeps
+the highest number that it has given. A lake with a higher one was synced by a later state of this store.
 
-At every moment, each record is in the database or in the lake. A record that is released or recalled is the same record
-and keeps its position.
+At every moment, each record is in the database or in the lake. A record keeps its position when it is released or
+recalled.
 
-The lake (:mod:`auditord.lake`) has every record, and cannot join a transaction of this database. So its rows
-of old records get numbers, some hundred rows the same one, and are read back; then one transaction deletes those
-records here that still equal those rows, and notes the number: rows up to it are the only copies of their records.
-Rows whose record is another one by then, or has come back, are named in ``recalled`` and do not count; they are in the
-batch that replaces them.
+The lake (:mod:`auditord.lake`) has every record, but cannot join a transaction of this database. To release old
+records, some hundred of their rows in the lake get the number of a release and are read back. Then one transaction
+deletes those records here that still equal their rows, and saves the number: from then on, rows up to this number are
+the only copies of their records. Rows whose record has changed by then, or has been recalled, are listed in the table
+``recalled`` and do not count. The batch that replaces them also lists them.
 """
 
 from collections.abc import Collection, Sequence
@@ -47,11 +47,11 @@ from auditord.store.rows import PendingRecord, make_row
 from auditord.store.work import Rows, Work, as_json, ask, for_each, records
 
 Pair: TypeAlias = tuple[LakeRecord, PendingRecord]
-"""A released record, and the row to be stored when it comes back."""
+"""A released record, and the row to be stored when it is recalled."""
 
 
 class _ReleasedId(msgspec.Struct, frozen=True, gc=False):
-    """A released record in the index of ids: what the verdict on another record of this id needs."""
+    """A released record in the index of ids, with everything that verdicts on new records with its id depend on."""
 
     record_id: str
     start_time: datetime
@@ -68,13 +68,13 @@ class _Restored(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_lake(statement: str = "read_lake") -> Work[LakeState]:
-    """The store's side of the lake."""
+    """Read the store's side of the lake."""
     ((*values, first, last),) = yield from ask(statement)
     return LakeState(*values, *[None if stop is None else from_micros(stop) for stop in (first, last)])
 
 
 def read_released() -> Work[Released]:
-    """The rows of the lake that are released records."""
+    """Read which rows of the lake are released records."""
     state = yield from read_lake()
     if not state.released_in:
         return Released(state)
@@ -88,70 +88,72 @@ def release(rows: Sequence[LakeRecord], previous: int, snapshot: LakeSnapshot) -
         LakeOvertaken: another process has released records.
     """
     state = yield from read_lake("lock_lake")
-    yield from ask("hold_records")  # behind it: those who bring records back take the locks in this order
+    yield from ask("hold_records")  # after lock_lake: restore takes the locks in the same order
     number = rows[0].release
     if state.release != previous or number <= previous:
         raise LakeOvertaken(f"release {number} of the lake does not follow release {state.release}: try again")
     copies = {each.record.record_id: each for each in rows}
     passed = yield from passed_by_all()
-    gone: dict[str, _ReleasedId] = {}
+    deleted: dict[str, _ReleasedId] = {}
     for record_id, content, position, *kept in (yield from ask("lock_releasable", ids=as_json(sorted(copies)))):
         copy = copies[record_id]
         if position <= passed and kept == _as_kept(copy):
             record = copy.record
-            gone[record_id] = _ReleasedId(record_id, record.start_time, copy.stop_time, content, number, position)
-    if gone:
-        yield from ask("delete_records", ids=as_json(sorted(gone)))
-    yield from for_each("put_released", [gone[record_id] for record_id in sorted(gone)])
-    stay = [_row_of(copies[record_id]) for record_id in sorted(copies.keys() - gone.keys())]
+            deleted[record_id] = _ReleasedId(record_id, record.start_time, copy.stop_time, content, number, position)
+    if deleted:
+        yield from ask("delete_records", ids=as_json(sorted(deleted)))
+    yield from for_each("put_released", [deleted[record_id] for record_id in sorted(deleted)])
+    stay = [_row_of(copies[record_id]) for record_id in sorted(copies.keys() - deleted.keys())]
     yield from for_each("put_recalled", stay)
-    stops = [each.stop_time for each in gone.values()]
+    stops = [each.stop_time for each in deleted.values()]
     yield from ask(
         "note_release",
         release=number,
-        records=len(gone),
-        beside_rollups=sum(make_row(copies[record_id].record).more is not None for record_id in gone),
+        records=len(deleted),
+        beside_rollups=sum(make_row(copies[record_id].record).more is not None for record_id in deleted),
         first_stop=min(stops, default=None),
         last_stop=max(stops, default=None),
         lake_id=snapshot.lake_id,
         location=snapshot.location,
     )
     yield from _note_snapshot(snapshot)
-    return len(gone)
+    return len(deleted)
 
 
 def forget_recalled(rows: Sequence[ReleasedRow], number: int, snapshot: LakeSnapshot) -> Work[None]:
-    """Note a snapshot in which rows that did not count are there no more."""
-    yield from read_lake("lock_lake")  # first, as all who change rows of it
+    """Forget rows that did not count; see :meth:`auditord.store.lake_store.LakeStore.forget_recalled`."""
+    yield from read_lake("lock_lake")  # first, like everything that changes rows of the lake
     yield from for_each("forget_recalled", rows)
     yield from ask("pass_release", release=number)
     yield from _note_snapshot(snapshot)
 
 
 def find_released(record_ids: Collection[str]) -> Work[Sequence[ReleasedRow]]:
-    """Those of the records that are released."""
+    """Return those of the records that are released."""
     rows = yield from ask("find_released", ids=as_json(sorted(record_ids)))
     return [ReleasedRow(*row) for row in rows]
 
 
 def recalled_and_kept(position: int) -> Work[Sequence[ReleasedRow]]:
-    """Rows that do not count, whose records are in the store as a lake that has read up to a position has them."""
+    """Return rows that do not count, whose records are in the store exactly as in a lake synced up to a position."""
     return [ReleasedRow(*row) for row in (yield from ask("list_recalled_and_kept", position=position))]
 
 
 def restore(copies: Sequence[Pair]) -> Work[int]:
-    """Put records back whose release has not changed since they were read; returns how many."""
+    """Move records back into the database if their release has not changed since they were read. Return how many."""
     yield from read_lake("lock_lake")
     rows = yield from ask("lock_released", ids=as_json(sorted(copy.record.record_id for copy, _ in copies)))
-    there = {(record_id, number): position for record_id, number, position in rows}
-    back = [(copy, pending) for copy, pending in copies if (pending.record_id, copy.release) in there]
+    positions = {(record_id, number): position for record_id, number, position in rows}
+    back = [(copy, pending) for copy, pending in copies if (pending.record_id, copy.release) in positions]
     ids = sorted(pending.record_id for _, pending in back)
     yield from ask("take_released", ids=as_json(ids))
     beside = sum(pending.row.more is not None for _, pending in back)
     yield from ask("note_fewer_released", records=len(ids), beside_rollups=beside)
     yield from records("insert_records", sorted((pending for _, pending in back), key=lambda each: each.record_id))
-    # Under the former positions: consumers have had these records.
-    restored = [_Restored(each.record_id, there[each.record_id, copy.release], copy.updated_at) for copy, each in back]
+    # They keep their positions, since consumers have already read them.
+    restored = [
+        _Restored(each.record_id, positions[each.record_id, copy.release], copy.updated_at) for copy, each in back
+    ]
     yield from for_each("restore_records", restored)
     yield from for_each("put_recalled", [_row_of(copy) for copy, _ in back])
     return len(back)
@@ -166,13 +168,13 @@ def _row_of(copy: LakeRecord) -> ReleasedRow:
 
 
 def _as_kept(copy: LakeRecord) -> list[object]:
-    """All that a store keeps of a record, in the order of ``lock_releasable``."""
+    """Return everything that a store keeps of a record, in the order of ``lock_releasable``."""
     updated_at = None if copy.updated_at is None else to_micros(copy.updated_at)
     return [copy.document, to_micros(copy.received_at), updated_at, copy.principal, copy.agent]
 
 
 def begin_lake() -> Work[LakeState]:
-    """Note that nothing is synced, and follow the feed no more until the lake is filled; returns the state."""
+    """Note that nothing is synced, and stop following the feed until the lake is filled. Return the state."""
     yield from ask("set_lake", lake_id="")
     yield from forget_consumer(LAKE)
     return (yield from read_lake())
@@ -186,7 +188,7 @@ def fill_lake(lake_id: str) -> Work[None]:
 
 
 def count_unread() -> Work[int]:
-    """The number of versions that the lake may not have."""
+    """Return the number of versions that the lake may lack."""
     for name, position in (yield from list_consumers()):
         if name == LAKE:
             ((waiting,),) = yield from ask("count_unread", position=position)
@@ -195,14 +197,9 @@ def count_unread() -> Work[int]:
 
 
 def take_slice(position: int, limit: int) -> Work[tuple[LakeBatch, Rows]]:
-    """Read the next slice as of one moment: a batch, and for its records the rows of ``read_records_by_id``.
+    """Read the next slice from one snapshot: a batch, and for its records the rows of ``read_records_by_id``.
 
-    Args:
-        position: the number of the last batch that the lake has.
-        limit: the most records, unless one transaction stored more.
-
-    Raises:
-        LakeDiverged: the store has not given this number, or has forgotten the batches behind it.
+    See :meth:`auditord.store.lake_store.LakeStore.lake_batch`.
     """
     yield from ask("see_one_moment")
     state = yield from read_lake("lock_lake")

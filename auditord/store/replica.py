@@ -1,4 +1,4 @@
-"""Long reads at a streaming replica of the database, while its lag is within the limit."""
+"""Send long reads to a streaming replica of the database while its lag is within the limit."""
 
 import logging
 from collections import deque
@@ -22,24 +22,24 @@ if TYPE_CHECKING:  # psycopg
 _log: Final = logging.getLogger(__name__)
 
 _BETWEEN_LOOKS: Final = 1.0
-"""Seconds, which are part of every lag that is found."""
+"""Seconds, which are included in every measured lag."""
 
 _MOST_LOOKS: Final = 4_096
-"""Positions of the primary that are remembered while the replica has not reached them."""
+"""The maximum number of positions of the primary to remember until the replica has reached them."""
 
 
 class Replica:
-    """A replica, and how far it is behind.
+    """A replica and its lag.
 
-    The bound is an instant: everything committed before it is in the replica's answers. Positions of the primary are
-    noted with the instant before the question, so the clocks of the servers don't matter.
+    The lag is an upper bound: everything that was committed that many seconds ago is in the replica's answers. Each
+    position of the primary is stored with the local time before the request, so the servers' clocks do not matter.
 
     Args:
-        store: at the replica.
-        primary: the store itself.
+        store: the store on the replica.
+        primary: the store on the primary.
         where: the replica, for messages.
-        most: the lag with which it is still asked.
-        clock: seconds that never go back.
+        most: the maximum lag for reads from the replica.
+        clock: a monotonic clock in seconds.
     """
 
     def __init__(
@@ -61,19 +61,19 @@ class Replica:
 
     @property
     def lag(self) -> float | None:
-        """Seconds that it is behind at most; None if that is not known."""
+        """An upper bound of the lag in seconds, or None if it is unknown."""
         return None if self._includes is None else self._clock() - self._includes
 
     def is_near(self) -> bool:
-        """True if it may be asked."""
+        """Return whether the replica may answer reads."""
         return self.lag is not None and self.lag <= self._most
 
     def lost(self) -> None:
-        """Ask it no more until it is found again."""
+        """Stop reading from the replica until :meth:`look` finds it again."""
         self._includes = None
 
     async def watch(self) -> None:
-        """Look at both servers every second, for ever."""
+        """Look at both servers every second, until cancelled."""
         while True:
             fault = ""
             try:
@@ -84,11 +84,11 @@ class Replica:
             await anyio.sleep(_BETWEEN_LOOKS)
 
     async def look(self) -> None:
-        """Ask both servers for their positions.
+        """Ask both servers for their positions, and update the lag.
 
         Raises:
-            StoreUnavailable: one is away.
-            SchemaMismatch: the other one is no replica of the database.
+            StoreUnavailable: a server does not answer.
+            SchemaMismatch: the second server is not a replica of the first.
         """
         asked = self._clock()
         primary = await self.primary.position()
@@ -119,7 +119,7 @@ class Replica:
 
 
 class ReplicatedReads(Reads):
-    """Implements :class:`Reads`: lists and sums by the replica while it is near, everything else by the store."""
+    """Reads lists and sums from the replica while its lag is small, and everything else from the store."""
 
     def __init__(self, store: Reads, replica: Replica) -> None:
         self._store = store
@@ -127,13 +127,13 @@ class ReplicatedReads(Reads):
 
     @override
     async def get(self, record_id: str) -> bytes | None:
-        """A client asks for a record that it has just sent, so the store is asked."""
+        """Ask the store, since a client may want a record that it has just sent."""
         return await self._store.get(record_id)
 
     @asynccontextmanager
     @override
     async def stream(self, query: RecordQuery) -> AsyncGenerator[AsyncIterator[Sequence[bytes]], None]:
-        """A list of at most one record is such a question, too."""
+        """Ask the replica, unless the limit is 0 or 1: such a client may want a record that it has just sent."""
         async with AsyncExitStack() as stack:
             pages: AsyncIterator[Sequence[bytes]] | None = None
             if query.limit not in {0, 1} and self._replica.is_near():
@@ -162,7 +162,7 @@ class ReplicaMetrics(Collector):
         self._replica = replica
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The lag; no value while it is not known."""
+        """Yield the lag, without a value while it is unknown."""
         family = GaugeMetricFamily(
             "auditord_replica_lag_seconds",
             "Seconds that the replica of the record store is behind at most; it is asked while they are few.",

@@ -1,4 +1,4 @@
-"""A record as a row of any database: everything that can be computed before the write transaction."""
+"""Records as database rows: everything that can be computed before the write transaction."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -18,17 +18,17 @@ from auditord_hookspecs.records import MAX_AMOUNT, PROVENANCE_KEYS, USER_KEYS, M
 from auditord_hookspecs.wire import KEPT_PARTS, LONGEST_KEPT, encode_part, encode_records, encode_with
 
 SMALL_AMOUNTS: Final = frozenset({"Cores", "GPU", "TotalCPU"})
-"""Components that count things or seconds; of others, amounts may well be bytes."""
+"""Components that count things or seconds. Amounts of others may be bytes."""
 
 TOO_LARGE: Final = 1 << 43
-"""An amount from which on a record is in no cell of roll-ups: in SQLite the sum of a million of them might not fit."""
+"""In SQLite, roll-up cells leave out records with an amount this large: a sum of a million of them might overflow."""
 
 LONGEST_NAME: Final = 200
-"""Characters of a principal or an agent that are kept: anybody can send a longer one."""
+"""The number of characters kept of a principal or an agent, since clients can send any length."""
 
 
 _ENCODED_TOGETHER: Final = 20
-"""Records per call. More would hardly be cheaper, and a call holds three copies of records of up to a megabyte."""
+"""Records per call. More would hardly be cheaper, and a call holds three copies of each record (up to a megabyte)."""
 
 _encoder: Final = msgspec.json.Encoder()
 _sorting_encoder: Final = msgspec.json.Encoder(order="sorted")
@@ -37,15 +37,12 @@ _as_signed: Final = Struct(">q").unpack
 
 
 class Labels(msgspec.Struct, frozen=True, gc=False):
-    """The columns that meta decides; rows whose records share it share them.
+    """The columns that depend only on meta, shared by rows whose records have the same meta.
 
     Args:
-        meta: all labels.
-        site: first value of the meta key; so are the next two.
-        user_group: the same.
-        user_name: the same.
+        site: the first value under ``site_id`` or its older name; ``user_group`` and ``user_name`` likewise.
         more: whether these columns are incomplete.
-        compared: the part of it that :func:`content_hash` knows.
+        compared: the part of meta that goes into :func:`content_hash`, as JSON.
         text: the wire text of meta.
     """
 
@@ -59,19 +56,15 @@ class Labels(msgspec.Struct, frozen=True, gc=False):
 
 
 class Amounts(msgspec.Struct, frozen=True, gc=False):
-    """The columns that components decide; rows whose records share them share these.
+    """The columns that depend only on components, shared by rows whose records have the same components.
 
     Args:
-        components: of the records.
-        cores: the amount of the component, summed where its name occurs more than once; so are the next three.
-        memory: the same.
-        gpu: the same.
-        total_cpu: the same.
+        cores: the amount of the component, summed if its name occurs more than once; likewise the next three.
         others: 1 if there are components with other names, 2 if an amount is too large for roll-ups, else None.
         more: whether amounts were summed.
-        compared: the same for :func:`content_hash`.
+        compared: the components as JSON, for :func:`content_hash`.
         text: the wire text of components.
-        scores: what they score, see :func:`scores_text`.
+        scores: the scores of the components; see :func:`scores_text`.
     """
 
     components: Sequence[Component]
@@ -87,15 +80,11 @@ class Amounts(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordRow(msgspec.Struct, frozen=True, gc=False):
-    """A record as all databases keep it; times are microseconds since 1970.
+    """The columns of a record in any database. Times are microseconds since 1970.
 
     Args:
-        start_time: of the run.
         stop_time: None while open.
-        labels: the columns for meta.
-        amounts: the columns for components.
-        more: True if labels or amounts are incomplete.
-        record_id: its id.
+        more: True if labels or amounts are incomplete, else None.
         content: see :func:`content_hash`.
         document: the wire text.
     """
@@ -112,13 +101,13 @@ class RecordRow(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The properties by which two records with one id are the same run, and the same in everything.
+    """The properties that tell whether two records with the same id are the same run, and whether they are equal.
 
     Args:
         start: microseconds since 1970 in UTC.
         stop: the same, or None while open.
         content: see :func:`content_hash`.
-        anonymous: of a new record that names a user: the same without that.
+        anonymous: see :func:`anonymous_hash`; only set for new records.
     """
 
     start: int
@@ -131,12 +120,9 @@ class PendingRecord(msgspec.Struct, frozen=True, gc=False):
     """A record to be stored.
 
     Args:
-        record: as it came.
-        row: the same as a row.
-        provenance: who sent it, and when.
-        duplicates: what it means if the id is known.
+        duplicates: what to do if the id is already stored.
         source: the number of the principal and the agent.
-        score_set: the number of what its components score (:func:`scores_text`), if any.
+        score_set: the number of its set of scores (:func:`scores_text`), if any.
     """
 
     record: Record
@@ -167,30 +153,30 @@ def make_pending(
     score_set: int | None = None,
     text: bytes | None = None,
 ) -> PendingRecord:
-    """Make the row of a record; its wire text is encoded where it is not given.
+    """Make the row of a record, encoding its wire text unless ``text`` is given.
 
     Raises:
-        InvalidRecord: it cannot be encoded, since it got around the checks of :class:`Record`.
+        InvalidRecord: the record cannot be encoded, because it bypassed the checks of :class:`Record`.
     """
     return PendingRecord(record, valid_row(record, text), provenance, duplicates, source, score_set)
 
 
 def make_rows(records: Sequence[Record], labels: dict[int, tuple[Labels, Meta | None]]) -> list[RecordRow]:
-    """The rows of many records.
+    """Return the rows of many records.
 
     Args:
-        records: all of them.
-        labels: those of each meta that has been met, by its identity; each is kept, so that no other gets it.
+        records: the records.
+        labels: a cache of labels by the ``id()`` of their meta. It also holds the meta, so that no id is reused.
 
     Raises:
-        InvalidRecord: see :func:`make_pending`; the text names one of them.
+        InvalidRecord: see :func:`make_pending`; the text names one invalid record.
     """
     rows: list[RecordRow] = []
     for first in range(0, len(records), _ENCODED_TOGETHER):
         part = records[first : first + _ENCODED_TOGETHER]
         try:
             rows += _make_rows(part, labels)
-        except (UnicodeError, OverflowError):  # which of them it is, the error does not say
+        except (UnicodeError, OverflowError):  # the error does not say which record it is about
             rows += map(valid_row, part)
     return rows
 
@@ -208,7 +194,11 @@ def _make_rows(records: Sequence[Record], known: dict[int, tuple[Labels, Meta | 
 
 
 def valid_row(record: Record, text: bytes | None = None) -> RecordRow:
-    """The row of a record, see :func:`make_pending`."""
+    """Return the row of a record.
+
+    Raises:
+        InvalidRecord: see :func:`make_pending`.
+    """
     try:
         return make_row(record, text)
     except (UnicodeError, OverflowError) as error:
@@ -216,16 +206,16 @@ def valid_row(record: Record, text: bytes | None = None) -> RecordRow:
 
 
 def content_hash(record: Record) -> int:
-    """A signed 64-bit number that is equal for equal meta and components; times are compared beside it.
+    """Return a signed 64-bit hash of meta and components. Times are not part of it; they are compared separately.
 
-    The order of meta keys does not count, ``null`` meta is ``{}``, scores are floats, and meta keys that only say who
-    made the record are left out.
+    The order of meta keys does not matter, ``null`` meta equals ``{}``, scores are floats, and meta keys that only say
+    who made the record are left out.
     """
     return _digest(_compared_meta(record.meta), _sorting_encoder.encode(record.components))
 
 
 def anonymous_hash(record: Record) -> int | None:
-    """The content hash without the keys that name a user; None if the record has none of them."""
+    """Return the content hash without the keys that name a user, or None if the record has no such key."""
     if record.meta is None or USER_KEYS.isdisjoint(record.meta):
         return None
     meta = _compared_meta(record.meta, PROVENANCE_KEYS | USER_KEYS)
@@ -241,14 +231,14 @@ def _compared_meta(meta: Meta | None, without: frozenset[str] = PROVENANCE_KEYS)
 
 @lru_cache(4_096)
 def _digest(meta: bytes, components: bytes) -> int:
-    # As JSON, the array of both: stored hashes were made of that.
+    # A JSON array of both, since stored hashes were made from that.
     number: int
     (number,) = _as_signed(blake2b(b"[%b,%b]" % (meta, components), digest_size=8).digest())
     return number
 
 
 def make_row(record: Record, text: bytes | None = None) -> RecordRow:
-    """The row of a record; its wire text is encoded where it is not given."""
+    """Return the row of a record, encoding its wire text unless ``text`` is given."""
     labels, amounts = _labels(record.meta, encode_part(record.meta)), amounts_of(record.components)
     document = encode_with(record, labels.text, amounts.text) if text is None else text
     return _row(record, labels, amounts, document.decode())
@@ -263,13 +253,13 @@ def _row(record: Record, labels: Labels, amounts: Amounts, document: str) -> Rec
 
 
 def _shared_labels(meta: Meta | None) -> Labels:
-    """The labels of many records, those of the next bulk as well: jobs of the same users follow."""
+    """Return cached labels. The cache outlives a bulk, because later ones have jobs of the same users."""
     text = encode_part(meta)
     return _kept_labels(text) if len(text) <= LONGEST_KEPT else _labels_of_text(text)
 
 
 def _labels_of_text(text: bytes) -> Labels:
-    return _labels(_decode_meta(text), text)  # decoded anew: a shared dictionary could be changed elsewhere
+    return _labels(_decode_meta(text), text)  # decoded again, since the caller could change its dictionary
 
 
 _kept_labels = lru_cache(KEPT_PARTS)(_labels_of_text)
@@ -279,7 +269,7 @@ def _labels(meta: Meta | None, text: bytes) -> Labels:
     known, compared, raw = meta or {}, _compared_meta(meta), msgspec.Raw(text)
     sites, groups, users = known.get("site_id"), known.get("group_id"), known.get("user_id")
     if sites and groups and users and len(sites) == len(groups) == len(users) == 1 and OLDER_KEYS.isdisjoint(known):
-        return Labels(meta, sites[0], groups[0], users[0], False, compared, raw)  # noqa: FBT003 as nearly always
+        return Labels(meta, sites[0], groups[0], users[0], False, compared, raw)  # noqa: FBT003 the usual case
     site, more_sites = _dimension(known, "site_id", "site")
     group, more_groups = _dimension(known, "group_id", "group")
     user, more_users = _dimension(known, "user_id", "user")
@@ -289,23 +279,23 @@ def _labels(meta: Meta | None, text: bytes) -> Labels:
 def _dimension(meta: Meta, key: str, otherwise: str) -> tuple[str | None, bool]:
     values = meta.get(key)
     if values is not None and len(values) == 1 and otherwise not in meta:
-        return values[0], False  # as nearly always
+        return values[0], False  # the usual case
     found = values if values is not None else meta.get(otherwise)
     return (found[0] if found else None), found is not None
 
 
 _kept_amounts: Final[dict[int, Amounts]] = {}
-"""By the identity of the components, which are kept with them, so that no others get it."""
+"""Amounts by the ``id()`` of their components, which they hold, so that no id is reused."""
 
 
 def amounts_of(components: Sequence[Component]) -> Amounts:
-    """The columns that components decide; those of the same value are made once, if it is no long one."""
+    """Return the columns that depend on components, cached by their identity unless the components are long."""
     return _kept_amounts.get(id(components)) or _learn_amounts(components)
 
 
 def _learn_amounts(components: Sequence[Component]) -> Amounts:
     amounts = _new_amounts(components)
-    if len(amounts.compared) <= LONGEST_KEPT and isinstance(components, tuple):  # a list could be changed elsewhere
+    if len(amounts.compared) <= LONGEST_KEPT and isinstance(components, tuple):  # the caller could change a list
         if len(_kept_amounts) >= KEPT_PARTS:
             _kept_amounts.clear()
         _kept_amounts[id(components)] = amounts
@@ -324,9 +314,9 @@ def _new_amounts(components: Sequence[Component]) -> Amounts:
 
 
 def scores_text(components: Sequence[Component]) -> str | None:
-    """The names of components that have scores, with their scores, as JSON; None if there are none.
+    """Return the names and scores of the components that have scores, as JSON, or None if there are none.
 
-    Records of one type of node have the same text, so a store keeps it once and a number in each record.
+    Records from one type of node have the same text, so a store keeps the text once and refers to it by number.
     """
     scored = [(component.name, component.scores) for component in components if component.scores]
     return _encoder.encode(scored).decode() if scored else None
@@ -341,27 +331,25 @@ def _others(found: Mapping[str, int]) -> int | None:
 def _sums(components: Sequence[Component]) -> dict[str, int]:
     sums = dict.fromkeys((component.name for component in components), 0)
     for component in components:
-        # Each amount fits 63 bits, the sum of several may not.
+        # Each amount fits 63 bits, but their sum may not.
         sums[component.name] = min(sums[component.name] + component.amount, MAX_AMOUNT)
     return sums
 
 
 _BETWEEN_PAUSES: Final = 100
-"""Records whose rows are made in one go: half a millisecond."""
+"""Records whose rows are made before other tasks can run again: half a millisecond of work."""
 
 
 class Bulk:
-    """Records that are added in one transaction. Their rows are made when they are wanted, and only once.
+    """Records that are added in one transaction. Their rows are made lazily, and only once.
 
-    So a database can be busy with some of them while the next ones are made. Records are known by their identity.
+    So the database can be busy with some rows while the next ones are made. Records are told apart by their ``id()``.
 
     Args:
-        records: all of them.
-        score_sets: the number of what the components of each score, if any.
-        provenance: who sent them, and when.
-        duplicates: what it means if an id is known.
+        score_sets: for each record, the number of its set of scores, if any.
+        duplicates: what to do if an id is already stored.
         source: the number of the principal and the agent.
-        atomic: whether a single EXISTS undoes all of them.
+        atomic: whether a single EXISTS undoes the whole bulk.
     """
 
     def __init__(
@@ -391,16 +379,16 @@ class Bulk:
         return len(set(self.ids)) == len(self.ids)
 
     def pending(self) -> list[PendingRecord]:
-        """All of them, in order.
+        """Return the rows of all records, in order.
 
         Raises:
-            InvalidRecord: one cannot be encoded, since it got around the checks of :class:`Record`.
+            InvalidRecord: see :func:`make_pending`.
         """
         self._make([each for each in self.records if id(each) not in self._made])
         return [self._made[id(each)] for each in self.records]
 
     async def parts(self, records: Sequence[Record]) -> AsyncGenerator[Sequence[PendingRecord], None]:
-        """Yield the rows of some records in parts, in order; other tasks of the loop run between parts.
+        """Yield the rows of some records in parts, in order. Other tasks of the event loop run between parts.
 
         Raises:
             InvalidRecord: see :meth:`pending`.

@@ -12,13 +12,13 @@ from auditord_hookspecs import AggregateQuery, CalendarPeriod, CalendarUnit, Gro
 from auditord_hookspecs.query import AllOf, Comparison, TimeCompares, TimeField
 
 LOOK_BACK: Final = timedelta(days=90)
-"""A site that has reported nothing for longer is gone, and not silent."""
+"""A site that has reported nothing for longer counts as closed, not as silent."""
 
 TIMES: Final = 3
-"""The number of usual intervals from which on a silence is a gap."""
+"""A silence of more than this many usual intervals is a gap."""
 
 MOST: Final = 200
-"""The most sites counted separately, those with the most records; only a mistake makes more."""
+"""The maximum number of sites to return, those with the most records. More can only be due to a mistake."""
 
 _DAY: Final = timedelta(days=1)
 
@@ -44,7 +44,7 @@ class SiteActivity(msgspec.Struct, frozen=True):
 
 
 async def site_activity(store: RecordStore, now: datetime) -> Sequence[SiteActivity]:
-    """The sites that have reported, by name.
+    """Return the sites that have reported, sorted by name.
 
     Raises:
         StoreUnavailable: the database does not answer.

@@ -1,4 +1,4 @@
-"""Numbers for texts that many records share: some bytes in a row instead of hundreds."""
+"""Numbers for texts that many records share, so that a row has some bytes instead of hundreds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -14,7 +14,7 @@ from auditord.store.work import Work, ask
 from auditord_hookspecs import Provenance, Record
 
 _MOST: Final = 10_000
-"""Texts of each sort that are remembered at a time."""
+"""The maximum number of cached texts of each kind."""
 
 _Name: TypeAlias = tuple[str, str]
 _Numbers: TypeAlias = tuple[int, Sequence[int | None]]
@@ -24,9 +24,9 @@ LookUp: TypeAlias = Callable[[Callable[[], Work[_Found]]], Awaitable[_Found]]
 
 
 class Sources:
-    """The numbers of principals with their clients, and of what components score; none is ever deleted.
+    """The numbers of sources (principal and agent) and of score sets. The database never deletes one.
 
-    Callers get their numbers in the order in which they ask, so that changes of one record stay in order.
+    Callers get their numbers in the order of their calls, so that changes of one record stay in order.
     """
 
     def __init__(self, look_up: LookUp) -> None:
@@ -38,7 +38,7 @@ class Sources:
         self._score_sets: dict[str, int] = {}
 
     async def number(self, provenance: Provenance) -> int:
-        """The number that stands for the provenance's principal and agent."""
+        """Return the number of the provenance's principal and agent."""
         source, _ = self.known(provenance, ()) or await self.numbers(provenance, ())
         return source
 
@@ -52,7 +52,7 @@ class Sources:
             return None
 
     async def numbers(self, provenance: Provenance, scores: Sequence[str | None]) -> _Numbers:
-        """The numbers of the provenance, and of each text (:func:`auditord.store.rows.scores_text`); None for none."""
+        """Return the numbers of the provenance and of each text of a score set (None for None), adding new ones."""
         name = _name(provenance)
         failures = self._failures
         async with self._in_order:
@@ -61,18 +61,18 @@ class Sources:
             unknown = {text for text in scores if text is not None} - self._score_sets.keys()
             if unknown or name not in self._sources:
                 if self._fault is not None and failures < self._failures:
-                    raise self._fault.__class__(str(self._fault))  # they would wait for the same, one after the other
+                    raise self._fault.__class__(str(self._fault))  # instead of one attempt after another by all callers
                 await self._learn(name, unknown)
             return self._known(name, scores)
 
     async def pending(self, record: Record, document: str, provenance: Provenance) -> PendingRecord:
-        """Return the row of a record whose wire text stays the same, byte for byte."""
+        """Return a record to be stored, keeping its wire text byte for byte."""
         source, (score_set,) = await self.numbers(provenance, [amounts_of(record.components).scores])
         pending = make_pending(record, provenance, Duplicates.SAME_RUN, source=source, score_set=score_set)
         return msgspec.structs.replace(pending, row=msgspec.structs.replace(pending.row, document=document))
 
     async def settled(self) -> None:
-        """Return once everybody who asked has an answer."""
+        """Wait until all pending calls have an answer."""
         async with self._in_order:
             pass
 
@@ -91,7 +91,7 @@ class Sources:
 
 
 def digest_of(scores: str) -> bytes:
-    """A key for such a text, which may be long."""
+    """Return a key for the text of a score set, which may be too long for an index."""
     return blake2b(scores.encode(), digest_size=16).digest()
 
 
@@ -119,5 +119,5 @@ def _number(sort: str, values: Mapping[str, object]) -> Work[int]:
 
 
 def _kept(text: str) -> str:
-    """The kept part of a principal or an agent: a header may be long, or hold bytes that are no text at all."""
+    """Return the part of a principal or an agent that is stored. A header may be long, or not be valid text."""
     return text[:LONGEST_NAME].replace("\0", "").encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""Pieces of SQL with their parameters, written with ``%s`` for every database; nothing a user says becomes text."""
+"""Pieces of SQL with their parameters, written as ``%s`` for every database. User input never becomes SQL text."""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -17,14 +17,13 @@ class Sql(msgspec.Struct, frozen=True):
 
 
 class Columns(Enum):
-    """The records that a piece of SQL is about, by their column ``more``."""
+    """The records that a piece of SQL applies to, by their column ``more``."""
 
     COMPLETE = "complete"
-    """``more`` is NULL: site, group, user and the amounts with columns are just these, no name occurs twice."""
+    """``more`` is NULL: the columns have the only site, group, user and amounts, and no component name occurs twice."""
     INCOMPLETE = "incomplete"
-    """``more`` is set: the document is to be asked."""
+    """``more`` is set: the document must be read."""
     EITHER = "either"
-    """Both kinds."""
 
 
 OPERATORS: Final[Mapping[Comparison, LiteralString]] = {
@@ -44,29 +43,29 @@ FALSE: Final = Sql("FALSE")
 
 
 def join(separator: LiteralString, pieces: Sequence[Sql]) -> Sql:
-    """The pieces, one after the other."""
+    """Join pieces and their parameters."""
     parameters = tuple([parameter for piece in pieces for parameter in piece.parameters])
     return Sql(separator.join([piece.sql for piece in pieces]), parameters)
 
 
 def all_of(conditions: Sequence[Sql]) -> Sql:
-    """The condition that each is true."""
+    """Return the condition that all are true."""
     return _in_brackets(join(" AND ", conditions)) if conditions else TRUE
 
 
 def any_of(conditions: Sequence[Sql]) -> Sql:
-    """The condition that at least one is true."""
+    """Return the condition that at least one is true."""
     return _in_brackets(join(" OR ", conditions)) if conditions else FALSE
 
 
 def case(condition: Sql, then: Sql, otherwise: Sql) -> Sql:
-    """One of two values."""
+    """Return a CASE expression for one of two values."""
     text: LiteralString = f"CASE WHEN {condition.sql} THEN {then.sql} ELSE {otherwise.sql} END"
     return Sql(text, (*condition.parameters, *then.parameters, *otherwise.parameters))
 
 
 def column_or_document(columns: Columns, column: Sql, document: Sql) -> Sql:
-    """A column where it is complete, and the document otherwise."""
+    """Return the column if it is complete, else the expression over the document."""
     match columns:
         case Columns.COMPLETE:
             return column
@@ -77,15 +76,15 @@ def column_or_document(columns: Columns, column: Sql, document: Sql) -> Sql:
 
 
 def encoded(text: str) -> str:
-    """The text as it stands in a document, with its quotation marks."""
+    """Return the text as it is encoded in a document, with quotation marks."""
     return msgspec.json.encode(text).replace(b"\\\\", b"\\u005c").decode()
 
 
 def literal(text: str) -> LiteralString:
-    """A number or an instant as text of a statement: SQLite takes time quadratic in the number of parameters.
+    """Return a number or an instant as text of a statement, since SQLite's time is quadratic in parameters.
 
     Raises:
-        ValueError: there is something else in it.
+        ValueError: the text has any other characters.
     """
     characters: list[LiteralString] = [_CHARACTERS[_CHARACTERS.index(character)] for character in text]
     return _NO_TEXT.join(characters)

@@ -1,7 +1,7 @@
-"""The statements of record stores by name: most are one text for both databases, in which a few words differ.
+"""The statements of record stores by name. Most are shared by both databases, except for a few words.
 
-Such a text has names in braces in the places of words, some with an argument: ``{any ids}``, ``{micros start_time}``.
-Its parameters are written as ``:name``. The others are in a ``queries.sql`` of each database.
+In shared statements, names in braces stand for these words, some with an argument: ``{any ids}``,
+``{micros start_time}``. Parameters are written as ``:name``. Other statements are in each database's ``queries.sql``.
 """
 
 from collections.abc import Mapping
@@ -44,12 +44,12 @@ _SHARED: Final = ("queries.sql", "feed.sql", "lake.sql", "copying.sql")
 
 
 def postgres_statements() -> Mapping[str, LiteralString]:
-    """The statements for PostgreSQL."""
+    """Load the statements for PostgreSQL."""
     words: Mapping[str, LiteralString] = {**POSTGRES_LISTS, **POSTGRES_WORDS}
     return load_queries("auditord.store", *_SHARED, "postgres/queries.sql", words=words, parameter="%({})s")
 
 
 def sqlite_statements() -> Mapping[str, LiteralString]:
-    """The statements for SQLite."""
+    """Load the statements for SQLite."""
     words: Mapping[str, LiteralString] = {**SQLITE_LISTS, **SQLITE_WORDS}
     return load_queries("auditord.store", *_SHARED, "sqlite/queries.sql", words=words)

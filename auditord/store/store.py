@@ -1,4 +1,4 @@
-"""A record store in an SQL database: the part that all databases share."""
+"""A record store in an SQL database: the code that all databases share."""
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -35,16 +35,16 @@ from auditord_hookspecs import AggregateQuery, Aggregates, InvalidRecord, Proven
 Submit: TypeAlias = Callable[[Change], Awaitable[Any]]  # Any: the change's outcome
 
 Recognise: TypeAlias = Callable[[], Awaitable[Work[None]]]
-"""Makes work that raises StoreMismatch if a store is not the expected one."""
+"""Returns work that raises StoreMismatch if a store is not the expected one."""
 
 
 class Sums(NamedTuple):
     """Sums over the records of the database.
 
     Args:
-        answer: of the database.
-        released: the records that are released at the same moment.
-        scope: what roll-ups have answered, also of released records.
+        answer: the sums.
+        released: the records that were released at the same moment.
+        scope: the part that roll-ups have answered, including released records; None if they were not used.
     """
 
     answer: Aggregates
@@ -53,16 +53,16 @@ class Sums(NamedTuple):
 
 
 class RecordStore(LakeStore):
-    """Records, durable. Every method raises :class:`auditord.errors.StoreUnavailable` when the database does.
+    """Durable records. Methods raise :class:`auditord.errors.StoreUnavailable` if the database is unavailable.
 
     Args:
-        submit: makes a change in a transaction that it may share with others; its outcome is there after the commit.
-        dialect: of the database.
-        keeps_rollups: whether this process lets the consumers of the feed read on that are in the database.
+        submit: makes a change in a transaction that it may share with others, and returns its outcome after the commit.
+        dialect: the SQL of the database.
+        keeps_rollups: whether this process maintains the counts and roll-ups of the database.
     """
 
     writes = 0
-    """Number of times that this process has changed records; grows after each commit."""
+    """Number of times that this process has changed records, increased after each commit."""
 
     def __init__(self, submit: Submit, dialect: StoreDialect, *, keeps_rollups: bool) -> None:
         self._submit = submit
@@ -72,13 +72,13 @@ class RecordStore(LakeStore):
 
     @abstractmethod
     def _submit_bulk(self, bulk: Bulk) -> Awaitable[Any]:  # Any: its outcomes
-        """Make many additions in a transaction."""
+        """Add the records of a bulk in one transaction."""
 
     async def sums(self, query: AggregateQuery, *, from_cells: bool) -> Sums:
-        """The answer of the database; from the cells of roll-ups and what they lack, or from the records alone.
+        """Return the sums over the database's records. If ``from_cells``, only read records that roll-ups lack.
 
         Raises:
-            NotRolledUp: the cells do not know all of that.
+            NotRolledUp: the cells cannot answer the query.
         """
         dialect = replace(self._dialect, windowed=query.window is not None)
         with suppress(Overflow):
@@ -87,26 +87,26 @@ class RecordStore(LakeStore):
 
     @abstractmethod
     async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
-        """The same in the words of a dialect.
+        """Return the sums, using a dialect's SQL.
 
         Raises:
-            Overflow: a sum did not fit.
-            NotRolledUp: the cells do not know all of that.
+            Overflow: a sum did not fit 64 bits.
+            NotRolledUp: the cells cannot answer the query.
         """
 
     async def add(
         self, record: Record, provenance: Provenance, duplicates: Duplicates, text: bytes | None = None
     ) -> Verdict:
-        """Add one record; concurrent calls share a transaction, each gets its own verdict after the commit.
+        """Add one record. Concurrent calls share a transaction, and each gets its own verdict after the commit.
 
         Args:
-            record: what happened.
-            provenance: kept beside it.
-            duplicates: what a known id means.
-            text: the record's wire text, where that is known.
+            record: the record.
+            provenance: stored with the record.
+            duplicates: what to do if the id is already stored.
+            text: the record's wire text, if known.
 
         Raises:
-            InvalidRecord: the database refuses this record for good; others in the transaction are not harmed.
+            InvalidRecord: the database permanently refuses this record. Others in the transaction are not affected.
         """
         row = valid_row(record, text)
         scores = (row.amounts.scores,)
@@ -122,7 +122,10 @@ class RecordStore(LakeStore):
     async def add_all(
         self, records: Sequence[Record], provenance: Provenance, duplicates: Duplicates, *, atomic: bool
     ) -> Sequence[Verdict]:
-        """Add many in one transaction, one verdict each; if ``atomic``, a single EXISTS undoes all of them."""
+        """Add many records in one transaction, and return a verdict for each.
+
+        If ``atomic``, nothing is added if any verdict is EXISTS.
+        """
         if not records:
             return []
         bulk = await self._bulk(records, provenance, duplicates, atomic=atomic)
@@ -132,14 +135,16 @@ class RecordStore(LakeStore):
         return verdicts
 
     async def stop(self, update: RecordUpdate, provenance: Provenance) -> bool:
-        """Set the stop time of a record, open or not; False if there is none with this id."""
+        """Set the stop time of a record, open or not. Return False if no record has this id."""
         source = await self._sources.number(provenance)
         return bool(await self._change(Stop(update.record_id, update.stop_time, provenance, source)))
 
     async def replace(self, record: Record, provenance: Provenance, alternate_id: str | None = None) -> Verdict:
-        """Insert or overwrite a record on purpose; the verdict tells if it was there; the old version is kept.
+        """Insert or deliberately overwrite a record, keeping the old version.
 
-        With an alternate id, a record of another start is another run and stays: the new one gets the alternate id.
+        Return ADDED if the id was new, SAME if the stored record was equal, else DIFFERENT. If an alternate id is given
+        and the stored record has another start time, it is of another run: it stays, and the new record gets the
+        alternate id.
         """
         ids = (record.record_id,) if alternate_id is None else (record.record_id, alternate_id)
         renamed = [msgspec.structs.replace(record, record_id=record_id) for record_id in ids]
@@ -148,12 +153,12 @@ class RecordStore(LakeStore):
         return verdict
 
     async def amend(self, amendments: Sequence[Amendment], provenance: Provenance) -> Sequence[Amended]:
-        """Change records on purpose in one transaction, one outcome each, and keep what they were before.
+        """Amend records in one transaction, keep their former versions, and return one outcome each.
 
-        Senders forward it as if a client had done it; but no deletion, since no protocol has a request for it.
+        Senders forward amendments like changes by clients, except deletions, since no protocol has a request for them.
 
         Raises:
-            InvalidRecord: two amendments are about one record, or the database refuses a record; then nothing is done.
+            InvalidRecord: two amendments are about one record, or the database refuses a record. Nothing is changed.
         """
         if len({each.record_id for each in amendments}) < len(amendments):
             raise InvalidRecord("one record cannot be changed twice at a time")
@@ -170,7 +175,7 @@ class RecordStore(LakeStore):
         return [outcome for outcome in outcomes if isinstance(outcome, Amended)]
 
     async def history(self, record_id: str) -> Sequence[Version]:
-        """The versions of a record before each change on purpose, the oldest first; also of one that was deleted."""
+        """Return the versions of a record (possibly deleted) before each deliberate change, oldest first."""
         return [
             Version(
                 number,
@@ -189,11 +194,11 @@ class RecordStore(LakeStore):
         ]
 
     async def redact(self, record_ids: Sequence[str], keys: Collection[str]) -> int:
-        """Take meta keys out of records for good, in one transaction; returns how many had any of them.
+        """Permanently remove meta keys from records in one transaction, and return how many records had any of them.
 
-        The old values are kept neither in the history of these records nor among the differences, and
-        nothing is forwarded by senders. Times, amounts and ``updated_at`` stay, and so do all sums but those by one of
-        the keys. Released records come back; the next run of the lake rewrites the files that had them.
+        The old values are also removed from the history and the differences of these records. Senders forward
+        nothing. Times, amounts and ``updated_at`` stay, and so do all sums except those by one of the keys.
+        Released records are recalled, and the next lake run rewrites the files that had them.
         """
         while True:
             with suppress(IsReleased):
@@ -203,15 +208,15 @@ class RecordStore(LakeStore):
                 return redacted
 
     async def redact_leftovers(self, before: datetime, keys: Collection[str]) -> int:
-        """Redact former versions, also of deleted records, and differences, which are forgotten.
+        """Redact former versions, also of deleted records, and forget differences that have any of the keys.
 
-        Returns how many there were of records that ended before the instant.
+        Only versions and differences of records that ended before the instant are affected. Return their number.
         """
         return await self._write(lambda: atomic(lambda: redact_leftovers(before, keys)), is_long=True)
 
     @override
     async def aggregate(self, query: AggregateQuery) -> Aggregates:
-        """Roll-ups answer as much of it as they know; they give the same numbers."""
+        """Return sums, read from roll-ups as far as possible; records would give the same numbers."""
         with suppress(NotRolledUp):
             return await self._with_released(query, *await self.sums(query, from_cells=True))
         return await self._with_released(query, *await self.sums(query, from_cells=False))
@@ -221,107 +226,107 @@ class RecordStore(LakeStore):
         return (await self.documents([record_id])).get(record_id)
 
     async def origin(self, record_id: str) -> LakeRecord | None:
-        """One record, released or not, with its provenance."""
+        """Return one record, released or not, with its provenance, or None."""
         found = copies_of(await self._read(ask("read_records_by_id", ids=as_json([record_id]))))
         found = found or await self._read_released(await self._read(find_released([record_id])))
         return next(iter(found), None)
 
     async def differences_of(self, record_id: str) -> Sequence[Difference]:
-        """The differences of one record, the newest first."""
+        """Return the differences of one record, newest first."""
         return [difference(row) for row in await self._read(ask("list_differences_of", record_id=record_id))]
 
     async def documents(self, record_ids: Sequence[str]) -> Mapping[str, bytes]:
-        """The wire texts of those of the records that are there, by id; meant for some thousands at a time."""
+        """Return the wire texts of those records that exist, by id. Meant for some thousands at a time."""
         while True:
             rows = await self._read(ask("get_documents", ids=as_json(record_ids)))
-            gone = [record_id for record_id, _, is_released in rows if is_released]
-            released = await self._read(find_released(gone)) if gone else ()
-            if len(released) == len(gone):  # else one has come back meanwhile
+            released_ids = [record_id for record_id, _, is_released in rows if is_released]
+            released = await self._read(find_released(released_ids)) if released_ids else ()
+            if len(released) == len(released_ids):  # else a record was recalled meanwhile: read again
                 break
         found = {record_id: document for record_id, document, is_released in rows if not is_released}
         found |= {each.record.record_id: each.document for each in await self._read_released(released)}
         return {record_id: document.encode() for record_id, document in found.items()}
 
     async def deleted(self, record_ids: Sequence[str]) -> Collection[str]:
-        """Those of the ids whose records were deleted on purpose, and that are not there again."""
+        """Return the ids whose records were deliberately deleted and have not been added again."""
         return {record_id for (record_id,) in await self._read(ask("find_deleted", ids=as_json(record_ids)))}
 
     async def outbox(self, limit: int) -> Outbox:
-        """The oldest changes that senders must forward; none unless the store was once opened with an outbox.
+        """Return the oldest changes that senders must forward, or none if the store was never opened with an outbox.
 
-        From then on, what :func:`is_forwarded` names is forwarded: an ``Insert`` of the record now stored when
-        one was added, closed (by a full record or a stop time) or moved to an earlier start; a ``Close`` when a stop
-        time was overwritten; a ``Replace`` when a record was replaced. Changes without an effect are left out.
+        From then on, the changes for which :func:`is_forwarded` is true are forwarded: an ``Insert`` of the stored
+        record if it was added, closed (by a full record or a stop time) or moved to an earlier start; a ``Close`` if a
+        stop time was overwritten; a ``Replace`` if a record was replaced. Changes without an effect are left out.
 
         Args:
-            limit: the number of records of the feed to look at, roughly.
+            limit: the approximate number of feed records to look at.
         """
         return await self._read(read_outbox(limit))
 
     async def forget_outbox(self, position: int) -> None:
-        """Note that all changes up to a position have been forwarded."""
+        """Record that all changes up to a position have been forwarded."""
         await self._write(lambda: atomic(lambda: move_consumer(SENDERS, position)))
 
     async def note_daemon(self, daemon: DaemonState, now: datetime) -> None:
-        """Keep the state of a daemon; a database on a server takes its own clock for the present instant."""
+        """Save the state of a daemon. A database server uses its own clock instead of ``now``."""
         await self._write(lambda: note_daemon(daemon, now))
 
     async def daemons(self, now: datetime) -> Sequence[KnownDaemon]:
-        """The daemons that have used this database within a month."""
+        """Return the daemons that have used this database within a month."""
         return await self._read(list_daemons(now))
 
     async def generation(self, spool_id: str) -> int:
-        """The generation that the store has reached with a spool; 0 if it knows none of it."""
+        """Return the generation that the store has reached with a spool, or 0 if the spool is unknown."""
         return await self._read(read_generation(spool_id))
 
     async def advance(self, spool_id: str, generation: int, *, adopt: bool = False) -> int:
-        """Note how far a spool has come with this store, and return how far it had come before (0: not known).
+        """Save the generation of a spool, and return the one saved before (0 for an unknown spool).
 
         Args:
-            spool_id: which spool.
-            generation: the next one; it is noted only if the one before is this one or its predecessor.
-            adopt: note it without that condition.
+            spool_id: the spool.
+            generation: saved only if the one saved before is the same or its predecessor.
+            adopt: whether to save it unconditionally.
         """
         return await self._write(lambda: atomic(lambda: _advance(spool_id, generation, adopt=adopt)))
 
     @abstractmethod
     async def counts(self) -> RecordCounts:
-        """The maintained counts; never a scan."""
+        """Return the maintained counts, without scanning the records."""
 
     @abstractmethod
     def differences(self) -> AbstractAsyncContextManager[AsyncIterator[Difference]]:
-        """All differences, the newest first."""
+        """Open an iterator over all differences, newest first."""
 
     @abstractmethod
     def memory(
         self, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None = None
     ) -> AbstractAsyncContextManager[PluginMemory]:
-        """The memory of a plugin, with its turn: no other user of this store has it at the same time.
+        """Open the memory of a plugin and hold its turn, which only one user of this store can have at a time.
 
         If the turn is lost (with a connection, or to another process), the caller is cancelled and StoreUnavailable or
-        TurnLost raised.
+        TurnLost is raised.
 
         Args:
             task: the plugin.
-            waiting: called once if another process has the turn, before it is waited for; None takes no turn, to look
-                only.
-            occasion: of a run, if it is one.
+            waiting: called once before waiting for another process that has the turn. If None, the memory is opened
+                for reading, without a turn.
+            occasion: why the run starts; None outside a run.
 
         Raises:
-            RanElsewhere: another daemon has run the plugin for the same tick, or so recently that this one is left out.
+            RanElsewhere: another daemon has run the plugin for the same tick, or so recently that this run is skipped.
         """
 
     @abstractmethod
     async def turns(self) -> Sequence[HeldTurn]:
-        """The turns that are taken, on any host; an SQLite file is of one host and has none."""
+        """Return the turns that are held on any host. In SQLite, which only one host uses, there are none."""
 
     @abstractmethod
     async def check(self) -> None:
-        """Return if a record could be written now."""
+        """Raise StoreUnavailable unless a record could be written now."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Finish open work and release everything."""
+        """Wait for in-flight writes, then close everything."""
 
     async def _change(self, change: Stop | Replacement) -> Any:  # Any: the change's outcome
         while True:
@@ -343,18 +348,14 @@ class RecordStore(LakeStore):
 
 
 def difference(row: Sequence[Any]) -> Difference:  # Any: columns of all types
-    """A row of ``list_differences``."""
+    """Make a difference from a row of ``list_differences``."""
     record_id, seen_at, principal, stored, offered = row
     stored = None if stored is None else stored.encode()
     return Difference(record_id, from_micros(seen_at), principal, stored, offered.encode())
 
 
 def refuse_unfinished_copy(where: object) -> Work[None]:
-    """Return unless only a part of another store's records is there.
-
-    Raises:
-        SchemaMismatch: a copy was interrupted.
-    """
+    """Raise SchemaMismatch if the store is the target of an interrupted copy, so that records may be missing."""
     for (source,) in (yield from ask("unfinished_copy")):
         raise SchemaMismatch(f"{where} holds only a part of {source}: go on with `auditord database copy --resume`.")
 

@@ -1,9 +1,9 @@
-"""Work on a database, written once for all of them: generators that yield steps and are sent the answers.
+"""Work on any database: generators that yield steps and receive the results.
 
-A driver of each database takes the steps (:func:`auditord.store.sqlite.driver.run`,
-:func:`auditord.store.postgres.driver.run`). Statements go by the names in its ``.sql`` files. They take and give
-the same in every database: instants are given as aware datetimes, and come back as microseconds since 1970; documents
-are text.
+Each database has a driver that executes the steps (:func:`auditord.store.sqlite.driver.run`,
+:func:`auditord.store.postgres.driver.run`). Statements are named in its ``.sql`` files. Parameters and results are the
+same for every database: instants are passed as aware datetimes, and returned as microseconds since 1970; documents are
+text.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -20,37 +20,37 @@ Rows: TypeAlias = Sequence[tuple[Any, ...]]  # Any: columns of all types
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """A statement with named parameters; the answer is its rows."""
+    """A statement with named parameters; the result is its rows."""
 
     name: str
     parameters: Mapping[str, object]
 
 
 class ForEach(msgspec.Struct, frozen=True):
-    """A statement for each of many rows, whose fields it takes in order or by their names."""
+    """A statement to be run for each of many rows, whose fields are its parameters in order or by name."""
 
     name: str
     rows: Sequence[msgspec.Struct]
 
 
 class Records(msgspec.Struct, frozen=True):
-    """A statement for each of many records, as rows of the table of records; the answer is how many rows it changed."""
+    """A statement to be run for each of many records; the result is the number of rows that it changed."""
 
     name: str
     pending: Sequence[PendingRecord]
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """A statement that was put together for one purpose; the answer is its rows."""
+    """A statement that was compiled at run time; the result is its rows."""
 
     statement: Sql
 
 
 class Atomic(msgspec.Struct, frozen=True):
-    """Work that is done as a whole or not at all.
+    """Work that is done completely or not at all.
 
     Args:
-        make: begins it; once more where another transaction was faster (:class:`Overtaken`).
+        make: returns the work; called again for each retry after :class:`Overtaken`.
     """
 
     make: "Callable[[], Work[Any]]"  # Any: results of all types
@@ -61,21 +61,21 @@ Work: TypeAlias = Generator[Step, Any, T]  # Any: the answer is of the step's ty
 
 
 class Overtaken(Exception):
-    """Another transaction has changed the rows that a plan rests on."""
+    """Another transaction has changed rows that the work depends on."""
 
 
 class Refused(Exception):
-    """The database refuses a value for good; the text says why. The same values would be refused again."""
+    """The database refuses a value, and would refuse it again. The text says why."""
 
 
 def ask(name: str, /, **parameters: object) -> Work[Rows]:
-    """Rows of a statement."""
+    """Execute a named statement and return its rows."""
     rows: Rows = yield Statement(name, parameters)
     return rows
 
 
 def execute(statement: Sql) -> Work[Rows]:
-    """Rows of a statement that was put together."""
+    """Execute a compiled statement and return its rows."""
     rows: Rows = yield Compiled(statement)
     return rows
 
@@ -87,7 +87,7 @@ def for_each(name: str, rows: Sequence[msgspec.Struct]) -> Work[None]:
 
 
 def records(name: str, pending: Sequence[PendingRecord]) -> Work[int]:
-    """Run a statement for each of the records, if there are any; returns how many rows it changed."""
+    """Run a statement for each of the records, if there are any. Return the number of rows that it changed."""
     if not pending:
         return 0
     changed: int = yield Records(name, pending)
@@ -95,11 +95,11 @@ def records(name: str, pending: Sequence[PendingRecord]) -> Work[int]:
 
 
 def atomic(make: Callable[[], Work[T]]) -> Work[T]:
-    """Do work as a whole or not at all."""
+    """Do work completely or not at all."""
     result: T = yield Atomic(make)
     return result
 
 
 def as_json(value: object) -> str:
-    """One parameter for many values."""
+    """Encode many values as one parameter."""
     return msgspec.json.encode(value).decode()

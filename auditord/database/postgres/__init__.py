@@ -1,4 +1,4 @@
-"""PostgreSQL: connections, faults, migrations; nothing here knows what a record is."""
+"""PostgreSQL: connections, errors and migrations, independent of records."""
 
 from auditord.database.postgres.server import Connection, Server
 

@@ -1,4 +1,4 @@
-"""The address of a database: from the configuration to the parameters of libpq."""
+"""The address of a database: make the parameters of libpq from the configuration."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ APPLICATION: Final = "auditord"
 """The name of this program's sessions in ``pg_stat_activity``."""
 
 _DEFAULTS: Final = {
-    # A server that is gone without a word is noticed in seconds, not in hours.
+    # They detect in seconds that a server is gone, instead of hours.
     "connect_timeout": "5",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
@@ -33,8 +33,8 @@ class Address:
 
     Args:
         where: server and database for messages, without secrets.
-        connections: the most for short statements, and again for long answers.
-        parameters: gives those of libpq, with a password that may have been rotated; they are never printed.
+        connections: the maximum number of connections for short statements, and the same for long answers.
+        parameters: returns libpq's parameters, which are never printed. The password is read anew each time.
     """
 
     where: str
@@ -43,7 +43,7 @@ class Address:
 
 
 def address_of(section: StoreSection) -> Address:
-    """The address that the configuration says.
+    """Return the configured address.
 
     Raises:
         ConfigurationError: libpq does not understand the URL.

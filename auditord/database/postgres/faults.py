@@ -1,4 +1,4 @@
-"""PostgreSQL's errors in the operator's words; some of them pass by themselves."""
+"""Translate PostgreSQL's errors into messages for operators."""
 
 import re
 from collections.abc import Generator
@@ -30,10 +30,10 @@ _ADVICE: Final = {
 }
 
 _MISCONFIGURED: Final = ("28", "3D000", "42501", "URL")
-"""Classes of errors that pass only when the configuration is mended, here or on the server."""
+"""Classes of errors that persist until the configuration is corrected, here or on the server."""
 
-# libpq gives no SQLSTATE to a connection that was refused, only the server's text. In another language than English
-# (lc_messages) the same faults count as an outage.
+# For a refused connection, libpq gives no SQLSTATE, only the server's text. In other languages than English
+# (lc_messages), these faults count as an outage.
 _TEXTS: Final = (
     (re.compile(r'database ".*" does not exist'), "3D000"),
     (re.compile(r"permission denied for database"), "42501"),
@@ -47,7 +47,7 @@ _NO_ANSWER: Final = "see whether the server runs and can be reached from here; i
 
 
 def as_unavailable(error: BaseException, where: str) -> StoreUnavailable:
-    """The error in the operator's words: the same call may succeed later, in some cases only after a repair."""
+    """Return an error with advice for the operator. The same call may succeed later, perhaps only after a repair."""
     state, text = _sqlstate(error), str(error).strip()
     if not state and isinstance(error, psycopg.OperationalError):
         state = next((state for pattern, state in _TEXTS if pattern.search(text)), "")
@@ -58,9 +58,9 @@ def as_unavailable(error: BaseException, where: str) -> StoreUnavailable:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Return whether the values of the statement are refused for good: another attempt with them would fail again.
+    """Return whether the values of the statement are permanently refused, so that another attempt would fail, too.
 
-    Classes 22 (data) and 54 (limits of the program), and values that psycopg cannot even send.
+    That is true for classes 22 (data) and 54 (program limits), and for values that psycopg cannot send.
     """
     if isinstance(error, UnicodeError | OverflowError):
         return True
@@ -69,16 +69,16 @@ def is_permanent(error: BaseException) -> bool:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether the transaction merely met another one: the same again is likely to succeed at once."""
+    """Return whether the error is a conflict with another transaction, so that a retry is likely to succeed."""
     return _sqlstate(error) in {"40001", "40P01"}
 
 
 @contextmanager
 def translated(where: str, *, reading: bool = False) -> Generator[None, None, None]:
-    """Translate errors that say that the database is away or temporarily unable into the operator's words.
+    """Turn errors due to an unavailable database into StoreUnavailable, with advice for the operator.
 
-    Values that are refused for good, a known key, and conflicts between transactions keep their errors. One exception:
-    a conflict in a transaction that only reads comes from a replica that applies its primary's changes, and passes.
+    Errors about refused values, duplicate keys and conflicts between transactions are not changed. If ``reading``,
+    conflicts are also turned into StoreUnavailable: they come from a replica that applies its primary's changes.
     """
     try:
         yield

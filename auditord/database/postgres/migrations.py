@@ -1,9 +1,8 @@
-"""Migrations of a database: its schema version, bringing it up to date, and what stands in the way.
+"""Migrations of a PostgreSQL database: read and update its schema version, and refuse unsuitable databases.
 
-Sessions of other auditord processes must not go on beside a change of the tables. Servers that speak PostgreSQL's
-protocol and cannot keep the records are refused in one sentence: on a distributed engine a sum is no longer of one
-moment, and reads no longer stream; behind a pooler in transaction mode the locks of a session are anybody's, so that
-two daemons may run one plugin at the same time.
+Other auditord processes must not use the tables while they change. Some servers speak PostgreSQL's protocol but are not
+supported. On a distributed engine, sums are not from one snapshot, and reads do not stream. Behind a pooler in
+transaction mode, sessions share their locks, so two daemons could run one plugin at the same time.
 """
 
 import re
@@ -25,13 +24,13 @@ _LOCK: Final = 0x61756472  # "audr"; one migration at a time
 _HAS_MIGRATIONS: Final = """
 SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = 'auditord' AND tablename = 'migrations')
 """
-"""A query of the catalogue, since ``to_regclass`` may overlook the schema that another session has just committed."""
+"""It queries the catalogue, since ``to_regclass`` may miss a schema that another session has just committed."""
 
 _APPLIED: Final = "SELECT version, name, applied_at FROM auditord.migrations ORDER BY version"
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """A migration that a database has had."""
+    """A migration that has been applied to a database."""
 
     version: int
     name: str
@@ -39,7 +38,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 async def applied(connection: AsyncConnection[TupleRow]) -> Sequence[Applied]:
-    """The migrations that the database has had, in order; none if it is not one of ours yet."""
+    """Return the applied migrations in order; none if the database has no tables of auditord."""
     found = await (await connection.execute(_HAS_MIGRATIONS)).fetchone()
     if not found or not found[0]:
         return ()
@@ -52,11 +51,7 @@ async def is_of_first_release(connection: AsyncConnection[TupleRow]) -> bool:
 
 
 def refuse_older(known: Sequence[Applied], scripts: Sequence[Script], where: str) -> None:
-    """Return unless the tables were made before version 1.0.
-
-    Raises:
-        SchemaMismatch: they were.
-    """
+    """Raise SchemaMismatch if the tables were made before version 1.0."""
     if known and known[0].name != scripts[0].name:
         raise SchemaMismatch(
             f"The database {where} was made by a version of auditord before 1.0: `auditord database copy` takes over "
@@ -73,16 +68,16 @@ async def migrate(
     end_sessions: bool = False,
     begins: Callable[[Script], None] = lambda _: None,
 ) -> Sequence[Script]:
-    """Bring the schema up to date, all missing scripts in one transaction or none; return those that ran.
+    """Apply all pending migrations in one transaction, and return them.
 
-    Daemons that connect meanwhile wait for its end, and are refused then if they are older.
+    Daemons that connect meanwhile wait for the end, and are then refused if they are older.
 
     Args:
         connection: in autocommit mode.
-        scripts: all that this version knows.
+        scripts: all migrations of this version.
         where: the database, for messages.
-        now: for the note of when each was run.
-        end_sessions: whether other sessions of auditord are ended; without, they are a reason to change nothing.
+        now: the clock for the time at which each was applied.
+        end_sessions: whether to end other sessions of auditord. Otherwise, DaemonsConnected is raised if there are any.
         begins: is notified of each script.
 
     Raises:
@@ -92,8 +87,8 @@ async def migrate(
     await refuse_unsupported(connection, where)
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes its time
-        # Without, the server would go on with a step whose client has been killed, or has left.
+        await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes long
+        # Else the server would continue with a step after its client has been killed.
         await connection.execute("SET LOCAL client_connection_check_interval = '1s'")
         known = await applied(connection)
         refuse_older(known, scripts, where)
@@ -113,7 +108,7 @@ async def migrate(
 
 
 def as_script(scripts: Sequence[Script]) -> str:
-    """The scripts as an administrator would run them with psql, in one transaction."""
+    """Return the scripts as one transaction, for an administrator to run with psql."""
     parts = ["BEGIN;"]
     for script in scripts:
         row = f"({script.version:d}, '{script.name}', now())"
@@ -122,11 +117,11 @@ def as_script(scripts: Sequence[Script]) -> str:
 
 
 async def require_current(connection: AsyncConnection[TupleRow], scripts: Sequence[Script], where: str) -> None:
-    """Return if the schema is exactly the one that these scripts make.
+    """Check that the schema is exactly the one that these scripts make.
 
     Raises:
-        NoTables: there is none.
-        SchemaMismatch: it is older or newer, or the server is not supported.
+        NoTables: there is no schema.
+        SchemaMismatch: the schema is older or newer, or the server is not supported.
     """
     await refuse_unsupported(connection, where)
     known = await applied(connection)
@@ -142,11 +137,7 @@ async def require_current(connection: AsyncConnection[TupleRow], scripts: Sequen
 
 
 def refuse_newer(version: int, scripts: Sequence[Script], where: str) -> None:
-    """Return if these scripts know the schema.
-
-    Raises:
-        SchemaMismatch: a newer version of auditord has been at work.
-    """
+    """Raise SchemaMismatch if a newer version of auditord has migrated the schema."""
     if version > len(scripts):
         raise SchemaMismatch(
             f"The database {where} has schema {version}, this version of auditord knows up to {len(scripts)}: "
@@ -155,11 +146,11 @@ def refuse_newer(version: int, scripts: Sequence[Script], where: str) -> None:
 
 
 _PATIENCE: Final = 5.0
-"""Seconds for sessions to end whose daemons have been stopped a moment ago."""
+"""Seconds for the sessions of daemons that have just been stopped to end."""
 
 _BETWEEN_LOOKS: Final = 0.1
 
-# Without those that wait for this session: they have just connected, and look at the tables' version at its end.
+# Sessions that wait for this one do not count: they have just connected, and will check the schema version afterwards.
 _OTHERS: Final = """
 SELECT coalesce(host(client_addr), 'this host'), count(*)
 FROM pg_stat_activity
@@ -175,10 +166,10 @@ WHERE datname = current_database() AND application_name = %s AND pid <> pg_backe
 
 
 async def refuse_others(connection: AsyncConnection[TupleRow], where: str) -> None:
-    """Return once no other auditord is connected to the database.
+    """Wait some seconds until no other auditord is connected to the database.
 
     Raises:
-        DaemonsConnected: one is, and stays.
+        DaemonsConnected: another one is still connected.
     """
     deadline = anyio.current_time() + _PATIENCE
     while others := await _others(connection):
@@ -192,7 +183,7 @@ async def refuse_others(connection: AsyncConnection[TupleRow], where: str) -> No
 
 
 async def end_others(connection: AsyncConnection[TupleRow]) -> None:
-    """End the sessions of all other auditord processes; what they had not committed is undone.
+    """End the sessions of all other auditord processes. Their open transactions are rolled back.
 
     Raises:
         StoreUnavailable: the user may not end them.
@@ -201,14 +192,14 @@ async def end_others(connection: AsyncConnection[TupleRow]) -> None:
 
 
 async def _others(connection: AsyncConnection[TupleRow]) -> Sequence[tuple[Any, ...]]:  # Any: columns of all types
-    await connection.execute("SELECT pg_stat_clear_snapshot()")  # a transaction would see what it saw first
+    await connection.execute("SELECT pg_stat_clear_snapshot()")  # else a transaction always sees its first result
     return await (await connection.execute(_OTHERS, (APPLICATION,))).fetchall()
 
 
 _OLDEST_SERVER: Final = 140_000
 
 _FOREIGN: Final = re.compile(r"CockroachDB|-YB-|YugabyteDB|Greenplum|Redshift|Materialize|CrateDB|QuestDB")
-"""Other engines, as their ``version()`` names them."""
+"""Other engines, as named in the result of ``version()``."""
 
 _NAMES: Final = {"-YB-": "YugabyteDB"}
 
@@ -234,11 +225,7 @@ _ADVICE: Final = "keep the records in a plain PostgreSQL 14 or later (another da
 
 
 async def refuse_unsupported(connection: AsyncConnection[TupleRow], where: str) -> None:
-    """Return if the server is a PostgreSQL that is new enough, and the tables are its own.
-
-    Raises:
-        SchemaMismatch: it is not.
-    """
+    """Raise SchemaMismatch unless the server is a recent PostgreSQL and its tables are plain ones."""
     version, has_citus, has_timescale = await _row(connection, _LOOK)
     if foreign := _FOREIGN.search(version):
         name = _NAMES.get(foreign[0], foreign[0])
@@ -253,13 +240,10 @@ async def refuse_unsupported(connection: AsyncConnection[TupleRow], where: str) 
 
 
 async def refuse_shared_sessions(connection: AsyncConnection[TupleRow], address: Address) -> None:
-    """Return unless a pooler gives this session's server process to others between two transactions.
+    """Raise SchemaMismatch if a pooler gives this session's server process to other sessions between transactions.
 
-    A pooler makes up the process id of the handshake, so only behind one a second connection is made. It begins while
-    the first one rests: if it meets the same process, that one belongs to no session.
-
-    Raises:
-        SchemaMismatch: it does.
+    A pooler makes up the process id in the handshake, so a real one means that there is none. Otherwise, a second
+    connection is opened while the first one is idle. If both meet the same process, sessions share it.
     """
     (pid,) = await _row(connection, "SELECT pg_backend_pid()")
     if pid == connection.info.backend_pid:

@@ -1,6 +1,7 @@
-"""One database on a PostgreSQL server: connections that come back after faults, and answers that stream.
+"""Connections to one database on a PostgreSQL server that recover from faults, and streamed answers.
 
-A server may take writes and not answer: a full disk, a lock, a network that swallows packets (:class:`Silence`).
+A server may accept writes but not answer, because of a full disk, a lock or a network that drops packets
+(:class:`Silence`).
 """
 
 import asyncio
@@ -33,22 +34,22 @@ Connection: TypeAlias = AsyncConnection[TupleRow]
 _Pool: TypeAlias = AsyncConnectionPool[Connection]
 
 PATIENCE: Final = 5.0
-"""Seconds that a statement may wait for a connection: a restart of the server passes unnoticed."""
+"""Seconds that a statement waits for a connection, long enough for a restart of the server."""
 
 IMPATIENCE: Final = 0.2
-"""The same once the server is known to be away: new posts should be in the spool soon."""
+"""Seconds to wait once the server is known to be down, so that new posts go to the spool soon."""
 
 ANSWER_WITHIN: Final = 30.0
-"""Seconds that short work may take; then its connection is cut, since the server (or the network) hangs."""
+"""Seconds after which the connection of short work is cut, since the server or the network hangs."""
 
 PREPARE_WITHIN: Final = 600.0
-"""Seconds for a statement that may have to read every record, once."""
+"""Seconds for a statement that may have to read every record once."""
 
 READER_PATIENCE: Final = 30.0
-"""Seconds that a long answer may wait until another one ends."""
+"""Seconds that a long answer waits for a connection."""
 
 _RECONNECT: Final = 4.0
-"""Seconds for which the pool tries by itself; then the next one who asks makes it try again."""
+"""Seconds for which the pool tries to reconnect. After that, it tries again on the next request for a connection."""
 
 _SETTINGS: Final = """
 SELECT
@@ -75,8 +76,8 @@ class _Limits(NamedTuple):
     """Time limits of a session.
 
     Args:
-        statement: for one statement; 0 for none.
-        unacknowledged: for data sent by the server and not acknowledged by the client's host; 0 for the system's.
+        statement: the limit for one statement; 0 for none.
+        unacknowledged: the limit for data that the client's host does not acknowledge; 0 for the system's default.
     """
 
     statement: str
@@ -84,7 +85,7 @@ class _Limits(NamedTuple):
 
 
 _SHORT: Final = _Limits("25s", "20s")
-_LONG: Final = _Limits("0", "0")  # a reader that is slow on purpose takes nothing for minutes, and is not gone
+_LONG: Final = _Limits("0", "0")  # a slow reader may read nothing for minutes
 _OWN: Final = _Limits("0", "20s")
 
 _PLACE: Final = """
@@ -92,7 +93,7 @@ SELECT
     pg_postmaster_start_time(), (SELECT oid FROM pg_database WHERE datname = current_database()),
     to_regnamespace('auditord')
 """
-"""Others for a server that was started again, and for a database or a schema that was put in the place of another."""
+"""The result changes after a restart of the server, or if the database or the schema has been replaced."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -102,19 +103,20 @@ Prepare: TypeAlias = Callable[[Connection], Awaitable[None]]
 class Server:
     """Connections to one database, in two pools: for short statements, and for long answers to slow readers.
 
-    While the server is away every call raises :class:`StoreUnavailable`, and connections are made again once the
-    server is back. A schema that is not exactly this version's sets :attr:`refused`, whenever a connection finds it.
+    While the server is down, every call raises :class:`StoreUnavailable`. Connections are made again once the server is
+    back. Whenever a connection finds a schema that is not exactly this version's, it sets :attr:`refused`.
 
     Attributes:
-        refused: why the database must not be used, once a connection has found that.
+        refused: the reason why the database must not be used; None unless a connection has found one.
+        refusal: is set once there is a reason.
 
     Args:
-        address: where it is.
+        address: the address of the database.
         scripts: the migrations that make its schema.
-        prepare: called with the first connection, and with the first one after the server was away or started again,
-            when it may be another database; may refuse it with SchemaMismatch or StoreMismatch.
-        probe: writes something and commits it, as changes do.
-        read_only: nothing may be written.
+        prepare: called with the first connection, and with the first one after the server was down or restarted, since
+            it may then be another database. It may refuse the database with SchemaMismatch or StoreMismatch.
+        probe: writes something and commits it, like changes do.
+        read_only: whether writes are prevented.
         patience: seconds that a reader waits for a connection.
     """
 
@@ -133,7 +135,7 @@ class Server:
         self.refusal: Final = asyncio.Event()
         self._scripts = scripts
         self._prepare = prepare
-        self._prepared: TupleRow | None = None  # which server and database
+        self._prepared: TupleRow | None = None  # the result of _PLACE
         self._preparing = asyncio.Lock()
         self._read_only = read_only
         self._patience = patience
@@ -146,14 +148,14 @@ class Server:
         self._long = self._pool(address, _LONG)
 
     async def open(self) -> None:
-        """Begin to connect; returns once a connection is there.
+        """Open the pools, and wait for the first connection.
 
         Raises:
             SchemaMismatch: the schema is not this version's.
-            StoreMismatch: ``prepare`` says so.
-            StoreUnavailable: the server does not answer; it is tried again.
+            StoreMismatch: ``prepare`` raised it.
+            StoreUnavailable: the server does not answer. The pools keep trying.
         """
-        # What it says about each attempt is said once, here.
+        # The pool would log each failed attempt; this class logs an outage once.
         logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
         await self._short.open()
         await self._long.open()
@@ -164,19 +166,19 @@ class Server:
                     group.cancel_scope.cancel()
 
     async def _raise_refusal(self) -> None:
-        """Raise the reason as soon as the database is refused: the pool would keep trying."""
+        """Raise the reason as soon as the database is refused, since the pool would keep trying."""
         await self.refusal.wait()
         if self.refused is not None:
             raise self.refused
 
     async def close(self) -> None:
-        """Close every connection; those in use when they are given back."""
+        """Close every connection. Those in use are closed when they are given back."""
         await self.silence.close()
         await self._short.close()
         await self._long.close()
 
     def connection(self, within: float | None = ANSWER_WITHIN) -> AbstractAsyncContextManager[Connection]:
-        """A connection for short work, in autocommit mode; it is cut after ``within`` seconds."""
+        """Take a connection for short work, in autocommit mode. It is cut after ``within`` seconds."""
         self.silence.refuse()
         return self._any_connection(within)
 
@@ -196,7 +198,7 @@ class Server:
 
     @asynccontextmanager
     async def reader(self) -> AsyncGenerator[Connection, None]:
-        """A connection for a long answer; its work may take as long as its reader likes."""
+        """Take a connection for a long answer, without a time limit."""
         with translated(self.where, reading=True):
             connection = await self._take(self._long, self._patience)
             try:
@@ -207,14 +209,14 @@ class Server:
 
     @asynccontextmanager
     async def own_connection(self) -> AsyncGenerator[Connection, None]:
-        """A connection outside the pools, without a time limit; it takes no place in a pool."""
+        """Open a connection outside the pools, without a time limit."""
         with translated(self.where):
             connection = await AsyncConnection.connect(autocommit=True, **self._address.parameters())
             try:
                 await self._greet(connection, _OWN)
                 yield connection
             finally:
-                with anyio.CancelScope(shield=True):  # its locks end with it, for those who are cancelled, too
+                with anyio.CancelScope(shield=True):  # closing releases its locks, even after a cancellation
                     await connection.close()
 
     def _pool(self, address: Address, limits: _Limits) -> _Pool:
@@ -286,11 +288,11 @@ class Server:
 
 
 def _noting(note: Callable[[Exception | None], None], address: Address) -> type[Connection]:
-    """A class of connections to the address that notifies of every attempt; the pool keeps reasons to itself."""
+    """Return a class of connections to the address that reports every attempt, since the pool hides errors."""
 
     class NotingConnection(AsyncConnection[Any]):  # Any: rows are tuples, unless a cursor says otherwise
         @classmethod
-        async def connect(cls, *arguments: Any, **options: Any) -> Any:  # Any: handed on unchanged
+        async def connect(cls, *arguments: Any, **options: Any) -> Any:  # Any: passed on unchanged
             try:
                 connection = await super().connect(*arguments, **{**options, **address.parameters()})
             except psycopg.Error as error:
@@ -303,48 +305,48 @@ def _noting(note: Callable[[Exception | None], None], address: Address) -> type[
 
 
 async def _give_back(pool: _Pool, connection: Connection) -> None:
-    # One that is not given back is missing for ever, so this is done even for those who are cancelled.
+    # The pool would lack the connection for ever, so it is given back even after a cancellation.
     with anyio.CancelScope(shield=True):
         await pool.putconn(connection)
 
 
 _COPY: Final = "COPY ({}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
-"""JSON has no raw control characters: with these as quote and delimiter, nothing is ever quoted or escaped."""
+"""JSON has no raw control characters, so with these as quote and delimiter, nothing is quoted or escaped."""
 
 
 class _Left(Exception):
-    """The reader wants no more."""
+    """Cancels a COPY when its reader has left."""
 
 
 @asynccontextmanager
 async def copied(
     connection: Connection, sql: LiteralString, parameters: Sequence[object]
 ) -> AsyncGenerator[AsyncIterator[list[bytes]], None]:
-    """The answer to a query of one column of JSON, page by page, as of the moment when the context is entered.
+    """Stream the answer to a query with one JSON column in pages, as of the moment when the context is entered.
 
     Rows are read from the connection on demand, so memory is bounded and a slow reader slows the server.
-    Leaving early cancels the query.
+    Leaving the context early cancels the query.
     """
 
     def read() -> Awaitable[Page[bytes]]:
         return connection.wait(_page(connection.pgconn))
 
-    cursor = AsyncClientCursor(connection)  # COPY takes no parameters, so they are put into its text, quoted
+    cursor = AsyncClientCursor(connection)  # COPY takes no parameters, so they are quoted into its text
     try:
         async with cursor.copy(_COPY.format(sql), parameters):
             async with aclosing(following(await read(), read)) as pages:
                 yield pages
-            # Leaving in any other way than by an exception would leave rows in the connection, which makes it unusable.
-            raise _Left  # noqa: TRY301 the copy between here and there must see it
+            # Only an exception makes psycopg cancel the COPY. Unread rows would make the connection unusable.
+            raise _Left  # noqa: TRY301 it must pass through the COPY
     except _Left:
         pass
 
 
 def _page(connection: PGconn) -> PQGen[Page[bytes]]:
-    """Rows as libpq has them, waiting only where it has none; the driver's own reading costs twice as much per row.
+    """Read a page of rows from libpq, waiting only if it has none. This halves psycopg's cost per row.
 
     Raises:
-        psycopg.Error: the server gave up before the end.
+        psycopg.Error: the server stopped before the end.
     """
     rows: list[memoryview] = []
     size = 0
@@ -372,7 +374,7 @@ def _readable(connection: PGconn) -> PQGen[None]:
 
 
 def _ended(connection: PGconn) -> PQGen[None]:
-    """Read what the server says at the end of its answer, all of it: else the connection could not be used again."""
+    """Read all results at the end of an answer, without which the connection could not be used again."""
     failures: list[PGresult] = []
     while True:
         while connection.is_busy():
@@ -387,17 +389,17 @@ def _ended(connection: PGconn) -> PQGen[None]:
 
 
 WRITE_WITHIN: Final = 5.0
-"""Seconds for the writes of a client that waits; AUDITOR's clients give up after 30."""
+"""Seconds for a write that a client waits for. AUDITOR's clients give up after 30 seconds."""
 
 _BETWEEN_PROBES: Final = 1.0
 
 
 class Silence:
-    """The time from a write that took too long until a probe succeeds; meanwhile no caller waits for the server.
+    """Refuses work from a write that took too long until a probe succeeds, so that callers need not wait.
 
     Args:
         where: the database, for messages.
-        probe: writes something; raises StoreUnavailable if that takes too long.
+        probe: writes something, and raises StoreUnavailable if that takes too long.
     """
 
     def __init__(self, where: str, probe: Callable[[], Awaitable[object]]) -> None:
@@ -406,17 +408,13 @@ class Silence:
         self._probing: asyncio.Task[None] | None = None
 
     def notice(self, seconds: float) -> None:
-        """Begin the silence; ``seconds`` is the time that the slow write took."""
+        """Begin the silence, after a write that took more than ``seconds``."""
         if self._probing is None:
             _log.warning("the database %s does not answer a write within %.0f s: probing it", self._where, seconds)
             self._probing = asyncio.get_running_loop().create_task(self._until_it_answers())
 
     def refuse(self) -> None:
-        """Return unless the server is silent.
-
-        Raises:
-            StoreUnavailable: it is.
-        """
+        """Raise StoreUnavailable if the server is silent."""
         if self._probing is not None:
             raise StoreUnavailable(
                 f"The database {self._where} does not answer writes: look at the server's disk, its locks "
@@ -424,7 +422,7 @@ class Silence:
             )
 
     async def close(self) -> None:
-        """Probe no more."""
+        """Stop probing."""
         if self._probing is not None:
             self._probing.cancel()
             with suppress(asyncio.CancelledError):
@@ -445,14 +443,14 @@ class Silence:
 def limited(
     connection: AsyncConnection[TupleRow], seconds: float | None, noticed: Callable[[float], None] | None = None
 ) -> Generator[None, None, None]:
-    """Cut the connection if the block takes longer: callers that wait for the server then see it as lost.
+    """Cut the connection if the block takes longer than ``seconds``, so that callers see it as lost.
 
-    A statement's own time limit does not help when the server or the network no longer answers.
+    A statement timeout does not help if the server or the network no longer answers.
 
     Args:
-        connection: is used inside.
+        connection: the connection that the block uses.
         seconds: the limit; None for none.
-        noticed: called with it before the connection is cut.
+        noticed: called with the limit before the connection is cut.
     """
     if seconds is None:
         yield
@@ -465,14 +463,14 @@ def limited(
 
 
 async def require_open(connection: AsyncConnection[TupleRow]) -> None:
-    """Find out that the server has closed an idle connection; it is asked only if there is a sign of it.
+    """Check that the server has not closed an idle connection. The server is only asked if data has arrived.
 
     Raises:
-        psycopg.OperationalError: it has.
+        psycopg.OperationalError: the server has closed it.
     """
     if _is_silent(connection):
         return
-    await connection.execute("")  # a farewell, or a mere notice: this reads it
+    await connection.execute("")  # reads the data: the end of the connection, or only a notice
 
 
 def _is_silent(connection: AsyncConnection[TupleRow]) -> bool:
@@ -481,7 +479,7 @@ def _is_silent(connection: AsyncConnection[TupleRow]) -> bool:
         try:
             probe.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
-            return True  # as nearly always
+            return True  # the usual case
         except OSError:
             return False
     return False
@@ -491,7 +489,7 @@ def _hang_up(connection: AsyncConnection[TupleRow], seconds: float, noticed: Cal
     if noticed is not None:
         noticed(seconds)
     if not connection.closed:
-        # Closing it under the driver would leave the event loop with a number that means another file tomorrow.
+        # The driver must close the connection, else the event loop would keep a file descriptor that may be reused.
         with _socket(connection) as other_end:
             other_end.shutdown(socket.SHUT_RDWR)
 

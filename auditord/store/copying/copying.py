@@ -1,7 +1,7 @@
-"""Copy a store: rows that the target already has are compared and left, so that any interrupted copy can be resumed.
+"""Copy a store. Records that the target already has are kept, so that an interrupted copy can be resumed.
 
-Both ends are passed in the order of ids, a page of each at a time. Differences are written; at the end they are passed
-once more, and only if every record is equal the target may be used.
+Both ends are read in the order of ids, page by page, and differences are written to the target. At the end, both are
+read again, and only if all records are equal, the target may be used.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -26,9 +26,9 @@ class Copied(msgspec.Struct, frozen=True):
     """The result of a copy.
 
     Args:
-        records: how many both stores have.
-        written: how many of them were not there yet.
-        digest: of all that both stores know of each record, in the order of ids.
+        records: the number of records in each store.
+        written: the number of records that were written to the target.
+        digest: the digest of the records; see :class:`ContentDigest`.
     """
 
     records: int
@@ -42,22 +42,22 @@ async def copy_store(
     """Copy everything that a store keeps, except the cells of roll-ups, which the daemon fills from the records.
 
     Args:
-        source: is read as of one moment, even while it is being written; version 0.1.0 may have made it.
-        target: must be empty; in PostgreSQL the tables are made if there are none.
-        resume: whether a copy of the same source may go on.
-        now: for the note of when tables were made.
+        source: read as of one moment, even while it is being written. It may be a store of version 0.1.0.
+        target: must be empty, unless a copy is resumed. In PostgreSQL, missing tables are created.
+        resume: whether to continue an interrupted copy of the same source.
+        now: the clock for the times at which migrations were applied.
         progress: is notified.
 
     Raises:
-        CopyRefused: the target has records, or is not equal at the end.
+        CopyRefused: the target has records, or differs from the source at the end.
         SchemaMismatch: a store is another program's, or of another version.
-        StoreUnavailable: a store cannot be used now; copied rows stay, and the copy can be resumed.
+        StoreUnavailable: a store cannot be used now. Copied records stay, and the copy can be resumed.
     """
     async with AsyncExitStack() as stack:
-        there = await stack.enter_async_context(_source(source))
-        here = await stack.enter_async_context(_target(target, now))
-        await _begin(there, here, resume=resume)
-        return await _Copy(there, here, progress, await there.count()).run()
+        source_end = await stack.enter_async_context(_source(source))
+        target_end = await stack.enter_async_context(_target(target, now))
+        await _begin(source_end, target_end, resume=resume)
+        return await _Copy(source_end, target_end, progress, await source_end.count()).run()
 
 
 def _source(section: StoreSection) -> AbstractAsyncContextManager[End]:
@@ -104,17 +104,17 @@ class _Copy:
     async def _copy(self) -> None:
         done = 0
         async with aclosing(_side_by_side(self.source.page, self.target.page)) as pairs:
-            async for wanted, there in pairs:
+            async for wanted, stored in pairs:
                 done += wanted is not None
-                if wanted != there:
-                    await self._write(wanted, there)
+                if wanted != stored:
+                    await self._write(wanted, stored)
                 if done % AT_ONCE == 0:
                     self.progress.progressed("copying", done, self.total)
         await self._flush()
 
-    async def _write(self, wanted: CopiedRecord | None, there: CopiedRecord | None) -> None:
+    async def _write(self, wanted: CopiedRecord | None, stored: CopiedRecord | None) -> None:
         self.added += [wanted] if wanted is not None else []
-        self.removed += [there.record_id] if there is not None else []
+        self.removed += [stored.record_id] if stored is not None else []
         if len(self.added) + len(self.removed) >= AT_ONCE:
             await self._flush()
 
@@ -127,9 +127,9 @@ class _Copy:
     async def _compare(self) -> Copied:
         digest = ContentDigest()
         async with aclosing(_side_by_side(self.source.page, self.target.page)) as pairs:
-            async for wanted, there in pairs:
-                if wanted is None or wanted != there:
-                    raise CopyRefused(f"{self.target.where} is not equal: {_difference(wanted, there)}")
+            async for wanted, stored in pairs:
+                if wanted is None or wanted != stored:
+                    raise CopyRefused(f"{self.target.where} is not equal: {_difference(wanted, stored)}")
                 digest.add(wanted)
                 if digest.records % AT_ONCE == 0:
                     self.progress.progressed("comparing", digest.records, self.total)
@@ -141,11 +141,11 @@ class _Copy:
         return Copied(digest.records, self.written, digest.text())
 
 
-def _difference(wanted: CopiedRecord | None, there: CopiedRecord | None) -> str:
-    if wanted is None or there is None:
-        record = wanted or there
-        return f"the record {record and record.record_id!r} is {'missing' if there is None else 'too many'}"
-    names = [name for name in CopiedRecord.__struct_fields__ if getattr(wanted, name) != getattr(there, name)]
+def _difference(wanted: CopiedRecord | None, stored: CopiedRecord | None) -> str:
+    if wanted is None or stored is None:
+        record = wanted or stored
+        return f"the record {record and record.record_id!r} is {'missing' if stored is None else 'too many'}"
+    names = [name for name in CopiedRecord.__struct_fields__ if getattr(wanted, name) != getattr(stored, name)]
     return f"of the record {wanted.record_id!r}, {' and '.join(names)} differ"
 
 
@@ -155,19 +155,19 @@ _Page = Callable[[str], Awaitable[Sequence[CopiedRecord]]]
 async def _side_by_side(
     source: _Page, target: _Page
 ) -> AsyncGenerator[tuple[CopiedRecord | None, CopiedRecord | None], None]:
-    """Yield every id of either side once, with each side's row; callers may change yielded rows."""
+    """Yield each id's record in the source and in the target. Callers may write a yielded record to the target."""
     async with aclosing(_all(source)) as ours, aclosing(_all(target)) as theirs:
-        wanted, there = await anext(ours, None), await anext(theirs, None)
-        while wanted is not None or there is not None:
-            if there is None or (wanted is not None and wanted.record_id < there.record_id):
+        wanted, stored = await anext(ours, None), await anext(theirs, None)
+        while wanted is not None or stored is not None:
+            if stored is None or (wanted is not None and wanted.record_id < stored.record_id):
                 yield wanted, None
                 wanted = await anext(ours, None)
-            elif wanted is None or there.record_id < wanted.record_id:
-                yield None, there
-                there = await anext(theirs, None)
+            elif wanted is None or stored.record_id < wanted.record_id:
+                yield None, stored
+                stored = await anext(theirs, None)
             else:
-                yield wanted, there
-                wanted, there = await anext(ours, None), await anext(theirs, None)
+                yield wanted, stored
+                wanted, stored = await anext(ours, None), await anext(theirs, None)
 
 
 async def _all(read: _Page) -> AsyncGenerator[CopiedRecord, None]:
@@ -179,24 +179,24 @@ async def _all(read: _Page) -> AsyncGenerator[CopiedRecord, None]:
 
 
 class ContentDigest:
-    """The digest of records in the order of their ids, of all that a store knows of each."""
+    """The digest of records in the order of their ids, with everything that a store knows about them."""
 
     def __init__(self) -> None:
         self.records = 0
         self._hash = blake2b(digest_size=16)
 
     def add(self, record: CopiedRecord) -> None:
-        """Take in the next record."""
+        """Add the next record."""
         self.records += 1
         self._hash.update(msgspec.msgpack.encode(record))
 
     def text(self) -> str:
-        """The digest of all rows so far, in hexadecimal."""
+        """Return the digest of all records so far, in hexadecimal."""
         return self._hash.hexdigest()
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """The contents of a store: how many records, their digest, the rows of other tables, what it has released."""
+    """The contents of a store: number and digest of records, row counts of other tables, and its part in the lake."""
 
     records: int
     digest: str
@@ -205,7 +205,7 @@ class Contents(msgspec.Struct, frozen=True):
 
 
 async def contents(end: End, progress: Progress) -> Contents:
-    """Read through all records of a store."""
+    """Read all records of a store to describe its contents."""
     digest, total, after = ContentDigest(), await end.count(), ""
     while page := await end.page(after):
         for kept in page:

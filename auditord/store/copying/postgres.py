@@ -34,7 +34,7 @@ SELECT
 
 @asynccontextmanager
 async def postgres_source(address: Address) -> AsyncGenerator["PostgresEnd", None]:
-    """A database at one moment, even while it is being written.
+    """Open a database as the source of a copy, as of one moment, even while it is being written.
 
     Raises:
         CopyRefused: it is itself an unfinished copy.
@@ -48,17 +48,17 @@ async def postgres_source(address: Address) -> AsyncGenerator["PostgresEnd", Non
         async with connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             end = PostgresEnd(connection, address.where, is_first_release=is_first_release)
-            await end.refuse_unfinished()  # the first look begins the snapshot
+            await end.refuse_unfinished()  # the first read fixes the snapshot
             yield end
 
 
 @asynccontextmanager
 async def postgres_target(address: Address, now: Callable[[], datetime]) -> AsyncGenerator["PostgresEnd", None]:
-    """A database to be filled; its tables are made if there are none.
+    """Open a database as the target of a copy, and migrate it.
 
     Raises:
-        SchemaMismatch: its schema is newer, or the server too old.
-        StoreUnavailable: the server does not answer, or does not allow it.
+        SchemaMismatch: its schema is newer, or the server is too old.
+        StoreUnavailable: the server does not answer, or refuses a migration.
     """
     async with _connected(address) as connection:
         await migrate(connection, load_scripts(MIGRATIONS), address.where, now)
@@ -74,7 +74,7 @@ async def _connected(address: Address) -> AsyncGenerator[Connection, None]:
 
 
 class PostgresEnd(End):
-    """A database, through a connection that is of a source inside a transaction, of a target outside."""
+    """A PostgreSQL database at one end of a copy. Only the connection to a source is in a transaction."""
 
     words = POSTGRES_WORDS
     dialect = PostgresDialect()
@@ -88,7 +88,7 @@ class PostgresEnd(End):
         return await run(self._connection, work)
 
     async def exported_snapshot(self) -> str:
-        """The name by which other sessions see the same moment, as long as the transaction of a source lasts."""
+        """Return the name of the source's snapshot, which other sessions can use until the transaction ends."""
         ((name,),) = await self._rows("SELECT pg_export_snapshot()", {})
         return str(name)
 

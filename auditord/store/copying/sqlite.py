@@ -1,6 +1,6 @@
 """A record store in SQLite as an end of a copy.
 
-A command has nothing else to do meanwhile, so its thread may wait for the disk.
+Reads and writes block the event loop, since a command has nothing else to do.
 """
 
 import sqlite3
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def sqlite_source(path: Path) -> AsyncGenerator["SqliteEnd", None]:
-    """A file at one moment, even while it is being written.
+    """Open a file as the source of a copy, as of one moment, even while it is being written.
 
     Raises:
         CopyRefused: it is itself an unfinished copy.
@@ -40,13 +40,13 @@ async def sqlite_source(path: Path) -> AsyncGenerator["SqliteEnd", None]:
             require_current(connection, load_migrations(MIGRATIONS), path)
         connection.execute("BEGIN")
         end = SqliteEnd(connection, path, is_first_release=is_first_release)
-        await end.refuse_unfinished()  # the first look begins the snapshot
+        await end.refuse_unfinished()  # the first read fixes the snapshot
         yield end
 
 
 @asynccontextmanager
 async def sqlite_target(path: Path) -> AsyncGenerator["SqliteEnd", None]:
-    """A file to be filled, which is made if there is none.
+    """Open a file as the target of a copy, creating it if necessary, and migrate it.
 
     Raises:
         SchemaMismatch: it is another program's, or newer.
@@ -61,7 +61,7 @@ async def sqlite_target(path: Path) -> AsyncGenerator["SqliteEnd", None]:
 
 
 class SqliteEnd(End):
-    """A file, through a connection that is of a source inside a transaction, of a target outside."""
+    """An SQLite file at one end of a copy. Only the connection to a source is in a transaction."""
 
     words = SQLITE_WORDS
     dialect = SqliteDialect()
@@ -99,6 +99,6 @@ class SqliteEnd(End):
             yield
             self._connection.execute("COMMIT")
         except BaseException:
-            if self._connection.in_transaction:  # else SQLite has undone everything itself
+            if self._connection.in_transaction:  # else SQLite has already rolled back
                 self._connection.execute("ROLLBACK")
             raise

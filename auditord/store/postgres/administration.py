@@ -1,4 +1,4 @@
-"""Administration of the database: its status, and migrations."""
+"""Administration of a PostgreSQL database: status and migrations."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ _QUERIES: Final = load_queries("auditord.store.postgres", "administration.sql")
 
 
 class Relation(msgspec.Struct, frozen=True):
-    """A table or an index, and the bytes that it has on the disk."""
+    """A table or an index, and its size on disk in bytes."""
 
     name: str
     size: int
@@ -38,11 +38,11 @@ class DatabaseStatus(msgspec.Struct, frozen=True):
 
     Args:
         where: server and database.
-        server_version: as the server says it.
-        applied: the migrations that it has had.
-        pending: those that this version has beside them.
+        server_version: the version that the server reports.
+        applied: the migrations that have been applied.
+        pending: the migrations of this version that have not.
         relations: tables and indexes by size.
-        records: how many there are, as the maintained counts say; None before the first migration.
+        records: the number of records, from the maintained counts; None before the first migration.
     """
 
     where: str
@@ -60,12 +60,12 @@ async def migrate_database(
     end_sessions: bool = False,
     begins: Callable[[Script], None] = lambda _: None,
 ) -> Sequence[Script]:
-    """Bring the schema up to date; returns the scripts that ran.
+    """Bring the schema up to date. Return the scripts that ran.
 
     Raises:
-        SchemaMismatch: it is newer than this version, or the server is not supported.
-        DaemonsConnected: other daemons use it; not with ``end_sessions``.
-        StoreUnavailable: the server does not answer, or does not allow it.
+        SchemaMismatch: the schema is newer than this version, or the server is not supported.
+        DaemonsConnected: other daemons use the database, and ``end_sessions`` is False.
+        StoreUnavailable: the server does not answer, or refuses a migration.
     """
     scripts = load_scripts(MIGRATIONS)
     async with _connected(address) as connection:
@@ -74,10 +74,10 @@ async def migrate_database(
 
 
 async def refuse_daemons(address: Address) -> None:
-    """Return if no other auditord is connected to a database.
+    """Check that no other auditord is connected to a database.
 
     Raises:
-        DaemonsConnected: one is.
+        DaemonsConnected: another one is connected.
         StoreUnavailable: the server does not answer.
     """
     async with _connected(address) as connection:
@@ -85,7 +85,7 @@ async def refuse_daemons(address: Address) -> None:
 
 
 async def pending_script(address: Address) -> str:
-    """The missing migrations for psql; nothing if there are none.
+    """Return the pending migrations as a script for psql; an empty string if there are none.
 
     Raises:
         SchemaMismatch: the schema is newer than this version.
@@ -96,7 +96,7 @@ async def pending_script(address: Address) -> str:
 
 
 async def database_status(address: Address) -> DatabaseStatus:
-    """Look at a database.
+    """Return the status of a database.
 
     Raises:
         SchemaMismatch: the schema is newer than this version.
@@ -115,7 +115,7 @@ async def database_status(address: Address) -> DatabaseStatus:
 
 
 async def clock_offset(address: Address, now: Callable[[], datetime]) -> timedelta:
-    """The server's clock less ours, as little of it as is certain: it was read between two looks at ours.
+    """Return the difference of the server's clock from ours: the smallest one that our times before and after allow.
 
     Raises:
         StoreUnavailable: the server does not answer.
@@ -129,9 +129,9 @@ async def clock_offset(address: Address, now: Callable[[], datetime]) -> timedel
 
 
 async def oldest_writer(address: Address) -> str | None:
-    """Describe the transaction that has been writing for longest, be it in another database, if that is over a minute.
+    """Describe the oldest writing transaction, in any database of the server, if it is older than a minute.
 
-    Consumers of the feed read nothing that was stored after it began.
+    Consumers of the feed cannot read records that were stored after it began.
 
     Raises:
         StoreUnavailable: the server does not answer.

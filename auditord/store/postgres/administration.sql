@@ -1,7 +1,7 @@
--- What `auditord database status` asks.
+-- Statements of `auditord database status` and `auditord doctor`.
 
 -- name: list_relations
--- Tables and indexes with their bytes on the disk, the largest first.
+-- Tables and indexes with their sizes in bytes, largest first.
 SELECT pg_class.relname, pg_table_size(pg_class.oid)
 FROM pg_class
 INNER JOIN pg_namespace ON pg_namespace.oid = pg_class.relnamespace
@@ -9,11 +9,11 @@ WHERE pg_namespace.nspname = 'auditord' AND pg_class.relkind IN ('r', 'i')
 ORDER BY pg_table_size(pg_class.oid) DESC, pg_class.relname
 
 -- name: read_clock
--- The server's clock at this very moment.
+-- The server's clock.
 SELECT clock_timestamp()
 
 -- name: count_records
--- How many records there are.
+-- The number of records: the maintained count, plus the changes that it does not include yet.
 SELECT
     coalesce((SELECT records FROM auditord.record_counts WHERE meta_key = ''), 0)
     + (
@@ -30,7 +30,7 @@ SELECT
     )
 
 -- name: oldest_writer
--- The transaction that has been writing for longest, if that is over a minute.
+-- The oldest writing transaction, if it is older than a minute.
 SELECT described
 FROM (
     SELECT

@@ -1,4 +1,4 @@
-"""Concurrent changes, gathered for a few connections (:class:`auditord.database.database.Batcher`)."""
+"""Gather concurrent changes into transactions on a few connections (:class:`auditord.database.database.Batcher`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,22 +18,22 @@ _Batch: TypeAlias = Sequence[Waiting[Change | Bulk]]
 
 
 _LINGER: Final = 0.005
-"""Seconds for which a connection is kept for changes that may follow: clients wait for their answers, then send the
-next. To get it again costs as much as some changes. It is no longer than a transaction, so that a connection is as
-unlikely to break meanwhile as in the middle of changes."""
+"""Seconds for which an idle connection is kept, since clients that get their answers often send the next change at
+once, and getting a connection costs as much as some changes. The time is no longer than a transaction, so the
+connection is as unlikely to break as during one."""
 
 
 class Batches:
-    """Makes changes through a few connections at a time.
+    """Makes changes through a few concurrent connections.
 
-    While a transaction of changes is being committed, further changes gather for the next: two at a time would be
-    smaller ones, and each costs the disk as much. A bulk is a transaction of its own, beside others. Changes of one
-    record are made one after the other, in the order in which they came.
+    While one batch of changes is being committed, further changes gather for the next. Two concurrent batches would be
+    smaller, and each costs the disk as much. A bulk is a transaction of its own, concurrent with others. Changes of one
+    record are made one after the other, in the order in which they were submitted.
 
     Args:
-        connect: gives a connection.
-        make: makes changes in one transaction, with an outcome for each.
-        at_once: the number of concurrent transactions, at most.
+        connect: opens a connection.
+        make: makes changes in one transaction, and returns an outcome for each.
+        at_once: the maximum number of concurrent transactions.
     """
 
     def __init__(self, connect: Connect, make: Make, at_once: int) -> None:
@@ -44,11 +44,11 @@ class Batches:
         self._workers: set[asyncio.Task[None]] = set()
         self._lingering: list[asyncio.Future[bool]] = []
         self._has_gathered = False
-        """True while a transaction makes changes that have gathered."""
+        """True while a transaction makes gathered changes."""
         self._closed = False
 
     def submit(self, change: Change | Bulk) -> "asyncio.Future[Any]":  # Any: of a bulk, its outcomes
-        """The outcome of a change, once it is durable. Cancelling it takes nothing back."""
+        """Submit a change, and return a future of its outcome, set after the commit. Cancelling it undoes nothing."""
         if self._closed:
             return failed(StoreUnavailable("The record store is closed."))
         outcome = self._batcher.put(change)
@@ -57,14 +57,14 @@ class Batches:
         return outcome
 
     async def close(self) -> None:
-        """Finish all submitted changes, take no more."""
+        """Finish all submitted changes, and refuse further ones."""
         self._closed = True
         while self._workers:
             await asyncio.wait(self._workers)
 
     def _employ(self) -> None:
         if self._lingering:
-            _wake(self._lingering.pop(), True)  # noqa: FBT003 if its time is over just now, another takes its place
+            _wake(self._lingering.pop(), True)  # noqa: FBT003 if its alarm is due right now, another takes its place
         elif len(self._workers) < self._at_once:
             worker = asyncio.get_running_loop().create_task(self._work())
             self._workers.add(worker)
@@ -84,16 +84,16 @@ class Batches:
                     if batch and not await self._change(connection, batch):
                         break
         except BaseException as error:
-            if not connected:  # those who waited for this connection have waited long enough
+            if not connected:  # fail the waiting changes instead of letting them wait for the next attempt
                 self._fail(self._batcher.take(only_alone=self._has_gathered), error)
-            if not isinstance(error, StoreUnavailable):  # callers have it; other errors are our own
+            if not isinstance(error, StoreUnavailable):  # callers get it; other errors are bugs
                 raise
 
     def _take(self) -> _Batch:
         batch = self._batcher.take(only_alone=self._has_gathered)
         if batch:
             self._has_gathered |= not isinstance(batch[0].job, Bulk)
-            if self._can_take():  # by another connection: changes need not wait for a bulk, nor a bulk for changes
+            if self._can_take():  # use another connection, so that bulks and changes do not wait for each other
                 self._employ()
         return batch
 
@@ -101,7 +101,7 @@ class Batches:
         return self._batcher.can_take(only_alone=self._has_gathered)
 
     async def _linger(self) -> bool:
-        """Wait whether there will be more to do soon."""
+        """Wait a short time for more changes. Return whether to look for some."""
         if self._closed:
             return False
         loop = asyncio.get_running_loop()
@@ -112,17 +112,17 @@ class Batches:
             return await more
         finally:
             alarm.cancel()
-            with suppress(ValueError):  # it has been taken from there to be woken
+            with suppress(ValueError):  # _employ has already removed it
                 self._lingering.remove(more)
 
     async def _change(self, connection: Connection, batch: _Batch) -> bool:
-        """Make changes and settle them; False if the connection should not be used any more."""
+        """Make changes and settle them. Return False if the connection should no longer be used."""
         try:
             outcomes = await self._make_together(connection, batch)
         except asyncio.CancelledError:
             self._fail(batch, StoreUnavailable("The record store was closed while a change was being made."))
             raise
-        except BaseException as error:  # noqa: BLE001 not swallowed: it is handed to those who wait
+        except BaseException as error:  # noqa: BLE001 not swallowed: callers get it
             self._fail(batch, error)
             return False
         finally:

@@ -1,7 +1,7 @@
-"""Rows of the table of records in PostgreSQL's binary COPY format (its documentation: COPY, Binary Format).
+"""Encode rows of the table of records in PostgreSQL's binary COPY format (documented under COPY, Binary Format).
 
-Each is put together of what many rows share, made once, and of a few bytes of its own. A timestamptz is an int8 there,
-and jsonb its text behind a version number.
+Parts that many rows share are encoded once. In this format, a timestamptz is an int8, and jsonb is its text after a
+version number.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,19 +18,19 @@ from auditord_hookspecs import Provenance
 from auditord_hookspecs.wire import KEPT_PARTS
 
 BEGIN: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-"""In front of the first row."""
+"""The header before the first row."""
 
 END: Final = b"\xff\xff"
-"""Behind the last row."""
+"""The trailer after the last row."""
 
-_TO_2000: Final = to_micros(datetime(2000, 1, 1, tzinfo=UTC))  # where PostgreSQL begins to count microseconds
+_TO_2000: Final = to_micros(datetime(2000, 1, 1, tzinfo=UTC))  # the origin of PostgreSQL's microseconds
 
 _NULL: Final = b"\xff\xff\xff\xff"
 _TRUE: Final = b"\0\0\0\1\1"
 _JSONB_VERSION: Final = b"\x01"
 
-# Of a finished and of an open record: the number of columns, then behind the length of each start_time, content,
-# received_at, source_id, stop_time and runtime, and the length of record_id.
+# For a finished and an open record: the number of columns; start_time, content, received_at, source_id, stop_time and
+# runtime, each after its length; and the length of record_id.
 _finished: Final = Struct(">hiqiqiqiiiqiqi").pack
 _open: Final = Struct(">hiqiqiqiiiii").pack
 _length: Final = Struct(">i").pack
@@ -40,20 +40,20 @@ _int8: Final = Struct(">iq").pack
 
 
 class CopiedRows:
-    """Makes rows in the order of :data:`auditord.store.columns.COLUMNS`.
+    """Encodes rows in the order of :data:`auditord.store.columns.COLUMNS`.
 
     Args:
-        further: columns that the caller puts behind each.
+        further: the number of columns that the caller appends to each row.
     """
 
     def __init__(self, further: int = 0) -> None:
         self._columns = len(COLUMNS) + further
-        self._amounts: dict[int, tuple[Amounts, bytes]] = {}  # by identity; each is kept, so that no other gets it
+        self._amounts: dict[int, tuple[Amounts, bytes]] = {}  # by id(); the key is held, so that no id is reused
         self._provenance: Provenance | None = None
         self._received_at = 0
 
     def rows(self, pending: Iterable[PendingRecord]) -> list[bytes]:
-        """The rows of records."""
+        """Return the encoded rows of records."""
         return list(map(self._row, pending))
 
     def _row(self, pending: PendingRecord) -> bytes:
@@ -80,7 +80,7 @@ class CopiedRows:
 
 
 _labels: Final[dict[int, tuple[Labels, bytes]]] = {}
-"""Fields of labels by identity, likewise; the next bulk has many of these labels again."""
+"""Encoded labels by their ``id()``. The cache outlives a bulk, because the next one has many of the same labels."""
 
 
 def _learn_labels(labels: Labels) -> tuple[Labels, bytes]:
@@ -91,12 +91,12 @@ def _learn_labels(labels: Labels) -> tuple[Labels, bytes]:
 
 
 def int8(number: int | None) -> bytes:
-    """A field of type int8."""
+    """Encode a field of type int8."""
     return _NULL if number is None else _int8(8, number)
 
 
 def timestamptz(micros: int | None) -> bytes:
-    """A field of an instant, given in microseconds since 1970."""
+    """Encode a field of type timestamptz from microseconds since 1970."""
     return int8(None if micros is None else micros - _TO_2000)
 
 
@@ -118,7 +118,6 @@ def _field(value: bytes) -> bytes:
 
 
 def _fields_of(part: Part) -> Callable[..., bytes]:
-    """Return a function of labels or amounts that encodes the columns of these."""
     encoded = [f"{each.type}({each.value})" for each in COLUMNS if each.part is part]
     types = {"smallint": _int2_or_null, "bigint": int8, "text": _text, "jsonb": _jsonb}
     return compiled(f"b''.join(({', '.join(encoded)}))", part.value, **types)

@@ -1,12 +1,12 @@
 """The SQL of PostgreSQL.
 
 Sums of whole numbers are exact here; only the product of an amount and a runtime may not fit 64 bits. PostgreSQL then
-refuses, and the query is asked again with products of any size. Bytes times microseconds would
-not fit: such amounts are multiplied in two pieces from the beginning, which takes less time than numbers of any size.
+raises an error, and the query runs again with ``numeric`` products. Bytes times microseconds would not fit, so such
+amounts are multiplied in two parts from the start, which is faster than ``numeric``.
 
-Records in the order of stop times, where very many have the same one: the index of stop times finds the newest ones at
-once, but knows no order among those that stopped at one moment, and all of them would be read to find the few with the
-last ids. Where these few are soon found among the last ids of all, the answer is put together of parts
+Lists in the order of stop times need care if very many records share one. The index on stop times finds the newest
+records at once, but does not order those with the same stop time. All of them would be read to find the few with the
+last ids. If these few are likely to be found soon among the last ids of all records, the answer is assembled from parts
 (:func:`tied_stop`, :func:`in_parts`), each in the order of one index.
 """
 
@@ -45,22 +45,21 @@ from auditord_hookspecs.query import (
 _TIME_ORDERS: Final = {TimeField.START: SortField.START, TimeField.STOP: SortField.STOP}
 
 _FOUND_BY_INDEX: Final = 10
-"""Values up to which an index finds the records faster than a scan of the same days."""
+"""Up to this number of values, an index finds the records faster than a scan of the same days."""
 
 _SECOND: Final = timedelta(seconds=1)
 _MICROSECONDS: Final = "extract(epoch FROM {}) * 1000000"
 
-# The runtime is in whole seconds, toward zero. The planner knows how these are spread; for two columns of times it
-# assumes that a third of the rows are in order, and plans for that number.
+# The runtime is in whole seconds, truncated toward zero. The planner has statistics on it, whereas it assumes that a
+# comparison of two time columns is true for a third of the rows.
 _NOT_BACKWARDS: Final = Sql("(runtime > 0 OR stop_time >= start_time)")
 
-# Of spans up to this one, the number of microseconds has 50 bits, so that the nearest whole number is the right one.
+# Up to this span, the number of microseconds has 50 bits, so that rounding to the nearest whole number is exact.
 _EXACT_IN_FLOATS: Final = timedelta(days=13_000)
 _MICROSECONDS_IN_FLOATS: Final = "date_part('epoch', {}) * 1000000"
 
 
 def _sums(column: LiteralString) -> Sequence[CellSum]:
-    """The sums of an amount, and of amount times runtime."""
     product: LiteralString = f"{column}_runtime"
     return (
         CellSum(column, f"sum(counted * {column})", f"{{0}}.{column} + excluded.{column}"),
@@ -69,7 +68,7 @@ def _sums(column: LiteralString) -> Sequence[CellSum]:
 
 
 def _label(part: str) -> Sql:
-    """A name and its values, for an object of JSON."""
+    """Return a key and its values, as arguments of ``jsonb_build_object``."""
     if part == CORES_KEY:
         return Sql("%s::text, CASE WHEN cores IS NOT NULL THEN jsonb_build_array(cores::text) END", (part,))
     if is_of_zone(part):
@@ -79,10 +78,10 @@ def _label(part: str) -> Sql:
 
 @dataclass(frozen=True, slots=True)
 class PostgresDialect(StoreDialect):
-    """The words of PostgreSQL.
+    """The SQL of PostgreSQL.
 
-    Likely products are of 64 bits, or in two pieces of as much: fast, and enough unless amounts are out of the
-    ordinary. Exact ones are numbers of any size.
+    By default, products have 64 bits, or are in two parts of 64 bits: fast, and enough for ordinary amounts. Exact
+    products are ``numeric``.
     """
 
     has_one_writer = False
@@ -99,8 +98,8 @@ class PostgresDialect(StoreDialect):
     document = "document"
     more = "more"
     no_more = "more IS NOT TRUE"
-    # Otherwise documents, which few groups need, would go through the sort of all of them. It costs the plan in
-    # parallel, so what takes as little time as an overlap is rather computed twice.
+    # Without it, documents would be part of the sort of all records. It prevents parallel plans, so expressions as
+    # cheap as an overlap are not sealed, but computed twice.
     sealed = " OFFSET 0"
     no_text = "NULL::text"
     no_number = "NULL::numeric"
@@ -143,76 +142,76 @@ class PostgresDialect(StoreDialect):
     meta_is_long = False
 
     def entries(self, key: str) -> tuple[Sql, Sql]:
-        """The values of a version under a meta key."""
+        """Return the values of a version under a meta key, each once."""
         values: LiteralString = (
             "SELECT DISTINCT value FROM jsonb_array_elements_text(version.meta -> %s::text) AS value"
         )
         return Sql(f"LATERAL ({values}) AS entry", (key,)), Sql("TRUE")
 
     def labels_of(self, parts: Sequence[str]) -> Sql:
-        """The labels of cells, as meta has them."""
+        """Return the labels of cells, in the form of meta."""
         members = join(", ", [_label(part) for part in parts])
         return Sql(f"jsonb_strip_nulls(jsonb_build_object({members.sql}))", members.parameters)
 
     def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Number of records, stop times, number of left-out records (0), sum of runtimes."""
+        """Return the number of records, stop times, the number of left-out records (0), and the sum of runtimes."""
         stops: Sequence[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(first_gone)", "max(last_gone)"]
         return ["sum(records)::numeric", *[_MICROSECONDS.format(each) for each in stops], "0", "sum(runtime)"], WHOLE
 
     def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Sums of amounts and of products."""
+        """Return sums of amounts and of products."""
         return [f"sum({column})", f"sum({column}_runtime)"], WHOLE, WHOLE
 
     def mentions(self, text: str) -> Sql:
-        """The condition that the document has a text."""
+        """Return the condition that the document contains a text."""
         return Sql("strpos(document, %s) > 0", (encoded(text),))
 
     def amounts_of(self, component: str) -> Sql:
-        """The sum of all amounts."""
+        """Return the sum of all amounts."""
         return Sql(
             f"(SELECT sum((component ->> 'amount')::numeric) FROM {self.components} WHERE {self.name} = %s)",  # noqa: S608 literals
             (component,),
         )
 
     def first_scores(self, component: str) -> Sql:
-        """The scores of the first component of a name as JSON."""
+        """Return the scores of the first component with a name, as JSON."""
         placed = "jsonb_array_elements(document::jsonb -> 'components') WITH ORDINALITY AS placed (component, place)"
         named: LiteralString = f"SELECT {self.scores} FROM {placed} WHERE {self.name} = %s"  # noqa: S608 literals
         return Sql(f"({named} ORDER BY place LIMIT 1)", (component,))
 
     def moment(self, moment: datetime) -> object:
-        """The instant itself."""
+        """Return the instant itself."""
         return moment
 
     def literal_moment(self, moment: datetime) -> LiteralString:
-        """The instant itself."""
+        """Return a timestamptz literal."""
         return f"'{literal(moment.isoformat())}'::timestamptz"
 
     def literal_span(self, span: timedelta) -> LiteralString:
-        """An interval."""
+        """Return an interval."""
         return f"interval '1 second' * {literal(str(span // _SECOND))}"
 
     def has_key(self, key: str) -> Sql:
-        """The condition that a record has a meta key."""
+        """Return the condition that a record has a meta key."""
         return Sql("coalesce(meta ? %s, FALSE)", (key,))
 
     def first_value(self, key: str) -> Sql:
-        """The first value under a meta key."""
+        """Return the first value under a meta key."""
         return Sql("meta -> %s::text ->> 0", (key,))
 
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """The condition that the list under a meta key has one of the values; an index on meta finds them."""
+        """Return the condition that the list under a meta key has one of the values. The index on meta serves it."""
         each = repeated("meta @> %s::jsonb", " OR ", len(values))
         return Sql(f"({each})", tuple([msgspec.json.encode({key: [value]}).decode() for value in values]))
 
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
-        """The condition that a column has one of the values."""
+        """Return the condition that a column has one of the values."""
         return Sql(f"{column} = ANY (%s::text[])", (list(values),))
 
     def dimension_contains(self, column: Sql, document: Sql, columns: Columns, *, has_few_values: bool) -> Sql:
-        """The column of few values, such as sites; of groups and users, the index on meta finds one among many.
+        """Return the column alone if it has few values (sites), many values are wanted, or cells are read.
 
-        There the column dismisses the others. Of many groups or users, it is the column alone.
+        For a few groups or users, add the condition on meta: its index finds their records, and the column is checked.
         """
         if columns is not Columns.COMPLETE:
             return document
@@ -220,11 +219,11 @@ class PostgresDialect(StoreDialect):
         return column if is_column else all_of([column, document])
 
     def dimension_lacks(self, column: Sql, document: Sql, columns: Columns) -> Sql:
-        """The column only where all records have it."""
+        """Return the column's condition only if it is complete for all records."""
         return column if columns is Columns.COMPLETE else document
 
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
-        """The first day of a calendar period."""
+        """Return the first day of a calendar period."""
         local = f"{moment.sql} AT TIME ZONE 'UTC'"
         texts: dict[CalendarUnit, LiteralString] = {
             CalendarUnit.DAY: f"({local})::date",
@@ -236,7 +235,7 @@ class PostgresDialect(StoreDialect):
         return Key(Sql(texts[unit], moment.parameters), "to_char({}, 'YYYY-MM-DD')")
 
     def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
-        """Finished records, and open ones if they count."""
+        """Return finished records, and open ones if they count."""
         finished = _state(query, Sql("stop_time"), Sql("runtime"), [_NOT_BACKWARDS, where])
         if query.as_of is None:
             return [finished]
@@ -246,12 +245,12 @@ class PostgresDialect(StoreDialect):
         return [finished, _state(query, Sql(stop), seconds, [started, where])]
 
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Number of records, first and last stop time, sum of runtimes."""
+        """Return the number of records, the first and last stop time, and the sum of runtimes."""
         first, last = _MICROSECONDS.format("min(stopped)"), _MICROSECONDS.format("max(stopped)")
         return ["count(*)::numeric", first, last, "sum(ran)"], WHOLE
 
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Sums of amounts and of products."""
+        """Return sums of amounts and of products."""
         if self.is_exact:
             return [f"sum({amount})", f"sum({amount}::numeric * ran)"], WHOLE, WHOLE
         if self.windowed and component not in SMALL_AMOUNTS:
@@ -261,10 +260,10 @@ class PostgresDialect(StoreDialect):
 
 
 def follows_an_index(query: RecordQuery) -> bool:
-    """Return whether the answer should come out of the index of its order, against the planner's estimate.
+    """Return whether the answer should be read from the index of its order, against the planner's estimate.
 
-    It counts the cost of all rows, and would rather sort a large answer than look rows up in order; who streams wants
-    the first row soon and nothing sorted. A condition that another index serves may leave few rows, sorted quickly.
+    The planner counts the cost of all rows, and prefers sorting a large answer to looking up rows in order. A stream
+    should start soon, without a sort. If another index serves a condition, few rows may be left, which sort quickly.
     """
     order = query.order.field
     return order is not SortField.RUNTIME and not fold(query.where, partial(_is_selective, order), any, all)
@@ -288,7 +287,7 @@ def _state(query: AggregateQuery, stop: Sql, seconds: Sql, conditions: Sequence[
     begin, end = query.window.start, query.window.stop
     exact = _MICROSECONDS if end - begin > _EXACT_IN_FLOATS else _MICROSECONDS_IN_FLOATS
     overlap = exact.format(f"least({stop.sql}, %s) - greatest(start_time, %s)")
-    # The planner would take `>` or else `>=` for a rarer thing than it is.
+    # With `stop > begin OR start >= begin`, the planner would expect too few rows.
     overlaps = Sql(
         f"{stop.sql} >= %s AND start_time < %s AND NOT ({stop.sql} = %s AND start_time < %s)",
         (*stop.parameters, begin, end, *stop.parameters, begin, begin),
@@ -298,13 +297,13 @@ def _state(query: AggregateQuery, stop: Sql, seconds: Sql, conditions: Sequence[
 
 
 _MANY: Final = 50
-"""For each record that is wanted, records of the same stop time that are rather not read all."""
+"""The number of records with the same stop time, for each wanted record, from which on parts are considered."""
 
 _LOOKED_AT: Final = 10
-"""For each record that is wanted, records at that end of the order of ids among which it must be."""
+"""The number of records at one end of the order of ids, for each wanted record, that must include the wanted ones."""
 
 _MOST: Final = 10_000
-"""Records that are wanted, up to which this is looked into."""
+"""The maximum limit of a query for which parts are considered."""
 
 _FIND: Final[LiteralString] = """(
     SELECT stop_time
@@ -320,7 +319,7 @@ _FIND: Final[LiteralString] = """(
 
 
 def tied_stop(query: RecordQuery) -> Sql:
-    """An expression for the stop time of very many records among which an answer ends; NULL where parts are no use."""
+    """Return SQL for the stop time of very many records at which the answer ends; NULL if parts are of no use."""
     wanted = query.limit or 0
     if query.order.field is not SortField.STOP or not 0 < wanted <= _MOST:
         return Sql("NULL::timestamptz")
@@ -331,13 +330,13 @@ def tied_stop(query: RecordQuery) -> Sql:
 
 
 def in_parts(query: RecordQuery, stop: datetime) -> Sql:
-    """The statement of a query in parts: before, at and after a stop time. Right for any, quick for the tied one."""
+    """Return the statement of a query in parts: before, at and after a stop time. Only fast for :func:`tied_stop`."""
     times = [TimeCompares(TimeField.STOP, each, stop) for each in (Comparison.LT, Comparison.EQUALS, Comparison.GT)]
     conditions: Sequence[Condition] = (*times, IsOpen())
     parts = [
         compile_query(replace(query, where=AllOf((query.where, condition))), PostgresDialect())
         for condition in (reversed(conditions) if query.order.descending else conditions)
     ]
-    # One after the other, and none once there are enough: no plan in parallel is allowed.
+    # Parallel plans are disabled, so parts run one after the other, and none after the limit has been reached.
     sql: LiteralString = " UNION ALL ".join([f"({part.sql})" for part in parts])
     return Sql(f"{sql} LIMIT %s", (*[each for part in parts for each in part.parameters], query.limit))

@@ -1,6 +1,6 @@
-"""Work on a record store in PostgreSQL: its steps as statements on one connection, in autocommit mode at the beginning.
+"""Run work on a record store in PostgreSQL: execute its steps on one connection, which is in autocommit mode.
 
-Many rows travel as one parameter, a JSON array; very many records through a binary COPY.
+Many rows are sent as one parameter, a JSON array; very many records are sent by a binary COPY.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Generator, Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ _Parts: TypeAlias = AsyncGenerator[Sequence[PendingRecord], None]
 _ATTEMPTS: Final = 10
 
 _FEW: Final = 200
-"""Records up to which one statement with a JSON parameter beats COPY and the transaction around it."""
+"""Up to this number of records, one statement with a JSON parameter is faster than COPY within a transaction."""
 
 
 QUERIES: Final = postgres_statements()
@@ -51,11 +51,11 @@ _make_row: Final = compiled(
     f"Row({', '.join(POSTGRES_VALUES.values())})",
     Row=msgspec.defstruct("Row", list(POSTGRES_VALUES), frozen=True, gc=False),
 )
-"""Makes a row of JSON, in which columns go by their names; a dictionary would take longer to encode."""
+"""Makes a row of JSON with named columns; a dictionary would take longer to encode."""
 
 
 async def run(connection: Connection, work: Work[T]) -> T:
-    """Do work; on a connection outside a transaction, if the work begins its own."""
+    """Do work. If it begins its own transaction, the connection must not be in one."""
     try:
         step = next(work)
         while True:
@@ -71,7 +71,7 @@ async def run(connection: Connection, work: Work[T]) -> T:
 
 
 def record_rows(pending: Iterable[PendingRecord]) -> str:
-    """Records as one parameter."""
+    """Encode records as one parameter."""
     return as_json([_make_row(each, each.record, row := each.row, row.labels, row.amounts) for each in pending])
 
 
@@ -104,9 +104,9 @@ async def _execute(
 
 
 async def make_changes(connection: Connection, changes: Sequence[Change] | Bulk) -> Sequence[Outcome]:
-    """The outcomes of changes, made in one transaction; see :func:`run`.
+    """Make changes in one transaction, and return their outcomes; see :func:`run`.
 
-    Nearly all records are new: they are added at once, and a plan is made only where that does not do.
+    Nearly all records are new, so they are first inserted without a plan. If that fails, a plan is made.
     """
     if isinstance(changes, Bulk):
         if changes.are_distinct and await _succeeds(_add_bulk(connection, changes)):
@@ -119,7 +119,7 @@ async def make_changes(connection: Connection, changes: Sequence[Change] | Bulk)
 
 
 async def _succeeds(addition: Awaitable[None]) -> bool:
-    """Add records that are all new; False, and nothing is done, if one of them is known or refused."""
+    """Add records if all are new. Add nothing and return False if one of them is known or refused."""
     try:
         with _named_refusals():
             await addition
@@ -128,7 +128,7 @@ async def _succeeds(addition: Awaitable[None]) -> bool:
     return True
 
 
-# Always in one order, so that transactions which add the same records do not wait for each other in a circle.
+# Records are always added in the same order, so that concurrent transactions do not deadlock.
 
 
 async def _add_bulk(connection: Connection, bulk: Bulk) -> None:
@@ -151,10 +151,10 @@ async def _in_one_part(pending: Sequence[PendingRecord]) -> AsyncGenerator[Seque
 
 
 async def _copy(connection: Connection, parts: _Parts) -> None:
-    """Copy records part by part, in one transaction: the database adds one part while the next is made.
+    """Copy records in parts, in one transaction, so that the database adds one part while the next is made.
 
     Raises:
-        Overtaken: one of them is released, looked for after it was added, when it cannot be released any more.
+        Overtaken: one of them is released. This is checked after the copy, which blocks further releases.
     """
     rows, ids = CopiedRows(), list[str]()
     async with connection.transaction(), aclosing(parts):
@@ -172,13 +172,13 @@ async def _rows(
     connection: Connection, query: LiteralString, parameters: Mapping[str, object] | Sequence[object]
 ) -> Rows:
     cursor = await connection.execute(query, parameters or None)
-    has_rows = cursor.rownumber is not None  # a description says so too, but makes an object of each column
+    has_rows = cursor.rownumber is not None  # cheaper than cursor.description, which makes an object of each column
     return await cursor.fetchall() if has_rows else ()
 
 
 @contextmanager
 def _named_refusals() -> Generator[None, None, None]:
-    """Inside, errors about values and about other transactions are raised as work knows them."""
+    """Translate errors about values and about other transactions into :class:`Refused` and :class:`Overtaken`."""
     try:
         yield
     except (errors.Error, UnicodeError, OverflowError) as error:

@@ -1,8 +1,9 @@
--- The statements that are PostgreSQL's own. Many rows travel as one parameter, a JSON array. Names in braces:
--- auditord/store/statements.py.
+-- The statements that only PostgreSQL has. Many rows are passed as one parameter, a JSON array.
+-- auditord/store/statements.py has the names in braces.
 
 -- name: add_records
--- Add records whose ids are all free; fails as a whole otherwise. No record is released after its id was looked for: hold_records waits for all who write records, and they for it, before they see anything.
+-- Add records, or fail as a whole if an id is not free. No id can be released after this statement has checked it:
+-- hold_records and writers of records wait for each other before they read anything.
 INSERT INTO auditord.records ({record_columns})
 SELECT {record_columns}
 FROM jsonb_to_recordset(%(records)s::jsonb) AS offered ({record_types})
@@ -13,32 +14,32 @@ WHERE (
 ) IS NULL
 
 -- name: insert_records
--- Add those of the records whose ids are free; find_released must say afterwards that they are not released.
+-- Add the records whose ids are free. Check afterwards with find_released that no id is of a released record.
 INSERT INTO auditord.records ({record_columns})
 SELECT {record_columns}
 FROM jsonb_to_recordset(%s::jsonb) AS offered ({record_types})
 ON CONFLICT (record_id) DO NOTHING
 
 -- name: copy_records
--- Add many records whose ids are all free; released_among must say afterwards that they are not released.
+-- Add many records whose ids are free. Check afterwards with released_among that no id is of a released record.
 COPY auditord.records ({record_columns})
 FROM STDIN (FORMAT binary)
 
 -- name: released_among
--- Which of the records are released.
+-- Those of the records that are released.
 SELECT record_id
 FROM auditord.released
 WHERE EXISTS (SELECT FROM auditord.released) AND record_id = ANY (%(ids)b::text [])
 
 -- name: overwrite_records
--- Put records in the place of the stored ones; when a run was first heard of stays.
+-- Overwrite stored records, except for the time when they were first received.
 UPDATE auditord.records
 SET position = DEFAULT, {overwritten}
 FROM jsonb_to_recordset(%s::jsonb) AS changed ({record_types})
 WHERE records.record_id = changed.record_id
 
 -- name: move_records
--- Change when records started and stopped, and their wire texts with it.
+-- Change the start and stop times of records, and their wire texts accordingly.
 UPDATE auditord.records
 SET
     position = DEFAULT, start_time = moved.start_time, stop_time = moved.stop_time, runtime = moved.runtime,
@@ -49,19 +50,19 @@ FROM jsonb_to_recordset(%s::jsonb) AS moved (
 WHERE records.record_id = moved.record_id
 
 -- name: insert_source
--- Give a principal and its client a number, unless they have one.
+-- Give a principal and agent a number, unless they have one.
 INSERT INTO auditord.sources (principal, agent)
 VALUES (%(principal)s, %(agent)s)
 ON CONFLICT (principal, agent) DO NOTHING
 
 -- name: find_source
--- The number of a principal and its client.
+-- The number of a principal and agent.
 SELECT source_id
 FROM auditord.sources
 WHERE principal = %(principal)s AND agent = %(agent)s
 
 -- name: note_differences
--- Keep records that differ from the stored ones; one that came before comes to the top.
+-- Save differences. One that is already known becomes the newest.
 INSERT INTO auditord.differences (record_id, content, seen_at, source_id, offered)
 SELECT record_id, content, received_at, source_id, document
 FROM jsonb_to_recordset(%s::jsonb) AS offered (
@@ -73,19 +74,19 @@ SET
     offered = EXCLUDED.offered
 
 -- name: insert_score_set
--- Give a text of scores a number, unless it has one.
+-- Give a score set a number, unless it has one.
 INSERT INTO auditord.score_sets (digest, scores)
 VALUES (%(digest)s, %(scores)s::jsonb)
 ON CONFLICT (digest) DO NOTHING
 
 -- name: find_score_set
--- The number of a text of scores.
+-- The number of a score set.
 SELECT score_set
 FROM auditord.score_sets
 WHERE digest = %(digest)s
 
 -- name: keep_versions
--- Keep records as they are before they are changed on purpose.
+-- Save the current versions of records before a deliberate change.
 INSERT INTO auditord.versions (
     record_id, action, reason, changed_at, changed_by, received_at, updated_at, source_id, document
 )
@@ -98,14 +99,14 @@ FROM jsonb_to_recordset(%s::jsonb) AS changed (
 INNER JOIN auditord.records ON records.record_id = changed.record_id
 
 -- name: redact_records
--- Change what the meta of records decides, and their wire texts.
+-- Change the columns that depend on meta, and the wire texts.
 UPDATE auditord.records
 SET position = DEFAULT, {redacted}
 FROM jsonb_to_recordset(%s::jsonb) AS changed ({record_types})
 WHERE records.record_id = changed.record_id
 
 -- name: prepare_sums
--- Let groups be found by hashing: without room for as many as there might be, all records would be sorted on disk.
+-- Allow enough memory to group by hashing. Else the planner might sort all records on disk.
 SELECT
     set_config('enable_sort', 'on', false),
     set_config('enable_parallel_append', 'on', false),
@@ -114,7 +115,7 @@ SELECT
     )
 
 -- name: position
--- The place in the write-ahead log that answers include, and the identifier that replicas share.
+-- The position in the write-ahead log up to which answers are current, and the identifier that replicas share.
 SELECT
     pg_is_in_recovery(),
     pg_wal_lsn_diff(
@@ -126,22 +127,22 @@ SELECT
     END
 
 -- name: probe
--- Write something, as every addition does.
+-- Write something, like every addition.
 UPDATE auditord.probe
 SET written_at = now()
 
 -- name: follow_cluster
--- Go on with higher positions in the cluster of a restored dump.
+-- Continue with higher positions in the cluster of a restored dump.
 SELECT auditord.follow_cluster()
 WHERE (SELECT cluster FROM auditord.feed) <> (SELECT system_identifier FROM pg_control_system())
 
 -- name: end_of_feed
--- The position up to which no running transaction can add anything.
+-- The position up to which no running transaction can add a version.
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1 + "offset"
 FROM auditord.feed
 
 -- name: end_of_slice
--- The end of a slice of about so many records; those of one transaction have one position.
+-- The end of a slice with about a number of records. Records of one transaction share a position.
 SELECT
     coalesce(
         (
@@ -156,7 +157,7 @@ SELECT
     )
 
 -- name: note_removals
--- Keep stored versions.
+-- Copy stored versions to the removals.
 INSERT INTO auditord.removals (former, operation, changed_at, changed_by, {removed_columns})
 SELECT position, removed.operation, removed.changed_at, removed.changed_by, {removed_columns}
 FROM auditord.records
@@ -165,7 +166,7 @@ INNER JOIN jsonb_to_recordset(%s::jsonb) AS removed (
 ) USING (record_id)
 
 -- name: continue_positions
--- They are those of transactions.
+-- Do nothing: transactions determine the positions.
 SELECT
 
 -- name: touch_records
@@ -176,7 +177,7 @@ FROM jsonb_to_recordset(%s::jsonb) AS touched (record_id text)
 WHERE records.record_id = touched.record_id
 
 -- name: note_forwards
--- Let senders forward records that were just added, whoever brought them: versions that were never there are removed.
+-- Let senders forward records that were just added, whoever sent them, by removals of versions that never existed.
 INSERT INTO auditord.removals (
     position, former, record_id, start_time, stop_time, source_id, operation, changed_at, changed_by
 )
@@ -189,18 +190,18 @@ FROM jsonb_to_recordset(%s::jsonb) AS removed (
 INNER JOIN auditord.records ON records.record_id = removed.record_id
 
 -- name: scrub_removals
--- Keep no names of what all counts and sums have passed.
+-- Delete names in former versions that all counts and roll-ups have passed.
 UPDATE auditord.removals
 SET document = NULL, meta = NULL, user_name = NULL
 WHERE position <= %(position)s AND document IS NOT NULL
 
 -- name: drop_empty_cells
--- Delete cells that no record is in any more.
+-- Delete cells without records.
 DELETE FROM auditord.rollups
 WHERE records = 0
 
 -- name: rolled_records_of_users
--- How many records of users are in cells of months; nothing while many records are not in the cells.
+-- The number of records of users in cells of months; no row while many records are not in the cells.
 SELECT coalesce(sum(records), 0)::bigint
 FROM auditord.rollups
 WHERE
@@ -220,16 +221,16 @@ HAVING
     ) < %(most)s
 
 -- name: see_one_moment
--- All that the transaction reads is of the moment of its next statement; another that changed the same begins anew.
+-- Let the transaction read one snapshot, taken by its next statement. Conflicts with other transactions raise an error.
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ
 
 -- name: hold_records
--- Wait for transactions that write records, and let no other begin to until this one ends: so nobody looks for released ids
--- while records are added, see add_records. Those who bring records back lock the lake's row before, as this one does.
+-- Wait for transactions that write records, and block others until this one ends, so that no id is released while
+-- records are added (see add_records). Lock the lake's row first, like transactions that recall records.
 LOCK TABLE auditord.records IN SHARE ROW EXCLUSIVE MODE
 
 -- name: put_released
--- Note that records are released.
+-- Save the ids of released records.
 INSERT INTO auditord.released (record_id, start_time, stop_time, content, release, position)
 SELECT record_id, start_time, stop_time, content, release, position
 FROM jsonb_to_recordset(%s::jsonb) AS gone (
@@ -237,36 +238,36 @@ FROM jsonb_to_recordset(%s::jsonb) AS gone (
 )
 
 -- name: put_recalled
--- Rows of a release do not count.
+-- Save released rows that do not count.
 INSERT INTO auditord.recalled (record_id, release, stop_time)
 SELECT record_id, release, 'epoch'::timestamptz + stop_time * INTERVAL '1 microsecond'
 FROM jsonb_to_recordset(%s::jsonb) AS kept (record_id text, release bigint, stop_time bigint)
 ON CONFLICT DO NOTHING
 
 -- name: forget_recalled
--- Rows are in the lake no more.
+-- Forget released rows that did not count, since the lake no longer has them.
 DELETE FROM auditord.recalled
 USING jsonb_to_recordset(%s::jsonb) AS gone (record_id text, release bigint)
 WHERE recalled.record_id = gone.record_id AND recalled.release = gone.release
 
 -- name: restore_records
--- Give records that have come back their former positions, and when they had been changed.
+-- Give recalled records their former positions, and the times of their last changes.
 UPDATE auditord.records
 SET position = restored.position, updated_at = restored.updated_at
 FROM jsonb_to_recordset(%s::jsonb) AS restored (record_id text, position bigint, updated_at timestamptz)
 WHERE records.record_id = restored.record_id
 
 -- name: write_records
--- Add records as they were elsewhere.
+-- Add records with the time of their last change, for copies of stores.
 COPY auditord.records ({record_columns}, updated_at)
 FROM STDIN (FORMAT binary)
 
 -- name: last_number
--- The highest number that a column of a table has given.
+-- The last number that a column of a table has assigned.
 SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('auditord.' || %(table)s, %(column)s)::regclass), 0)
 
 -- name: set_last_number
--- Let a table go on behind a number.
+-- Let a table continue after a number.
 SELECT setval(
     pg_get_serial_sequence('auditord.' || %(table)s, %(column)s), greatest(%(number)s::bigint, 1), %(number)s::bigint > 0
 )

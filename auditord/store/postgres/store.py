@@ -53,32 +53,32 @@ T = TypeVar("T")
 MIGRATIONS: Final = "auditord.store.postgres.migrations"
 
 _AT_ONCE: Final = 2
-"""Transactions at a time: one of changes that have gathered, and a bulk; or two bulks."""
+"""Concurrent transactions: one of gathered changes and one of a bulk, or two of bulks."""
 
 _PREPARE_ORDER: Final = (
     "SELECT set_config('enable_sort', %s, false), set_config('enable_parallel_append', 'off', false)"
 )
 
 _FEW_TO_SORT: Final = 100_000
-"""Records that are sorted in some tens of megabytes."""
+"""Sorting this many records takes some tens of megabytes."""
 
 _ROWS_AT_ONCE: Final = 64
 
 _SUMS_AT_ONCE: Final = 1_000
-"""Rows of sums that are held at a time. A sum can have as many as records, before too many groups are refused."""
+"""Rows of sums in memory at a time. An aggregate can have as many rows as records before it is refused."""
 
-_CHECK_WITHIN: Final = 4.0  # shorter than the patience of those who ask
+_CHECK_WITHIN: Final = 4.0  # shorter than the callers' timeouts
 _BULK_WITHIN: Final = 120.0
 _WRITTEN_WITHIN: Final = 1_000
-"""Records that a server writes within the time for one write, however busy it is."""
+"""Records that even a busy server writes within the time for one write."""
 
 
 class LogPosition(NamedTuple):
-    """The place of a PostgreSQL server in its write-ahead log.
+    """The position of a PostgreSQL server in its write-ahead log.
 
     Args:
         is_replica: whether it follows another server.
-        reached: the bytes of the log that its answers include.
+        reached: the number of bytes of the log that its answers include.
         cluster: the identifier that a server shares with its replicas; None if the user may not read it.
     """
 
@@ -94,10 +94,10 @@ class PostgresRecordStore(RecordStore):
         address: the database.
         counted_keys: meta keys whose values :meth:`counts` has; None for all that are counted.
         outbox: whether changes are kept for senders.
-        read_only: only reading works.
-        recognise: makes work that raises StoreMismatch if it is not the expected store; done before anything else is,
-            also when the server comes back.
-        patience: seconds that long questions wait for a connection.
+        read_only: whether only reading works.
+        recognise: returns work that raises StoreMismatch if it is not the expected store. It runs before anything else,
+            and again whenever the server comes back.
+        patience: seconds that long reads wait for a connection.
     """
 
     def __init__(
@@ -126,13 +126,13 @@ class PostgresRecordStore(RecordStore):
         Raises:
             SchemaMismatch: the schema is not this version's.
             StoreMismatch: it is not the expected store.
-            StoreUnavailable: the server does not answer now; the store may be used, and works once it does.
+            StoreUnavailable: the server does not answer now. The store can be used, and works once the server does.
         """
         await self._server.open()
         self.rollups.wake()
 
     async def refused(self) -> SchemaMismatch | StoreMismatch:
-        """Wait until a connection finds that it is not the expected store, or its schema not, be it after hours."""
+        """Wait until a connection, perhaps hours later, finds the wrong store or schema. Return the error."""
         await self._server.refusal.wait()
         if self._server.refused is None:
             raise AssertionError("the event is set after the reason")
@@ -185,14 +185,14 @@ class PostgresRecordStore(RecordStore):
             return await turns.held(connection)
 
     async def position(self) -> LogPosition:
-        """The server's place in its write-ahead log."""
+        """Return the server's position in its write-ahead log."""
         async with self._server.connection(_CHECK_WITHIN) as connection:
             (row,) = await run(connection, ask("position"))
             return LogPosition(*row)
 
     @override
     async def check(self) -> None:
-        """It commits a row as every addition does."""
+        """Commit a row, like every addition."""
         async with self._server.connection(_CHECK_WITHIN) as connection:
             await self._probe(connection)
 
@@ -251,7 +251,7 @@ class PostgresRecordStore(RecordStore):
 
 async def _pages(connection: Connection, statement: Sql) -> AsyncGenerator[Sequence[Row], None]:
     """Yield the rows of a statement page by page. Closing the generator early cancels the statement."""
-    # A cursor of the server would do the same without libpq 17, but PostgreSQL never runs one in parallel.
+    # A server-side cursor would not need libpq 17, but PostgreSQL never uses parallel plans for cursors.
     size = _SUMS_AT_ONCE if capabilities.has_stream_chunked() else 1
     page = list[Row]()
     async with connection.cursor() as cursor:
@@ -267,7 +267,7 @@ async def _pages(connection: Connection, statement: Sql) -> AsyncGenerator[Seque
 
 @asynccontextmanager
 async def _one_moment(connection: Connection) -> AsyncGenerator[None, None]:
-    """Inside, all that is read is of one moment."""
+    """Begin a read-only transaction in which all reads see one snapshot."""
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         yield
@@ -275,15 +275,15 @@ async def _one_moment(connection: Connection) -> AsyncGenerator[None, None]:
 
 @asynccontextmanager
 async def _released(connection: Connection) -> AsyncGenerator[Released, None]:
-    """The released records, as of the same moment as all reads inside."""
+    """Read which records are released, in a transaction that gives all reads within the context the same snapshot."""
     async with _one_moment(connection):
         yield await run(connection, read_released())
 
 
 async def _leaves_few(connection: Connection, query: RecordQuery, compiled: Sql) -> bool:
-    """Return whether no index serves a query that leaves few records: they are read in parallel, and sorted.
+    """Return whether few records match a query on runtimes without a limit, by the planner's estimate.
 
-    The planner knows how runtimes are spread.
+    No index serves such a query, so a parallel scan and a sort are faster.
     """
     if query.limit is not None or not fold(query.where, lambda leaf: isinstance(leaf, RuntimeCompares), any, any):
         return False
@@ -293,7 +293,7 @@ async def _leaves_few(connection: Connection, query: RecordQuery, compiled: Sql)
 
 
 async def _prepare_order(connection: Connection, query: RecordQuery, *, in_order: bool) -> datetime | None:
-    """Let the planner sort or not; returns a stop time by which a query is asked :func:`in_parts`, if any."""
+    """Let the planner sort or not. Return a stop time for :func:`in_parts`, or None."""
     tied = tied_stop(query) if in_order else Sql("NULL")
     parameters = ("off" if in_order else "on", *tied.parameters)
     row = await (await connection.execute(f"{_PREPARE_ORDER}, {tied.sql}", parameters)).fetchone()

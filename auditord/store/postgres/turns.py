@@ -1,10 +1,11 @@
-"""Turns of plugins in PostgreSQL: leases with a fencing number, all by the clock of the database.
+"""Turns of plugins in PostgreSQL: leases with a fencing number, measured by the database's clock.
 
-A holder renews its lease while it runs, and ends its run some seconds before the lease does. Another process takes over
-when the lease has ended, or as soon as the holder's session has: each holder has an advisory lock for its own fencing
-number, so that a session which outlives its host blocks no other one. Late writes of a former holder are refused.
+A holder renews its lease while it runs, and gives up some seconds before the lease expires. Another process can take
+over when the lease has expired or the holder's session has ended, which releases the session's advisory lock. Each
+holder locks its own fencing number, so a session that outlives its host does not block others. Late writes of a former
+holder are refused.
 
-Taking a turn is one statement, so that a host which vanishes in the middle leaves no row locked.
+Taking a turn is one statement, so that a host that fails in the middle leaves no row locked.
 """
 
 import json
@@ -26,16 +27,16 @@ from auditord.errors import RanElsewhere, StoreUnavailable, TurnLost, plain_erro
 from auditord_hookspecs.wire import format_time
 
 LEASE: Final = 20.0
-"""Seconds after which a holder that has been silent is out."""
+"""Seconds without a renewal after which a holder loses its turn."""
 
 GIVE_UP: Final = 15.0
-"""Seconds without an answer after which a holder ends its run: before anybody can have taken over."""
+"""Seconds without an answer after which a holder ends its run, before another process can have taken over."""
 
 RENEWAL: Final = 5.0
 """Seconds from one renewal to the next."""
 
 SHORTEST: Final = 1.0
-"""Seconds for a renewal that comes late, since the process was blocked: another one can take over only later."""
+"""Minimum timeout in seconds for a renewal that is late because the process was blocked."""
 
 _RELEASE_WITHIN: Final = 2.0
 
@@ -76,12 +77,12 @@ SELECT task, host, process, since, expires_at <= clock_timestamp() FROM auditord
 
 
 class Turn:
-    """A turn that this process has, unless another one has taken it over.
+    """A turn that this process holds until another one takes it over.
 
     Args:
-        connection: in autocommit mode; its session has the lock.
+        connection: in autocommit mode; its session holds the lock.
         task: the plugin.
-        fencing: the number of this holder.
+        fencing: the fencing number of this holder.
         where: the database, for messages.
     """
 
@@ -92,15 +93,15 @@ class Turn:
         self._where = where
 
     async def note_run(self, occasion: Occasion) -> None:
-        """Keep that a run for this occasion went well."""
+        """Save that a run for this occasion succeeded."""
         with translated(self._where), limited(self._connection, ANSWER_WITHIN):
             await self.write(_NOTE, {"tick": occasion.tick, "daemon": occasion.daemon})
 
     async def write(self, statement: str, values: Mapping[str, object]) -> None:
-        """Run a statement that changes one row if ``%(task)s`` has the fencing number ``%(fencing)s``.
+        """Run a statement that changes one row if ``%(task)s`` still has the fencing number ``%(fencing)s``.
 
         Raises:
-            TurnLost: it has not.
+            TurnLost: no row was changed.
         """
         cursor = await self._connection.execute(
             statement.encode(), {**values, "task": self._task, "fencing": self.fencing}
@@ -109,26 +110,26 @@ class Turn:
             raise TurnLost(await self._loss())
 
     async def renew(self, taken: float) -> NoReturn:
-        """Renew the lease for ever; raises as soon as another process has the turn, or may soon have it.
+        """Renew the lease until cancelled. Raise once another process has the turn (TurnLost), or may soon take it.
 
         Args:
-            taken: when the turn was asked for, on the event loop's clock.
+            taken: when the turn was requested, by the event loop's clock.
         """
         renewed = taken
         while True:
             await anyio.sleep_until(renewed + RENEWAL)
-            begun = anyio.current_time()
+            started = anyio.current_time()
             try:
-                with translated(self._where), limited(self._connection, max(renewed + GIVE_UP - begun, SHORTEST)):
+                with translated(self._where), limited(self._connection, max(renewed + GIVE_UP - started, SHORTEST)):
                     await self.write(_RENEW, {"lease": timedelta(seconds=LEASE)})
             except StoreUnavailable as error:
                 raise StoreUnavailable(
                     f"the run is ended and its turn given up, since another daemon may take over: {error}"
                 ) from error
-            renewed = begun
+            renewed = started
 
     async def release(self) -> None:
-        """Let others have the turn; if the connection is gone, its end does that."""
+        """Release the turn. If the connection is broken, the end of its session releases it."""
         with (
             anyio.CancelScope(shield=True),
             suppress(psycopg.Error, TurnLost),
@@ -150,7 +151,7 @@ class Turn:
 async def taken(
     connection: Connection, task: str, where: str, waiting: Callable[[], None], occasion: Occasion | None
 ) -> AsyncGenerator[Turn, None]:
-    """Hold the turn of a plugin, as :meth:`auditord.store.store.RecordStore.memory` says."""
+    """Hold the turn of a plugin; see :meth:`auditord.store.store.RecordStore.memory`."""
     began, fencing = await _take(connection, task, waiting, occasion)
     turn = Turn(connection, task, fencing, where)
     try:
@@ -163,7 +164,7 @@ async def taken(
 
 
 async def held(connection: Connection) -> Sequence[HeldTurn]:
-    """The turns that are taken."""
+    """Return the turns that are held by any process."""
     return [HeldTurn(*row) for row in await (await connection.execute(_HELD)).fetchall()]
 
 
@@ -211,7 +212,7 @@ _LOAD: Final = "SELECT value FROM auditord.plugin_state WHERE task = %s"
 _VALUES: Final = "%(task)s, %(value)s, %(now)s"
 _REPLACE: Final = "ON CONFLICT (task) DO UPDATE SET value = excluded.value, saved_at = excluded.saved_at"
 _SAVE: Final = f"INSERT INTO auditord.plugin_state (task, value, saved_at) VALUES ({_VALUES}) {_REPLACE}"  # noqa: S608 no input
-# The lock makes the one who takes over wait for this transaction, and load what it has saved.
+# Because of the lock, a process that takes over waits for this transaction, and loads the state that it saves.
 _SAVE_IN_TURN: Final = f"""
 WITH held AS (SELECT 1 FROM auditord.turns WHERE task = %(task)s AND fencing = %(fencing)s FOR SHARE)
 INSERT INTO auditord.plugin_state (task, value, saved_at) SELECT {_VALUES} FROM held {_REPLACE}
@@ -225,7 +226,7 @@ class PostgresMemory:
         connection: in autocommit mode.
         task: the plugin.
         where: the database, for messages.
-        turn: in which it is saved.
+        turn: the turn to check on writes; None writes without a turn.
     """
 
     def __init__(self, connection: Connection, task: str, where: str, turn: Turn | None) -> None:
@@ -235,13 +236,13 @@ class PostgresMemory:
         self._turn = turn
 
     async def load(self) -> Any:  # Any: the JSON that the plugin stored
-        """The state that was saved last, or None."""
+        """Return the state that was saved last, or None."""
         with translated(self._where), limited(self._connection, ANSWER_WITHIN):
             row = await (await self._connection.execute(_LOAD, (self._task,))).fetchone()
         return None if row is None else json.loads(row[0])
 
     async def save(self, state: Any, now: datetime) -> None:  # Any: the JSON that the plugin stores
-        """Keep the state."""
+        """Save the state."""
         values = {"value": as_json(state).decode(), "now": now}
         with translated(self._where), limited(self._connection, ANSWER_WITHIN):
             if self._turn is None:
@@ -250,7 +251,7 @@ class PostgresMemory:
                 await self._turn.write(_SAVE_IN_TURN, values)
 
     async def note_run(self, occasion: Occasion) -> None:
-        """Keep that a run went well."""
+        """Save that a run succeeded, if this memory has a turn."""
         if self._turn is not None:
             await self._turn.note_run(occasion)
 
@@ -259,7 +260,7 @@ class PostgresMemory:
 async def memory(
     server: Server, task: str, waiting: Callable[[], None] | None, occasion: Occasion | None
 ) -> AsyncGenerator[PostgresMemory, None]:
-    """The memory of a plugin, with its turn unless ``waiting`` is None; see :meth:`RecordStore.memory`."""
+    """Open the memory of a plugin, with its turn unless ``waiting`` is None; see :meth:`RecordStore.memory`."""
     async with server.own_connection() as connection:
         if waiting is None:
             yield PostgresMemory(connection, task, server.where, None)

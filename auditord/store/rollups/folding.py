@@ -1,11 +1,11 @@
-"""Slices of the feed folded into cells, by statements that read no record into the daemon.
+"""Fold slices of the feed into cells, by statements that read no record into the daemon.
 
-A cell is the stored answer to a question for sums: the versions of a slice are grouped by all that the cells tell
-apart, and their sums are added to the cells of days and months. Only versions whose columns are complete (``more`` is
-not set) and that do not end before they start are in cells: sums read the few others from the records.
+Folding groups the versions of a slice by everything that cells distinguish, and adds their sums to the cells of days
+and months. Cells only contain versions whose columns are complete (``more`` is not set) and that do not stop before
+they start. Aggregates read the few others from the records.
 
-Where versions were taken out, a cell no longer knows its earliest or latest stop time: it keeps the ends of
-removed versions, unless the same slice adds a version at that end or beyond it.
+After versions have been removed, a cell no longer knows its earliest and latest stop time. So it stores the first and
+last stop time of removed versions, unless the same slice adds a version that stops as early or as late.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -52,7 +52,7 @@ _PRESENT: Final[Mapping[LiteralString, int]] = {"cores": 1, "memory": 2, "gpu": 
 
 
 class _Size(msgspec.Struct, frozen=True):
-    """Cells of one size: their level, the day that they begin with, and whether users are told apart."""
+    """Cells of one size: their level, SQL for the first day of their period, and whether they group by user."""
 
     level: int
     period: LiteralString
@@ -60,35 +60,35 @@ class _Size(msgspec.Struct, frozen=True):
 
 
 def list_sets() -> Work[Sequence[CellSet]]:
-    """All sets of cells, the first one first."""
+    """Return all sets of cells, the first set first."""
     return [CellSet(*row) for row in (yield from ask("list_rolled_keys"))]
 
 
 def set_keys(keys: Sequence[str], released_to: int) -> Work[bool]:
-    """Let exactly these keys have cells, in one transaction; returns whether that changes anything.
+    """Add and drop sets of cells so that exactly these keys have one. Return whether anything changed.
 
     Args:
         keys: in any order.
-        released_to: the day behind the last released record: records of earlier days are not all in the feed.
+        released_to: the day after the last released record. The feed lacks some records of earlier days.
     """
     sets = yield from list_sets()
-    gone = [each for each in sets if each.key is not None and each.key not in keys]
-    for each in gone:
+    unwanted = [each for each in sets if each.key is not None and each.key not in keys]
+    for each in unwanted:
         yield from _drop_cells(each)
         yield from ask("forget_rolled_key", number=each.number)
         yield from forget_consumer(each.consumer)
-    numbers = {each.number for each in sets if each not in gone}
+    numbers = {each.number for each in sets if each not in unwanted}
     new = [key for key in dict.fromkeys(keys) if key not in {each.key for each in sets}]
     for key in new:
         number = min(set(range(1, len(numbers) + 2)) - numbers)
         numbers.add(number)
         yield from ask("add_rolled_key", number=number, meta_key=key, filled_from=released_to)
         yield from add_consumer(CellSet(number, key).consumer, 0)
-    return bool(gone or new)
+    return bool(unwanted or new)
 
 
 def start_over(released_to: int) -> Work[None]:
-    """Drop all cells, which are folded anew from the feed."""
+    """Drop all cells, so that they are folded again from the feed."""
     sets = yield from list_sets()
     yield from lock_consumers([each.consumer for each in sets])
     for each in sets:
@@ -99,18 +99,18 @@ def start_over(released_to: int) -> Work[None]:
 
 
 def days_with_cells() -> Work[tuple[int, int]]:
-    """The first day that has cells, and the day behind the last one; the same day twice if there are none."""
+    """Return the first day that has cells and the day after the last one, or the same day twice without cells."""
     ((first, last),) = yield from ask("days_of_rollups")
     return (0, 0) if first is None else (int(first), int(last) + 1)
 
 
 def fold_slices(limit: int, dialect: StoreDialect, consumers: Collection[str] | None = None) -> Work[bool]:
-    """Let the consumers inside the database read on, in one transaction; returns whether they have read all.
+    """Fold the next slice of each consumer inside the database. Return whether the consumers have read everything.
 
     Args:
-        limit: records of each consumer's slice, about.
-        dialect: of the database.
-        consumers: the names of those that read on; None for all.
+        limit: the approximate number of records in each slice.
+        dialect: the SQL of the database.
+        consumers: the names of the consumers; None for all.
     """
     sets = {each.consumer: each for each in (yield from list_sets()) if _can_fold(each)}
     counts = [PREFIX + key for key, _ in (yield from ask("list_counted_keys"))]
@@ -148,13 +148,13 @@ def _drop_cells(cells: CellSet) -> Work[None]:
 
 
 def _can_fold(cells: CellSet) -> bool:
-    """Return whether this host knows the same clocks as the one that named the key."""
+    """Return whether this host has the same time zone data as the host that made the key."""
     return cells.key is None or not is_of_zone(cells.key) or zone_of_key(cells.key) is not None
 
 
 @lru_cache(64)
 def _fold(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
-    """Return the statement that folds the columns of versions, or the other components that their documents list."""
+    """Return the statement that folds the columns of versions, or components without columns from their documents."""
     table: LiteralString = "rollup_components" if of_components else "rollups"
     sums = dialect.component_sums if of_components else dialect.cell_sums
     ends: Sequence[LiteralString] = () if of_components else tuple(_ENDS)
@@ -226,7 +226,7 @@ def _rows(
 ) -> LiteralString:
     """Return the query for the changes of the cells of one size.
 
-    It has one row for each cell, unless the database takes several: adding each to its cell costs less than sorting.
+    It has one row per cell, unless an upsert may repeat rows: then adding each row to its cell is faster than a sort.
     """
     of_cell: Sequence[LiteralString] = [
         literal(str(size.level)) + " AS level",
@@ -245,7 +245,7 @@ def _rows(
 
 
 def _read(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
-    """The versions of a slice with the columns that cells tell apart and sum."""
+    """Return the query for the versions of a slice, with the columns that cells group by and sum."""
     amounts: LiteralString = ", ".join(AMOUNT_COLUMNS.values())
     where: LiteralString = f"stop_time >= start_time AND {dialect.no_more}"
     if of_components:
@@ -265,13 +265,13 @@ def _read(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
         [dialect.name_or_none.format(each) for each in ("user_name", "site", "user_group")]
     )
     user_labels = Sql(f"SELECT {dialect.counted} AS counted, sign, stop_time, runtime, {amounts}, day, ahead, {names},")
-    behind: LiteralString = (
+    tail: LiteralString = (
         f" AS labels, coalesce(score_set, 0) AS score_set, {dialect.present.format(present)} AS present"
     )
     if not of_components:
-        return join("", [user_labels, Sql(" "), labels, Sql(f"{behind} FROM ("), dated, Sql(") AS dated")])
+        return join("", [user_labels, Sql(" "), labels, Sql(f"{tail} FROM ("), dated, Sql(") AS dated")])
     component = Sql(
-        f"{behind}, {dialect.name} AS component, {dialect.amount} AS amount FROM (",
+        f"{tail}, {dialect.name} AS component, {dialect.amount} AS amount FROM (",
     )
     others: LiteralString = ", ".join(["%s" for _ in AMOUNT_COLUMNS])
     end = Sql(f") AS dated, {dialect.components} WHERE {dialect.name} NOT IN ({others})", tuple(AMOUNT_COLUMNS))
@@ -279,12 +279,12 @@ def _read(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
 
 
 def _dated(cells: CellSet, versions: Sql, dialect: StoreDialect) -> Sql:
-    """The versions with the day of their stop time in UTC, and by how many days the date of the set's zone is ahead."""
+    """Add to versions the UTC day of their stop time, and by how many days the date in the set's zone is ahead."""
     ahead = Sql("0")
     if cells.of_zone is not None and (zone := zone_of_key(cells.of_zone)) is not None:
         local = shown_by_clocks(Sql("stop_time"), clock_changes(zone), dialect)
-        there, here = dialect.day.format(local.sql), dialect.day.format("stop_time")
-        ahead = Sql(f"({there} - {here})", local.parameters)
+        local_day, utc_day = dialect.day.format(local.sql), dialect.day.format("stop_time")
+        ahead = Sql(f"({local_day} - {utc_day})", local.parameters)
     day = dialect.day.format("stop_time")
     return join(
         "",

@@ -1,23 +1,22 @@
 """The part of a query for sums that roll-ups answer.
 
-That is whole days of UTC of stop times, for queries that ask for nothing which cells do not tell apart: grouped by
-site, group, user, scores and periods of the stop time, with conditions on sites, groups and users, without a window.
-Instead of users, it may be one of the keys with cells of their own. Of a range of stop times that does not begin and
-end with days, as a month of another time zone, the days within are read from roll-ups, and both edges from the records;
-so are the days that belong to two periods of such a zone, unless there are cells by its days
-(:mod:`auditord.store.rollups.cells`).
+Roll-ups answer for whole UTC days of stop times, if the cells distinguish everything that the query asks for: grouping
+by site, group, user, scores and periods of the stop time, conditions on sites, groups and users, and no window. Instead
+of users, the query can use one of the keys that have cells of their own. If a range of stop times does not begin and
+end with a UTC day, such as a month in another time zone, the days within it are read from roll-ups, and both edges from
+the records. Days that belong to two periods of such a zone are also read from the records, unless there are cells by
+the zone's days (:mod:`auditord.store.rollups.cells`).
 
-A sum as of now is what the cells have, plus the versions behind the position of their consumer, less those of their
-versions that were removed behind it: all read in one state of the database.
+A current sum is that of the cells, plus versions after the position of their consumer, minus versions in the cells that
+were removed after it. All are read from one state of the database.
 
-Released records, which only the lake has, stay in the cells. So with a :class:`Scope`, the lake is only asked for
-the rest: the queries of :meth:`Scope.edges`, and records with ``more``. If there is no scope, or
-:class:`auditord.store.aggregates.NotRolledUp` is raised while the rows are put together, the whole query is answered
-from the records and from the lake.
+Released records, which only the lake has, stay in the cells. So with a :class:`Scope`, the lake is only queried for
+the rest: the queries of :meth:`Scope.edges`, and records with ``more``. If there is no scope, or the cells turn out not
+to suffice (:class:`auditord.store.aggregates.NotRolledUp`), the whole query is answered from the records and the lake.
 
-Roll-ups also tell who has few records: lists of theirs are sorted, instead of read off an index of the order. A pass
-over such an index fetches every record to see whose it is. It ends with the limit, which those who have many records
-reach soon.
+Roll-ups also show which users have few records. Lists of these records are found by user and sorted. Otherwise, the
+index of the order is scanned, which fetches every record to see its user until the limit is reached. That is soon for
+users with many records.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -87,10 +86,10 @@ _SHORT_UNITS: Final = {CalendarUnit.DAY, CalendarUnit.WEEK}
 _FIRST_SET: Final = CellSet(0, None)
 
 _FAR_BEHIND: Final = 50_000
-"""Positions behind those of the cells that are rather looked for in an index of the times that a query is about."""
+"""The number of positions after the cells' own above which records are found by time instead of by position."""
 
 MOST_SPLIT_DAYS: Final = 400
-"""Split days of a scope: more of them would make its statement long."""
+"""The maximum number of split days in a scope, since each makes the statement longer."""
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -98,12 +97,12 @@ class Scope(msgspec.Struct, frozen=True):
 
     Args:
         query: the query.
-        rest: its conditions without those on the stop time.
-        begin: the first day since 1970, in UTC, that roll-ups answer.
-        end: the day behind the last one.
-        first: the first stop time that counts, in microseconds since 1970; None if there is none.
-        last: the stop time behind the last one that counts.
-        cells: those that answer.
+        rest: its conditions except those on the stop time.
+        begin: the first UTC day that roll-ups answer for, as a number since 1970.
+        end: the day after the last one.
+        first: the lower bound of the query's stop times, in microseconds since 1970; None if it has none.
+        last: the upper bound, which is exclusive.
+        cells: the set of cells that is read.
     """
 
     query: AggregateQuery
@@ -121,13 +120,13 @@ class Scope(msgspec.Struct, frozen=True):
 
     @property
     def days(self) -> tuple[int, int, str | None]:
-        """The arguments of :func:`scope_within` that make it again."""
+        """The arguments by which :func:`scope_within` recreates this scope."""
         return self.begin, self.end, self.cells.key
 
     def within(self, begin: int, end: int) -> "Scope | None":
-        """The scope of the days that have cells, with a bounded number of split days; None if that leaves no day.
+        """Narrow the scope to days that have cells, and bound the number of split days. Return None if no day is left.
 
-        The records of all other days are read one by one: hardly any is there.
+        The few records of all other days are read one by one.
         """
         begin, end = max(begin, self.begin), min(end, self.end)
         if end <= begin:
@@ -137,7 +136,7 @@ class Scope(msgspec.Struct, frozen=True):
         return narrow if len(split) <= MOST_SPLIT_DAYS else replace(narrow, begin=split[-MOST_SPLIT_DAYS])
 
     def segments(self) -> Sequence[Segment]:
-        """The cells that answer it: months and days, or days alone."""
+        """Return the cells to read: those of months and days, or only those of days."""
         periods = [by for by in self.query.by if isinstance(by, CalendarPeriod)]
         of_zone = self.cells.of_zone
         if any(by.unit in _SHORT_UNITS or key_of_zone(by.zone) != of_zone for by in periods):
@@ -145,14 +144,14 @@ class Scope(msgspec.Struct, frozen=True):
         return (segments if of_zone is None else segments_of_dates)(self.begin, self.end)
 
     def level(self, segment: Segment) -> int:
-        """The level of the cells of a segment."""
+        """Return the level of the cells of a segment."""
         if self.cells.key is None and _asks_for_users(self.query, self.rest):
             return int(Level.MONTH_AND_USER if segment.is_of_months else Level.DAY_AND_USER)
         return self.cells.level(Level.MONTH if segment.is_of_months else Level.DAY)
 
     def users(self) -> Sequence[str] | None:
-        """Users of whom a record must have one, if the query says so; else None."""
-        for condition in _each(self.rest):
+        """Return the users to which the query is restricted, or None."""
+        for condition in _conjuncts(self.rest):
             match condition:
                 case MetaContains(key, value) if key == _USER_KEY:
                     return (value,)
@@ -163,9 +162,9 @@ class Scope(msgspec.Struct, frozen=True):
         return None
 
     def edges(self) -> Iterator[AggregateQuery]:
-        """Queries for the finished records that the cells do not answer for.
+        """Yield queries for the finished records that the cells do not cover.
 
-        No bound is there twice: SQLite looks an index up by the first that it reads, and passes over all the rest.
+        Each bound occurs once: SQLite only uses the first for an index lookup, and scans all that follow it.
         """
         begin, end = self.begin * MICROS_PER_DAY, self.end * MICROS_PER_DAY
         if self.begin > FIRST_DAY and self.first != begin:
@@ -176,7 +175,7 @@ class Scope(msgspec.Struct, frozen=True):
             yield self._only(AnyOf(tuple(map(_on_day, split))))
 
     def outside(self) -> Iterator[Condition]:
-        """Yield conditions; one is true for each finished record that the cells do not answer for."""
+        """Yield conditions, one of which is true for each finished record that the cells do not cover."""
         if self.begin > FIRST_DAY:
             yield _between(None, self.begin * MICROS_PER_DAY)
         if self.end < END:
@@ -184,11 +183,11 @@ class Scope(msgspec.Struct, frozen=True):
         yield from map(_on_day, self.split_days())
 
     def split_days(self) -> Sequence[int]:
-        """The days whose records are in two periods of a time zone; see :func:`split_days`."""
+        """Return the days whose records fall into two periods of a time zone; see :func:`split_days`."""
         return split_days(frozenset(self._zoned()), self.begin, self.end)
 
     def _zoned(self) -> Iterator[CalendarPeriod]:
-        """The periods whose days the cells do not tell apart."""
+        """Return the periods whose days the cells do not distinguish."""
         return (by for by in _zoned(self.query) if key_of_zone(by.zone) not in self.cells.parts)
 
     def _only(self, stopped: Condition) -> AggregateQuery:
@@ -196,17 +195,17 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 def scope_of(query: AggregateQuery, sets: Sequence[CellSet] = (_FIRST_SET,)) -> Scope | None:
-    """The part of a query that roll-ups answer; None if they answer nothing of it.
+    """Return the part of a query that roll-ups answer, or None.
 
     Args:
         query: the query.
-        sets: of cells; the first that can answers.
+        sets: sets of cells. Complete sets of the query's time zone are preferred; else the first suitable set is used.
     """
     if query.window is not None:
         return None
     times: list[TimeCompares] = []
     others: list[Condition] = []
-    for condition in _each(query.where):
+    for condition in _conjuncts(query.where):
         if isinstance(condition, TimeCompares) and condition.field is TimeField.STOP:
             times.append(condition)
         else:
@@ -226,18 +225,18 @@ def scope_of(query: AggregateQuery, sets: Sequence[CellSet] = (_FIRST_SET,)) -> 
 
 
 def scope_within(query: AggregateQuery, begin: int, end: int, key: str | None) -> Scope | None:
-    """The scope of a query that it was answered with: of these days, by the cells of a key."""
+    """Recreate the scope that a query was answered with, from its days and the key of its cells."""
     scope = scope_of(query, [CellSet(0, key)])
     return None if scope is None else replace(scope, begin=begin, end=end)
 
 
 class Rolled(msgspec.Struct, frozen=True):
-    """The part of a query that roll-ups answer, and what of the feed is to be read beside their cells.
+    """The part of a query that roll-ups answer, and how the rest of the feed is read.
 
     Args:
         scope: the part.
-        has_removals: whether versions that are in the cells have been removed behind their position.
-        is_far_behind: whether very many versions are not in the cells.
+        has_removals: whether versions that are in the cells have been removed after the position of the cells.
+        is_far_behind: whether very many versions are not in the cells yet.
     """
 
     scope: Scope
@@ -246,7 +245,7 @@ class Rolled(msgspec.Struct, frozen=True):
 
 
 def rolled_part(query: AggregateQuery) -> Work[Rolled | None]:
-    """The part of a query that roll-ups answer, in the state of the database that answers it."""
+    """Return the part of a query that roll-ups answer. Call it in the transaction that answers the query."""
     if query.window is not None or (scope := scope_of(query, (yield from list_sets()))) is None:
         return None
     if scope.may_split:
@@ -259,17 +258,16 @@ def rolled_part(query: AggregateQuery) -> Work[Rolled | None]:
     return Rolled(scope, has_removals, is_far_behind)
 
 
-def _each(condition: Condition) -> Iterator[Condition]:
-    """The conditions that must all be true."""
+def _conjuncts(condition: Condition) -> Iterator[Condition]:
     if isinstance(condition, AllOf):
         for each in condition.conditions:
-            yield from _each(each)
+            yield from _conjuncts(each)
     else:
         yield condition
 
 
 def _range(times: Sequence[TimeCompares]) -> tuple[int | None, int | None]:
-    """The first stop time that counts, and the one behind the last."""
+    """Return the bounds of the stop time in microseconds; the upper one is exclusive."""
     firsts: list[int] = []
     lasts: list[int] = []
     for each in times:
@@ -290,7 +288,7 @@ def _range(times: Sequence[TimeCompares]) -> tuple[int | None, int | None]:
 
 
 def _are_grouped(query: AggregateQuery, rest: Condition, cells: CellSet) -> bool:
-    """Return whether cells tell apart all that is asked for."""
+    """Return whether cells distinguish everything that the query asks for."""
     if cells.key is not None and _asks_for_users(query, rest):
         return False
     parts = cells.parts
@@ -332,7 +330,7 @@ def _is_about_users(condition: Leaf) -> bool:
 
 
 def _zoned(query: AggregateQuery) -> Iterator[CalendarPeriod]:
-    """The periods of time zones whose days are not those of UTC."""
+    """Return the periods in time zones whose days differ from those of UTC."""
     return (by for by in query.by if isinstance(by, CalendarPeriod) and clock_changes(by.zone))
 
 
@@ -341,7 +339,7 @@ def _on_day(day: int) -> Condition:
 
 
 def _between(begin: int | None, end: int | None) -> Condition:
-    """The condition that a record stopped from one instant on, and before another."""
+    """Return the condition that a record stopped at or after one instant and before another, in microseconds."""
     bounds = ((Comparison.GTE, begin), (Comparison.LT, end))
     return AllOf(
         tuple(TimeCompares(TimeField.STOP, each, from_micros(micros)) for each, micros in bounds if micros is not None)
@@ -349,22 +347,22 @@ def _between(begin: int | None, end: int | None) -> Condition:
 
 
 FEW_TO_SORT: Final = 10_000
-"""Records that are found by another index and sorted in less time than a pass over the index of their order takes."""
+"""Up to this number of records, finding them by another index and sorting is faster than scanning in order."""
 
 _PASSED_FOR_ONE: Final = 10
-"""Records of a user, for each that is wanted, from which on the pass is likely to end early."""
+"""The number of a user's records, for each wanted one, above which a scan in order is likely to end early."""
 
 _MONTHS: Final = as_json([number_of(date(year, month, 1)) for year in range(1970, 2100) for month in range(1, 13)])
-"""The cells of months that are looked up; more or fewer would only choose another way to the same answer."""
+"""The months whose cells are looked up. Other months would only affect the choice of the plan, not the answer."""
 
 
 def users_wanted(query: RecordQuery) -> Sequence[str]:
-    """The users of whom each record of an answer has one; none where a query is about everybody's."""
+    """Return the users to which a query is restricted; empty if it is not restricted to users."""
     return [user for user in fold(query.where, _users, _first, lambda _: ()) if can_be_there(user)]
 
 
 def have_few(users: Sequence[str], limit: int | None) -> Work[bool]:
-    """Return whether users have few records compared to the limit of an answer; False where that is unknown."""
+    """Return whether users have few records compared to the limit of an answer; False if that is unknown."""
     most = FEW_TO_SORT if limit is None else min(FEW_TO_SORT, _PASSED_FOR_ONE * limit)
     rows = yield from ask("rolled_records_of_users", users=as_json(users), months=_MONTHS, most=FEW_TO_SORT)
     return bool(rows) and rows[0][0] <= most

@@ -1,4 +1,4 @@
-"""The consumers of the feed that are in the database, beside the store's other work: counts and roll-ups."""
+"""Run the consumers inside the database (counts and roll-ups) in the background."""
 
 import asyncio
 import logging
@@ -34,15 +34,15 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Write(Protocol):
-    """The store's way to do work outside a transaction, unless it begins one."""
+    """Does work that writes; see :class:`auditord.store.lake_store.LakeStore`."""
 
     async def __call__(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
-        """Do the work that the function begins."""
+        """Do the work that ``make`` returns, which begins its own transaction if it needs one."""
         ...
 
 
 class Read(Protocol):
-    """The store's way to do short work that only reads."""
+    """Does short work that only reads."""
 
     async def __call__(self, work: Work[T]) -> T:
         """Do the work."""
@@ -53,13 +53,13 @@ class FoldingLimits(msgspec.Struct, frozen=True):
     """Limits of how long changes wait to be folded, and of how many are folded in one transaction.
 
     Args:
-        unread: changes after which counts and cells are folded though more keep coming.
-        quiet_seconds: without changes, after which the rest is folded.
-        slice_seconds: about what one transaction takes while others write: in SQLite they wait for it. A larger slice
-            costs less for each record, since more of its records share their cells.
-        smallest: records of a slice.
-        largest: records of a slice.
-        first: records of the first slice, unless folding it has failed.
+        unread: the number of changes after which folding begins even if more keep coming.
+        quiet_seconds: the time without changes after which the rest is folded.
+        slice_seconds: the target duration of a transaction while others write, which wait for it in SQLite. A larger
+            slice costs less per record, since more of its records share cells.
+        smallest: the minimum number of records in a slice.
+        largest: the maximum number of records in a slice.
+        first: the number of records in the first slice, unless the last attempt failed.
     """
 
     unread: int = 20_000
@@ -71,13 +71,13 @@ class FoldingLimits(msgspec.Struct, frozen=True):
 
 
 class Upkeep:
-    """Folds in a task of its own, as long as there is something to do.
+    """Folds the feed into counts and roll-ups, in a background task that ends when everything is folded.
 
     Args:
-        write: of the store.
-        read: of the store.
-        dialect: of the database.
-        is_ours: False for a store that is only read, or that another process looks after.
+        write: the store's way to write.
+        read: the store's way to read.
+        dialect: the SQL of the database.
+        is_ours: False for a store that is only read, or maintained by another process.
     """
 
     def __init__(self, write: Write, read: Read, dialect: StoreDialect, *, is_ours: bool) -> None:
@@ -86,18 +86,18 @@ class Upkeep:
         self._dialect = dialect
         self._is_ours = is_ours
         self.limits = FoldingLimits() if dialect.has_one_writer else FoldingLimits(slice_seconds=1.0, first=20_000)
-        """Of folding; others may be set at any time."""
+        """The limits of folding, which may be changed at any time."""
         self._wanted: Sequence[str] | None = None
         self._noted = 0
         self._is_woken = False
         self._quiet_timer: asyncio.TimerHandle | None = None
         self._folding = asyncio.Lock()
         self._failed_size: int | None = None
-        """Records of the slice that is being folded, or that could not be folded last."""
+        """The size of the slice that is being folded, or of the last one if it failed."""
         self._task: asyncio.Task[None] | None = None
 
     def noted(self, records: int) -> None:
-        """Note the number of records that a write changed."""
+        """Count records that a write has changed, and start folding if there are many or writes pause."""
         self._noted += records
         if not self._is_ours:
             return
@@ -118,20 +118,20 @@ class Upkeep:
             self._start_quiet_timer()
 
     def redacted(self) -> None:
-        """Meta was taken out of records: see to it that no cell and no removal keeps it."""
+        """Fold soon after a redaction, so that no cell or removal keeps the removed values."""
         self.wake()
 
     def wake(self) -> None:
-        """See to it that what there is to do is done soon."""
+        """Start the background task, or make the running one look again."""
         self._is_woken = True
         if self._is_ours and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._work())
             self._task.add_done_callback(_log_fault)
 
     def keep_by(self, keys: Sequence[str] | None, zone: str = UTC_NAME) -> None:
-        """See to it that these keys and the days of a zone, and no others, get cells of their own.
+        """Request sets of cells for these keys and for the days of a zone, and for no others.
 
-        None instead of keys changes nothing.
+        If ``keys`` is None, nothing changes.
         """
         if keys is not None:
             wanted = [key for key in keys if key not in GROUPED_KEYS and not is_of_zone(key)]
@@ -140,16 +140,16 @@ class Upkeep:
             self.wake()
 
     async def sets(self) -> Sequence[CellSet]:
-        """The sets of cells."""
+        """Return the sets of cells."""
         return await self._read(list_sets())
 
     async def start_over(self) -> None:
-        """Drop all cells, for the daemon to fill them anew."""
+        """Drop all cells, so that the daemon fills them again."""
         await self._write(partial(atomic, start_over_beside_released), is_long=True)
         self.wake()
 
     async def close(self) -> None:
-        """Stop folding; the next process continues."""
+        """Stop folding. The next process continues where it stopped."""
         if self._quiet_timer is not None:
             self._quiet_timer.cancel()
         if self._task is not None:
@@ -157,9 +157,9 @@ class Upkeep:
             await asyncio.wait([self._task])
 
     async def fold(self) -> None:
-        """Fold all that there is.
+        """Fold the whole feed.
 
-        After a failure, such as a slice that took too long, the next attempt begins with half of it.
+        After a failure, such as a slice that took too long, the next attempt begins with half the size.
         """
         loop = asyncio.get_running_loop()
         async with self._folding:
@@ -176,10 +176,9 @@ class Upkeep:
                 took = loop.time() - began
                 size = self._next_size(size, took, is_busy=bool(self._noted or noted))
                 if self._noted and not is_all:
-                    await asyncio.sleep(took)  # half of the time is for those who write
+                    await asyncio.sleep(took)  # leave half of the time to other writers
 
     def _next_size(self, size: int, took: float, *, is_busy: bool) -> int:
-        """The number of records of the next slice."""
         limits = self.limits
         wanted = limits.slice_seconds if is_busy else 10 * limits.slice_seconds
         return max(
@@ -205,12 +204,12 @@ class Upkeep:
 
 
 def start_over_beside_released() -> Work[None]:
-    """Drop all cells; they are filled from the records, and hold no days that have released ones."""
+    """Drop all cells, so that they are filled from stored records, but not for days that may have released ones."""
     yield from start_over((yield from _released_to()))
 
 
 def _released_to() -> Work[int]:
-    """The day behind the last released record: of earlier days, not all records are in the feed."""
+    """Return the day after the last released record. The feed lacks some records of earlier days."""
     state = yield from read_lake()
     return (
         FIRST_DAY if not state.records or state.last_stop is None else to_micros(state.last_stop) // MICROS_PER_DAY + 1

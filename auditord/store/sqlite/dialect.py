@@ -1,8 +1,8 @@
 """The SQL of SQLite: times are microseconds since 1970, meta and components are looked up in the document.
 
-No sum is ever wrong by overflow. A query is asked first with sums that are likely to fit 64 bits. If one does not,
-``sum()`` raises; a product that does not fit silently becomes a floating point number, and so does every sum that it is
-part of, which :func:`take_rows` notices. The query is asked again with every number split.
+Overflow never makes a sum wrong. A query first runs with sums that are likely to fit 64 bits. If a sum does not fit,
+``sum()`` raises. A product that does not fit silently becomes a floating point number, and so does every sum that
+includes it; :func:`take_rows` detects that. Then the query runs again with every number split into parts.
 """
 
 import re
@@ -26,11 +26,11 @@ from auditord_hookspecs import AggregateQuery, CalendarUnit, RecordQuery
 from auditord_hookspecs.query import Leaf, SortField, TimeCompares, TimeField, fold
 
 Pieces: TypeAlias = Sequence[tuple[LiteralString, int]]
-"""The factors of a product: columns, and for each by how many bits it is shifted."""
+"""A factor of a product, split into columns, each with the number of bits by which it is shifted."""
 
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_.:/ -]*")
-"""Keys that read the same in a path as in a document; others are compared, since paths know no escapes."""
+"""Keys that can be used in a JSON path. Paths have no escapes, so other keys are compared instead."""
 
 _FIRST_DAYS: Final[dict[CalendarUnit, LiteralString]] = {
     CalendarUnit.MONTH: "strftime('%Y-%m-01', {0}, 'unixepoch')",
@@ -50,15 +50,15 @@ _TOO_LARGE: Final[LiteralString] = (
     "(others IS 2 OR runtime >= 2147483648"
     " OR max(ifnull(cores, 0), ifnull(gpu, 0), ifnull(total_cpu, 0)) * 1.0 * runtime >= 4e18)"
 )
-"""That a version is in no cell: its products, or the sums of a million like it, might not fit 64 bits."""
+"""Condition for a version to be left out of cells: its products, or sums of a million such, might not fit 64 bits."""
 
 
 def _sums(column: LiteralString, *, is_small: bool) -> Sequence[CellSum]:
-    """The sums of an amount, and of amount times runtime in units of 2^40 and the rest of it.
+    """Return the sums of an amount and of amount times runtime, the latter as multiples of 2^40 and a remainder.
 
     Args:
-        column: of the amount.
-        is_small: whether the product fits 64 bits, see ``_TOO_LARGE``; others are multiplied in two pieces.
+        column: the column of the amount.
+        is_small: whether the product fits 64 bits, see ``_TOO_LARGE``. Otherwise the amount is multiplied in two parts.
     """
     if is_small:
         product: LiteralString = f"({column} * runtime)"
@@ -82,7 +82,7 @@ def _sums(column: LiteralString, *, is_small: bool) -> Sequence[CellSum]:
 
 
 def _label(part: str) -> Sql:
-    """The values under a key as a member of meta with a comma in front; an empty text without values."""
+    """Return SQL for a comma and a JSON member with the values under a key, or an empty string without values."""
     name = msgspec.json.encode(part).decode()
     if part == CORES_KEY:
         return Sql("coalesce(',' || %s || ':[\"' || cores || '\"]', '')", (name,))
@@ -94,18 +94,18 @@ def _label(part: str) -> Sql:
 
 @dataclass(frozen=True, slots=True)
 class SqliteDialect(StoreDialect):
-    """The words of SQLite.
+    """The SQL of SQLite.
 
-    Likely sums are of plain integers, but bytes and microseconds are multiplied in pieces of 20 bits and the rest: fast
-    and enough for ordinary amounts. Exact sums are those of limbs of at most 32 bits: enough for two billion numbers of
-    any size.
+    By default, sums are of plain integers, except that bytes and microseconds are multiplied in two parts (the last 20
+    bits and the others). This is fast and suffices for ordinary amounts. Exact sums add up limbs of at most 32 bits,
+    which suffices for two billion numbers of any size.
     """
 
     has_one_writer = True
     upserts_repeat = True
     schema = ""
     records = "records"
-    feed = "records NOT INDEXED"  # by the row numbers alone
+    feed = "records NOT INDEXED"  # only row numbers are used
     removals = "removals"
     labels = "document"
     text_parameter = "%s"
@@ -115,7 +115,7 @@ class SqliteDialect(StoreDialect):
     document = "CAST(document AS BLOB)"
     more = "more IS NOT NULL"
     no_more = "more IS NULL"
-    # Without a limit SQLite would move the subquery's expressions outside, and compute each of them at every use.
+    # Without a limit, SQLite would flatten the subquery and compute each expression again at every use.
     sealed = " LIMIT -1"
     no_text = "NULL"
     no_number = "NULL"
@@ -140,7 +140,7 @@ class SqliteDialect(StoreDialect):
     counted = f"CASE WHEN {_TOO_LARGE} THEN NULL ELSE sign END"
     present = f"CASE WHEN {_TOO_LARGE} THEN 0 ELSE {{}} END"
     digest = None
-    # Division truncates toward zero, so all counts from the year 1.
+    # Division truncates toward zero, so days are counted from the year 1.
     day = "(({} + 62135596800000000) / 86400000000 - 719162)"
     first_of_month = "CAST(julianday(({}) * 86400, 'unixepoch', 'start of month') - 2440587.5 AS INTEGER)"
     earlier = "coalesce(min({0}, {1}), {0}, {1})"
@@ -158,48 +158,48 @@ class SqliteDialect(StoreDialect):
         "period IN (SELECT value FROM json_each(%s)) AND user_name IN (SELECT value FROM json_each(%s))"
     )
     rolled_day = "(stop_time + coalesce(CAST({} AS INTEGER), 0) * 86400000000)"
-    runtime_in_index = "(stop_time - start_time) / 1000000"  # of a generated column, no index covers it
+    runtime_in_index = "(stop_time - start_time) / 1000000"  # no index covers the generated column
     has_numbers = True
     meta_is_long = True
 
     def mentions(self, text: str) -> Sql:
-        """The condition that the document has a text."""
+        """Return the condition that the document contains a text."""
         return Sql("instr(document, %s) > 0", (encoded(text),))
 
     def amounts_of(self, component: str) -> Sql:
-        """All amounts, with commas: their sum might not fit 64 bits."""
+        """Return all amounts, separated by commas, since their sum might not fit 64 bits."""
         return Sql(f"(SELECT group_concat({self.amount}) FROM {self.components} WHERE {self.name} = %s)", (component,))  # noqa: S608 literals
 
     def first_scores(self, component: str) -> Sql:
-        """The scores of the first component of a name as JSON."""
+        """Return the scores of the first component with a name, as JSON."""
         named: LiteralString = f"SELECT {self.scores} FROM {self.components} WHERE {self.name} = %s"  # noqa: S608 literals
         return Sql(f"({named} ORDER BY component.key LIMIT 1)", (component,))
 
     def time_column(self, field: TimeField, order: SortField | None) -> LiteralString:
-        """A time to be compared.
+        """Return the column of a time in a condition.
 
-        A plus sign keeps a condition away from the index that it would choose: an answer streams from the index of its
-        order, since sorting whole records costs more than passing over index entries (0.1 µs each). Of few records,
-        their numbers are sorted: see :func:`other_times`.
+        A plus sign keeps SQLite from using the column's own index. The answer streams from the index of its order
+        instead, since sorting whole records costs more than skipping index entries (0.1 µs each). If few records
+        match, their row numbers are sorted: see :func:`other_times`.
         """
         column, own = _TIMES[field]
         return column if order in {None, SortField.RUNTIME, own} else f"+{column}"
 
     def has_key(self, key: str) -> Sql:
-        """The condition that a record has a meta key."""
+        """Return the condition that a record has a meta key."""
         if _PLAIN_KEY.fullmatch(key):
             return Sql("(json_type(document, %s) IS NOT NULL)", (f'$.meta."{key}"',))
         return Sql("EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta WHERE meta.key = %s)", (key,))
 
     def first_value(self, key: str) -> Sql:
-        """The first value under a meta key."""
+        """Return the first value under a meta key."""
         if _PLAIN_KEY.fullmatch(key):
             return Sql("json_extract(document, %s)", (f'$.meta."{key}"[0]',))
         first: LiteralString = "SELECT json_extract(meta.value, '$[0]') FROM json_each(document, '$.meta') AS meta"
         return Sql(f"({first} WHERE meta.key = %s)", (key,))
 
     def contains(self, key: str, values: Sequence[str]) -> Sql:
-        """The condition that the list under a meta key has one of the values."""
+        """Return the condition that the list under a meta key has one of the values."""
         likely = repeated("instr(document, %s) > 0", " OR ", len(values))
         return Sql(
             f"(({likely}) AND EXISTS (SELECT 1 FROM json_each(document, '$.meta') AS meta,"  # noqa: S608 literals only
@@ -208,16 +208,16 @@ class SqliteDialect(StoreDialect):
         )
 
     def one_of(self, column: LiteralString, values: Sequence[str]) -> Sql:
-        """The condition that a column has one of the values."""
+        """Return the condition that a column has one of the values."""
         return Sql(f"{column} {_is_one_of(values)}", tuple(values))
 
     def first_day(self, moment: Sql, unit: CalendarUnit) -> Key:
-        """The first day of a calendar period."""
-        # Division truncates toward zero, so all counts from the year 1, which began 719,162 days before 1970, a Monday.
+        """Return the first day of a calendar period."""
+        # Division truncates toward zero, so days are counted from 0001-01-01, a Monday, 719,162 days before 1970.
         day = f"({moment.sql} + 62135596800000000) / 86400000000"
-        if unit is CalendarUnit.DAY:  # a number is quicker to group by, and days have one length
+        if unit is CalendarUnit.DAY:  # days and weeks have one length, and numbers are faster to group by
             return Key(Sql(day, moment.parameters), "strftime('%Y-%m-%d', ({} - 719162) * 86400, 'unixepoch')")
-        if unit is CalendarUnit.WEEK:  # the same
+        if unit is CalendarUnit.WEEK:
             week = f"({day}) / 7"
             return Key(Sql(week, moment.parameters), "strftime('%Y-%m-%d', ({} * 7 - 719162) * 86400, 'unixepoch')")
         seconds = f"({moment.sql} + 62135596800000000) / 1000000 - 62135596800"
@@ -225,7 +225,7 @@ class SqliteDialect(StoreDialect):
         return Key(Sql(first_day.format(seconds), moment.parameters * first_day.count("{0}")))
 
     def states(self, query: AggregateQuery, where: Sql) -> Sequence[State]:
-        """Finished records, and open ones if they count."""
+        """Return finished records, and open ones if they count."""
         finished = _state(query, Sql("stop_time"), [Sql("stop_time >= start_time"), where])
         if query.as_of is None:
             return [finished]
@@ -234,12 +234,12 @@ class SqliteDialect(StoreDialect):
         return [finished, _state(query, Sql(as_of), [opened, where])]
 
     def counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Number of records, first and last stop time, sum of runtimes."""
+        """Return the number of records, the first and last stop time, and the sum of runtimes."""
         columns, limbs = sum_of("ran", is_exact=self.is_exact)
         return ["count(*)", "min(stopped)", "max(stopped)", *columns], limbs
 
     def entries(self, key: str) -> tuple[Sql, Sql]:
-        """The values of a version under a meta key."""
+        """Return the values of a version under a meta key, each once."""
         is_first: LiteralString = (
             "meta.key = %s AND NOT EXISTS (SELECT 1 FROM json_each(meta.value) AS earlier"
             " WHERE earlier.value = entry.value AND earlier.key < entry.key)"
@@ -248,25 +248,25 @@ class SqliteDialect(StoreDialect):
         return Sql(values), Sql(is_first, (key,))
 
     def labels_of(self, parts: Sequence[str]) -> Sql:
-        """The labels of cells, as a document has them."""
+        """Return the labels of cells, in the form of a document with meta."""
         members = join(" || ", [_label(part) for part in parts])
         return Sql(f"'{{\"meta\":{{' || substr({members.sql}, 2) || '}}}}'", members.parameters)
 
     def rolled_counts(self) -> tuple[Sequence[LiteralString], Limbs]:
-        """Number of records, stop times, number of left-out records, sum of runtimes."""
+        """Return the number of records, stop times, the number of left-out records, and the sum of runtimes."""
         runtimes, limbs = sum_of("runtime", is_exact=self.is_exact)
         stops: Sequence[LiteralString] = ["min(first_stop)", "max(last_stop)", "min(first_gone)", "max(last_gone)"]
         return ["sum(records)", *stops, "sum(left_out)", *runtimes], limbs
 
     def rolled_usage(self, column: LiteralString) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Sums of amounts and of products."""
+        """Return sums of amounts and of products."""
         amounts, limbs = sum_of(column, is_exact=self.is_exact)
         highs, high_limbs = sum_of(f"{column}_high", is_exact=self.is_exact)
         lows, low_limbs = sum_of(f"{column}_low", is_exact=self.is_exact)
         return [*amounts, *highs, *lows], limbs, (*[40 + limb for limb in high_limbs], *low_limbs)
 
     def usage(self, amount: LiteralString, component: str) -> tuple[Sequence[LiteralString], Limbs, Limbs]:
-        """Sums of amounts and of products."""
+        """Return sums of amounts and of products."""
         amounts, amount_limbs = sum_of(amount, is_exact=self.is_exact)
         products, product_limbs = self._products(amount, component)
         return [*amounts, *products], amount_limbs, product_limbs
@@ -279,7 +279,7 @@ class SqliteDialect(StoreDialect):
 
 
 def other_times(query: RecordQuery) -> Sql | None:
-    """The conditions on the time that an answer is not ordered by, if they all must be true and alone bound times."""
+    """Return the required conditions on times; None if there are none, or the order is by one of these or runtime."""
     order = query.order.field
     compared = fold(query.where, _compared_times, _joined, lambda _: [])
     if order is SortField.RUNTIME or not compared or any(_TIMES[each.field][1] is order for each in compared):
@@ -293,7 +293,7 @@ def other_times(query: RecordQuery) -> Sql | None:
 
 
 def perhaps_of(users: Sequence[str]) -> Sql:
-    """The records of users, and those that only their documents tell, by a pass over an index that has the users."""
+    """Return the condition that a record is of one of the users or has incomplete columns, by a scan of an index."""
     among: LiteralString = f"more IS NOT NULL OR user_name {_is_one_of(users)}"
     return Sql(f"position IN (SELECT position FROM records INDEXED BY records_by_stop WHERE {among})", tuple(users))  # noqa: S608 literals
 
@@ -307,10 +307,10 @@ def _joined(parts: Sequence[Sequence[TimeCompares]]) -> Sequence[TimeCompares]:
 
 
 def take_rows(cursor: sqlite3.Cursor) -> Page[Row]:
-    """The next rows of an aggregate's statement.
+    """Return the next rows of an aggregate's statement.
 
     Raises:
-        Overflow: a sum did not fit.
+        Overflow: a sum did not fit 64 bits.
     """
     page: Page[Row] = take_page(cursor, _ROWS_AT_ONCE)
     if any(float in map(type, row) for row in page.rows):
@@ -319,7 +319,7 @@ def take_rows(cursor: sqlite3.Cursor) -> Page[Row]:
 
 
 def marked(statement: Sql) -> Query:
-    """A statement with SQLite's placeholders, and its parameters."""
+    """Return a statement with SQLite's placeholders, and its parameters."""
     return statement.sql.replace("%s", "?"), statement.parameters
 
 
@@ -333,8 +333,8 @@ def _state(query: AggregateQuery, stop: Sql, conditions: Sequence[Sql]) -> State
         return State(stop, runtime, join(" AND ", conditions), costly=False)
     begin, end = to_micros(query.window.start), to_micros(query.window.stop)
     runtime = Sql(f"min({stop.sql}, %s) - max(start_time, %s)", (*stop.parameters, end, begin))
-    # The plus sign keeps this away from the index on start times: few jobs are long, so the records that
-    # stopped after the window's begin are fewer than those that started before its end.
+    # The plus sign keeps SQLite from using the index on start times: few jobs are long, so fewer records
+    # stopped after the window's begin than started before its end.
     overlaps = Sql(
         f"{stop.sql} >= %s AND +start_time < %s AND ({stop.sql} > %s OR +start_time >= %s)",
         (*stop.parameters, begin, end, *stop.parameters, begin, begin),
@@ -344,7 +344,7 @@ def _state(query: AggregateQuery, stop: Sql, conditions: Sequence[Sql]) -> State
 
 @contextmanager
 def noticing_overflow() -> Generator[None, None, None]:
-    """Inside, SQLite's word for a sum that does not fit becomes :class:`Overflow`."""
+    """Turn SQLite's "integer overflow" error within the context into :class:`Overflow`."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -354,35 +354,35 @@ def noticing_overflow() -> Generator[None, None, None]:
 
 
 def sum_of(number: LiteralString, *, is_exact: bool) -> tuple[Sequence[LiteralString], Limbs]:
-    """Columns that sum up a column of whole numbers that are not negative, and what they stand for."""
+    """Return the columns that sum up non-negative whole numbers, and their limbs."""
     return (_split(number), (31, 0)) if is_exact else ([f"sum({number})"], WHOLE)
 
 
 def whole(number: LiteralString) -> Pieces:
-    """Return a column as one piece."""
+    """Return a column as a single piece."""
     return ((number, 0),)
 
 
 def pieces(number: LiteralString) -> Pieces:
-    """A column that is multiplied in pieces: the last 20 bits, and all above them.
+    """Split a column into its last 20 bits and all higher bits.
 
-    Where an amount of up to 4 TB and a runtime of up to 50 days in microseconds both are, 500,000 products fit a sum.
+    If both factors are split, a sum holds 500,000 products of up to 4 TB and 50 days in microseconds.
     """
     return ((f"({number} >> 20)", 20), (f"({number} & 1048575)", 0))
 
 
 def product_sum(amount: Pieces, runtime: Pieces) -> tuple[Sequence[LiteralString], Limbs]:
-    """Columns that sum up the product of both, and what they stand for."""
+    """Return the columns that sum up the product of both, and their limbs."""
     products = [(left, right) for left in amount for right in runtime]
     columns: list[LiteralString] = [f"sum({left} * {right})" for (left, _), (right, _) in products]
     return columns, tuple([shift + other for (_, shift), (_, other) in products])
 
 
 def split_product_sum(amount: LiteralString, runtime: LiteralString) -> tuple[Sequence[LiteralString], Limbs]:
-    """Columns that sum up the product of an amount of up to 63 bits and any runtime.
+    """Return the columns that sum up the product of an amount of up to 63 bits and any runtime, and their limbs.
 
-    Runtimes have 59 bits at most (microseconds between the years 1 and 9999), products of halves 62 bits; those are
-    split once more, so that each summand has 32 bits at most.
+    Runtimes have at most 59 bits (microseconds between the years 1 and 9999), and products of halves 62 bits. These
+    are split once more, so that each summand has at most 32 bits.
     """
     halves: tuple[tuple[LiteralString, int], ...] = (
         (f"({amount} >> 31) * ({runtime} >> 30)", 61),

@@ -1,4 +1,4 @@
-"""Work on a record store in SQLite: its steps as statements, in the thread that has the connection."""
+"""Run work on a record store in SQLite: execute its steps in the thread that owns the connection."""
 
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
@@ -23,7 +23,7 @@ from auditord.store.work import Atomic, Compiled, ForEach, Overtaken, Records, R
 T = TypeVar("T")
 
 QUERIES: Final = sqlite_statements()
-"""All statements of the store, but for :func:`insertion_of`."""
+"""All statements of the store, except :func:`insertion_of`."""
 
 Values: TypeAlias = tuple[object, ...]
 
@@ -31,12 +31,12 @@ _values: Final = compiled(f"({', '.join(SQLITE_VALUES.values())},)")
 _named_values: Final = compiled(f"dict({', '.join([f'{name}={value}' for name, value in SQLITE_VALUES.items()])})")
 
 _TOGETHER: Final = (500, 50, 5, 1)
-"""Records that one statement adds, of as many as possible: whenever one ends, this thread needs the interpreter, which
-another one that is busy gives it within 5 ms. So a bulk whose records had a statement each took seconds then. The
-statement for most of them takes 2 MB."""
+"""Sizes of the statements that add records; the largest that fits is used. After each statement, this thread waits for
+the interpreter lock, up to 5 ms if another thread is busy. With a statement per record, a bulk could take seconds. The
+largest statement takes 2 MB."""
 
-# What the database says about values that it cannot take: the same record would fail again. Faulty SQL and a database
-# that is away are something else.
+# Errors about values that the database cannot store: the same record would fail again. Faulty SQL and an unavailable
+# database raise other errors.
 _REFUSALS: Final = (
     sqlite3.IntegrityError,
     sqlite3.DataError,
@@ -87,9 +87,9 @@ def _do(connection: sqlite3.Connection, step: Step) -> Any:  # Any: the answer i
 
 
 def make_changes(connection: sqlite3.Connection, changes: Sequence[Change]) -> Sequence[Outcome]:
-    """Make changes that wait together, inside a transaction; returns the outcome of each.
+    """Make changes inside a transaction. Return the outcome of each.
 
-    Nearly all records are new: they are added at once, and a plan is made only where that does not do.
+    Nearly all records are new, so they are first inserted without a plan. If that fails, a plan is made.
     """
     new = {each.row.record_id: each for each in changes if isinstance(each, PendingRecord)}
     if len(new) < len(changes) or not has_added(connection, list(new), record_values(new.values())):
@@ -98,14 +98,14 @@ def make_changes(connection: sqlite3.Connection, changes: Sequence[Change]) -> S
 
 
 def change_in_bulk(connection: sqlite3.Connection, bulk: Bulk, values: Sequence[Values]) -> Sequence[Outcome]:
-    """The outcomes of many additions, inside a transaction; with the values of all, made before it began."""
+    """Add a bulk inside a transaction, given its :func:`record_values`. Return the outcomes."""
     if not bulk.are_distinct or not has_added(connection, bulk.ids, values):
         return run(connection, add_bulk(bulk))
     return [Verdict.ADDED] * len(bulk)
 
 
 def has_added(connection: sqlite3.Connection, record_ids: Sequence[str], values: Sequence[Values]) -> bool:
-    """Add records that are all new; False, and nothing is done, if one of them is known or refused."""
+    """Add records if all are new. Add nothing and return False if one of them is known or refused."""
     ids = msgspec.json.encode(record_ids).decode()
     if connection.execute(QUERIES["has_released"], {"ids": ids}).fetchone() == (1,):
         return False
@@ -123,7 +123,7 @@ def _insert(connection: sqlite3.Connection, values: Sequence[Values]) -> None:
 
 
 def _insert_rows(connection: sqlite3.Connection, values: Sequence[Values]) -> int:
-    """Add rows, as few statements as can be; returns how many were added."""
+    """Add rows with as few statements as possible. Return how many were added."""
     first = added = 0
     for size in _TOGETHER:
         while len(values) - first >= size:
@@ -135,9 +135,9 @@ def _insert_rows(connection: sqlite3.Connection, values: Sequence[Values]) -> in
 
 @cache
 def insertion_of(size: int) -> str:
-    """Return the statement that adds ``size`` records, unless their ids are in the table; the row count says how many.
+    """Return the statement that adds those of ``size`` records whose ids are not in the table.
 
-    It is given :func:`record_values`. That no id is of a released record says ``has_released``.
+    Its parameters are :func:`record_values`. Check with ``has_released`` that no id is of a released record.
     """
     row = f"({', '.join('?' * len(SQLITE_VALUES))})"
     names, rows = ", ".join(SQLITE_VALUES), ", ".join([row] * size)
@@ -156,7 +156,7 @@ def named_values(pending: Iterable[PendingRecord]) -> list[dict[str, object]]:
 
 @lru_cache
 def _is_plain(row: type[msgspec.Struct]) -> bool:
-    """Return whether the database takes all fields of rows without conversion."""
+    """Return whether SQLite can store all fields of such rows without conversion."""
     return all(field.type in {int, str, int | None, str | None} for field in msgspec.structs.fields(row))
 
 
@@ -172,7 +172,7 @@ def _savepoint(connection: sqlite3.Connection) -> Generator[None, None, None]:
     try:
         yield
     except BaseException:
-        if connection.in_transaction:  # else SQLite has undone everything itself
+        if connection.in_transaction:  # else SQLite has already rolled back
             connection.execute("ROLLBACK TO part")
             connection.execute("RELEASE part")
         raise

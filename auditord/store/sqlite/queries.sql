@@ -1,12 +1,12 @@
--- The statements that are SQLite's own. Names in braces: auditord/store/statements.py.
+-- The statements that only SQLite has. auditord/store/statements.py has the names in braces.
 
 -- name: has_released
--- Whether one of the ids is of a released record: looked at once for all that are added together, since a trigger, or a
--- condition of the insertion, would double what a record costs.
+-- Whether one of the ids is of a released record. This is checked once for all records of an insertion, since a trigger
+-- or a condition in the insertion would double the time per record.
 SELECT EXISTS (SELECT 1 FROM released WHERE record_id {any ids})
 
 -- name: overwrite_records
--- Put a record in the place of the stored one; when the run was first heard of stays.
+-- Overwrite a stored record, except for the time when it was first received.
 UPDATE records
 SET
     position = (SELECT max(position) FROM removals WHERE record_id = :record_id),
@@ -14,7 +14,7 @@ SET
 WHERE record_id = :record_id
 
 -- name: move_records
--- Change when a record started and stopped, and its wire text with it.
+-- Change the start and stop times of a record, and its wire text accordingly.
 UPDATE records
 SET
     position = (SELECT max(position) FROM removals WHERE record_id = ?1),
@@ -22,34 +22,34 @@ SET
 WHERE record_id = ?1
 
 -- name: find_source
--- The number of a principal and its client.
+-- The number of a principal and agent.
 SELECT source_id
 FROM sources
 WHERE principal IS nullif(:principal, '') AND agent IS nullif(:agent, '')
 
 -- name: insert_source
--- Give a principal and its client a number.
+-- Give a principal and agent a number.
 INSERT INTO sources (principal, agent)
 VALUES (nullif(:principal, ''), nullif(:agent, ''))
 
 -- name: find_score_set
--- The number of what components score.
+-- The number of a score set.
 SELECT score_set
 FROM score_sets
 WHERE scores = :scores
 
 -- name: insert_score_set
--- Give what components score a number.
+-- Give a score set a number.
 INSERT INTO score_sets (scores)
 VALUES (:scores)
 
 -- name: note_differences
--- Keep a record that differs from the stored one; one that came before comes to the top.
+-- Save a difference. One that is already known becomes the newest.
 INSERT OR REPLACE INTO differences (record_id, content, offered, seen_at, source_id)
 VALUES (:record_id, :content, :document, :received_at, :source_id)
 
 -- name: keep_versions
--- Keep a record as it is before it is changed on purpose.
+-- Save the current version of a record before a deliberate change.
 INSERT INTO versions (
     record_id, action, reason, changed_at, changed_by, received_at, updated_at, source_id, document
 )
@@ -58,7 +58,7 @@ FROM records
 WHERE record_id = ?1
 
 -- name: redact_records
--- Change what the meta of a record decides, and its wire text.
+-- Change the columns that depend on meta, and the wire text.
 UPDATE records
 SET
     position = (SELECT max(position) FROM removals WHERE record_id = :record_id),
@@ -66,26 +66,26 @@ SET
 WHERE record_id = :record_id
 
 -- name: fill_probe
--- Take room for a large record.
+-- Write as much as a large record takes.
 INSERT INTO probe (filling)
 VALUES (zeroblob(32768))
 
 -- name: empty_probe
--- Give the room back.
+-- Delete it again.
 DELETE FROM probe
 
 -- name: end_of_feed
--- The last position that was given.
+-- The last position that was assigned.
 SELECT coalesce(max(seq), 0)
 FROM sqlite_sequence
 WHERE name = 'records'
 
 -- name: end_of_slice
--- The end of a slice of so many records.
+-- The end of a slice with a number of positions.
 SELECT min(:end, :after + :limit)
 
 -- name: note_removals
--- Keep a stored version under the next position.
+-- Copy a stored version to the removals, at the next position.
 INSERT INTO removals (position, former, operation, changed_at, changed_by, {removed_columns})
 SELECT
     1 + max(
@@ -96,7 +96,7 @@ FROM records
 WHERE record_id = ?1
 
 -- name: continue_positions
--- Give the positions of removals to nothing else.
+-- Do not assign the positions of removals again.
 UPDATE sqlite_sequence
 SET seq = max(seq, (SELECT max(position) FROM removals))
 WHERE name = 'records'
@@ -108,7 +108,7 @@ SET position = (SELECT max(position) FROM removals WHERE record_id = ?1)
 WHERE record_id = ?1
 
 -- name: note_forwards
--- Let senders forward a record that was just added, whoever brought it: a version that was never there is removed.
+-- Let senders forward a record that was just added, whoever sent it, by the removal of a version that never existed.
 INSERT INTO removals (
     position, former, record_id, start_time, stop_time, source_id, operation, changed_at, changed_by
 )
@@ -117,18 +117,18 @@ FROM records
 WHERE record_id = ?1
 
 -- name: scrub_removals
--- Keep no names of what all counts and sums have passed.
+-- Delete names in former versions that all counts and roll-ups have passed.
 UPDATE removals
 SET document = NULL, user_name = NULL
 WHERE position <= :position AND document IS NOT NULL
 
 -- name: drop_empty_cells
--- Delete cells that no record is in any more.
+-- Delete cells without records.
 DELETE FROM rollups
 WHERE records = 0 AND left_out = 0
 
 -- name: rolled_records_of_users
--- How many records of users are in cells of months; nothing while many records are not in the cells.
+-- The number of records of users in cells of months; no row while many records are not in the cells.
 SELECT coalesce(sum(records), 0)
 FROM rollups
 WHERE
@@ -157,52 +157,52 @@ WHERE meta_key = :key AND meta_value IN (SELECT value FROM json_each(:values)) A
 LIMIT 1
 
 -- name: see_one_moment
--- Nobody else writes.
+-- Do nothing: no other transaction writes at the same time.
 SELECT 1
 
 -- name: hold_records
--- Nobody else writes.
+-- Do nothing: no other transaction writes at the same time.
 SELECT 1
 
 -- name: put_released
--- Note that a record is released.
+-- Save the id of a released record.
 INSERT INTO released (record_id, start_time, stop_time, content, release, position)
 VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: put_recalled
--- A row of a release does not count.
+-- Save a released row that does not count.
 INSERT OR IGNORE INTO recalled (record_id, release, stop_time)
 VALUES (?, ?, ?)
 
 -- name: forget_recalled
--- A row is in the lake no more.
+-- Forget a released row that did not count, since the lake no longer has it.
 DELETE FROM recalled
 WHERE record_id = ?1 AND release = ?2 AND stop_time = ?3
 
 -- name: restore_records
--- Give a record that has come back its former position, and when it had been changed.
+-- Give a recalled record its former position, and the time of its last change.
 UPDATE records
 SET position = ?2, updated_at = ?3
 WHERE record_id = ?1
 
 -- name: write_records
--- Add a record as it was elsewhere.
+-- Add a record with the time of its last change, for copies of stores.
 INSERT INTO records ({record_columns}, updated_at)
 VALUES ({new_values}, :updated_at)
 
 -- name: last_number
--- The highest number that a table has given.
+-- The last number that a table has assigned.
 SELECT coalesce(max(seq), 0)
 FROM sqlite_sequence
 WHERE name = :table
 
 -- name: set_last_number
--- Let a table go on behind a number.
+-- Let a table continue after a number.
 INSERT OR REPLACE INTO sqlite_sequence (rowid, name, seq)
 VALUES ((SELECT rowid FROM sqlite_sequence WHERE name = :table), :table, :number)
 
 -- name: last_position
--- The highest position that was given, or that a released record has.
+-- The highest position that was assigned, or that a released record has.
 SELECT
     max(
         coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'records'), 0),

@@ -68,19 +68,19 @@ class SqliteRecordStore(RecordStore):
         max_page_count: int | None = None,
         recognise: Recognise | None = None,
     ) -> "SqliteRecordStore":
-        """Open the file, or make it; migrates it, and counts its records anew if other keys were counted before.
+        """Open or create the file, migrate it, and start to count newly configured keys.
 
         Args:
             path: the file; its folder must exist.
             counted_keys: meta keys whose values :meth:`counts` has.
-            outbox: whether senders forward what clients change, see :meth:`RecordStore.outbox`.
-            max_page_count: pages that the file may have at most: a test's way to fill a disk.
-            recognise: makes work that raises StoreMismatch if it is not the expected store.
+            outbox: whether senders forward the changes by clients; see :meth:`RecordStore.outbox`.
+            max_page_count: the maximum number of pages of the file, for tests of a full disk.
+            recognise: returns work that raises StoreMismatch if it is not the expected store.
 
         Raises:
             SchemaMismatch: the file is another program's, or newer than this version.
             StoreMismatch: it is not the expected store.
-            StoreUnavailable: it cannot be opened, or not be written.
+            StoreUnavailable: it cannot be opened or written.
         """
         database = Database.open(path, MIGRATIONS, max_page_count=max_page_count)
         store = cls(database, keeps_rollups=True)
@@ -103,7 +103,7 @@ class SqliteRecordStore(RecordStore):
 
         Raises:
             SchemaMismatch: the file is another program's, newer, or older and not migrated yet.
-            StoreUnavailable: it is not there or cannot be opened.
+            StoreUnavailable: it does not exist or cannot be opened.
         """
         with closing(open_for_reading(path)) as connection:
             require_current(connection, load_migrations(MIGRATIONS), path)
@@ -112,11 +112,11 @@ class SqliteRecordStore(RecordStore):
 
     @classmethod
     async def open_beside(cls, path: Path) -> "SqliteRecordStore":
-        """Open a file that is another process's, to read it and to keep what plugins remember; migrates nothing.
+        """Open another process's file, to read records and to read and write plugins' state, without migrating it.
 
         Raises:
             SchemaMismatch: the file is another program's, newer, or older and not migrated yet.
-            StoreUnavailable: it is not there, cannot be opened, or not be written.
+            StoreUnavailable: it does not exist, or cannot be opened or written.
         """
         await cls.open_read_only(path).close()
         return cls(Database.open(path, MIGRATIONS))
@@ -161,7 +161,7 @@ class SqliteRecordStore(RecordStore):
 
     @override
     async def check(self) -> None:
-        """It writes as much as a large record takes, and gives it back."""
+        """Write as much as a large record takes, and delete it again."""
         await self._database.write(_probe)
 
     @override
@@ -171,12 +171,12 @@ class SqliteRecordStore(RecordStore):
         await self._database.close()
 
     async def _submit_bulk(self, bulk: Bulk) -> Sequence[Outcome]:
-        # The writer's thread is left with little that needs the interpreter: then others work beside it.
+        # Values are made here, so that the writer's thread holds the interpreter lock less and others can run.
         values = [each async for part in bulk.parts(bulk.records) for each in record_values(part)]
         return await self._database.write(lambda connection: change_in_bulk(connection, bulk, values))
 
     async def _write(self, make: Callable[[], Work[T]], *, is_long: bool = False) -> T:
-        del is_long  # nothing is sent over a network
+        del is_long  # it sets network timeouts, which SQLite does not need
         return await self._database.write(lambda connection: run(connection, make()))
 
     async def _read(self, work: Work[T]) -> T:
@@ -185,7 +185,7 @@ class SqliteRecordStore(RecordStore):
     async def _summed(self, query: AggregateQuery, dialect: StoreDialect, *, from_cells: bool) -> Sums:
         made: list[tuple[Folding, Released, Scope | None]] = []
 
-        def fold(cursor: sqlite3.Cursor) -> Page[Row]:  # in a reader's thread: thousands of groups take their time
+        def fold(cursor: sqlite3.Cursor) -> Page[Row]:  # runs in a reader's thread, since thousands of groups take long
             page = take_rows(cursor)
             made[0][0].add(page.rows)
             return page
@@ -206,19 +206,19 @@ class SqliteRecordStore(RecordStore):
 
 
 def _compiled(connection: sqlite3.Connection, query: RecordQuery) -> Sql:
-    """The statement of a query, by what the store knows of its records."""
+    """Compile a query, choosing a plan by the number of records that it may match."""
     if run(connection, has_none(query.where)):
         query = replace(query, where=AnyOf())
-    users = users_wanted(query) if query.order.field is SortField.START else ()  # in other orders, an index has them
+    users = users_wanted(query) if query.order.field is SortField.START else ()  # other orders have an index with users
     if bool(users) and run(connection, have_few(users, query.limit)):
         return compile_query(query, SqliteDialect(), perhaps_of(users), few=True)
     return compile_query(query, SqliteDialect(), few=_leaves_few(connection, query))
 
 
 def has_none(where: Condition) -> Work[bool]:
-    """Return whether no record can fulfil a condition, since the counts know none with the values that it asks for.
+    """Return whether the counts show that no record meets a condition, because none has the values that it requires.
 
-    False where they do not tell. No index has the values, so that without counts all records are read for nothing.
+    Return False if the counts do not tell. No index has the values, so this saves a scan of all records.
     """
     positions: Mapping[str, int] = dict((yield from ask("list_counted_keys")))
     leaves: dict[Leaf, bool] = {}
@@ -248,7 +248,7 @@ def _is_unknown(leaf: Leaf, positions: Mapping[str, int]) -> Work[bool]:
 
 
 def _leaves_few(connection: sqlite3.Connection, query: RecordQuery) -> bool:
-    """Return whether an index finds few records by the time that the answer is not ordered by."""
+    """Return whether an index on the time that is not the order's finds few records."""
     times = other_times(query)
     if times is None:
         return False
