@@ -138,9 +138,10 @@ class Figures(msgspec.Struct, frozen=True):
         async with self._summed(request, replace(complete, bin=None)) as found:
             rows = len({group.key[:1] for group in found.groups}) or 1
             if complete.bin is None:
-                await self.places.run(lambda: gathering.add(found))
+                await self.places.run(partial(gathering.add, found))
                 yield await self.places.run(gathering.grid)
                 return
+        del found  # a kilobyte per group, which would stay in memory while this request waits for a place
         _check_cells(rows, len(bins))
         async with (self.places.one if rows * len(bins) <= FEW_GROUPS else self.places.large)(who):
             await self._gather(gathering, complete, bins, max(1, FEW_GROUPS // rows), self._sums(request))
@@ -166,6 +167,7 @@ class Figures(msgspec.Struct, frozen=True):
             await self.places.run(partial(gathering.add, found))
             first += count
             count = max(1, min(2 * count, count * MANY_GROUPS // max(1, 2 * len(found.groups))))
+            del found  # before the next query
 
     async def rows_and_bins(
         self, request: web.BaseRequest, question: Question, most: int = MOST_COLOURS
