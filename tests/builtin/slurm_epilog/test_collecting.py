@@ -268,6 +268,23 @@ async def test_an_end_that_never_comes_is_quarantined_when_patience_ends(epilog:
     assert epilog.left() == []
 
 
+async def test_a_start_that_cannot_be_read_costs_no_other_job_its_record(epilog: Epilog) -> None:
+    slurm = Slurm()
+    slurm.add("251", State="REQUEUED", Start="yesterday", end=END + timedelta(seconds=30))
+    slurm.add("252", end=None, State="NODE_FAIL", Start="yesterday")
+    slurm.add("253")
+    for job in ("251", "252", "253"):
+        epilog.note(job)
+    at = context(slurm)
+    assert [record.record_id for record in await run(config(epilog), at)] == ["slurm-253"]
+    assert epilog.left() == ["252"]  # its end may come
+    at.moment = END + timedelta(days=2)
+    assert await run(config(epilog), at) == []
+    assert epilog.left() == []
+    quarantined = [job for batch in at.kept for job in batch.quarantined]
+    assert ["yesterday" in job.reason for job in quarantined] == [True, True]
+
+
 async def test_a_resized_job_has_all_its_rows(epilog: Epilog) -> None:
     """Nobody is told of the end of the first one, which may be hours before."""
     resized = END - timedelta(hours=3)

@@ -280,8 +280,12 @@ def _lacks_its_end(run: Run, note: JobNote) -> bool:
 
 
 def _began_before(run: Run, note: JobNote) -> bool:
+    """Return False only if the run is known to have started later; the conversion reports an unreadable start."""
     start = run.allocation["Start"]
-    return has_no_time(start) or parse_instant(start) <= note.noted
+    try:
+        return has_no_time(start) or parse_instant(start) <= note.noted
+    except InvalidRecord:
+        return True
 
 
 def _earlier_rows(note: JobNote, near: Sequence[Run], of_job: Sequence[Run]) -> Sequence[Run]:
