@@ -165,14 +165,16 @@ class RecordStore(LakeStore):
         wanted = [each.record for each in amendments if each.record is not None]
         pending = iter((await self._bulk(wanted, provenance, Duplicates.SAME_RUN)).pending())
         source = await self._sources.number(provenance)
-        await self.recall([each.record_id for each in amendments])
         corrections = [
             Correction(each, None if each.record is None else next(pending), provenance, source) for each in amendments
         ]
-        outcomes = await self._write(lambda: correct(corrections), is_long=True)
-        self.rollups.noted(len(corrections))
-        self.writes += 1
-        return [outcome for outcome in outcomes if isinstance(outcome, Amended)]
+        while True:
+            await self.recall([each.record_id for each in amendments])
+            with suppress(IsReleased):  # a run of the lake has released a record since then
+                outcomes = await self._write(lambda: correct(corrections), is_long=True)
+                self.rollups.noted(len(corrections))
+                self.writes += 1
+                return [outcome for outcome in outcomes if isinstance(outcome, Amended)]
 
     async def history(self, record_id: str) -> Sequence[Version]:
         """Return the versions of a record (possibly deleted) before each deliberate change, oldest first."""

@@ -1,6 +1,6 @@
 """Records are released to the lake and recalled: each is in the store or in the lake, and its id stays known."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -11,7 +11,7 @@ import pytest
 from auditord.database.instants import to_micros
 from auditord.errors import StoreUnavailable
 from auditord.store import Action, Amended, Amendment, Duplicates, Provenance, Verdict
-from auditord.store.lake import LakeOvertaken, ReleasedRow
+from auditord.store.lake import LakeOvertaken, LakeRecord, LakeState, ReleasedRow
 from auditord.store.store import RecordStore
 from auditord_hookspecs import Component, Record, RecordQuery, RecordUpdate, Score
 from auditord_hookspecs.wire import encode_record
@@ -218,7 +218,22 @@ async def test_corrections_and_deletions_work_as_ever(store: RecordStore) -> Non
     assert {each.record_id for each in await recalled(store)} == {"job-1", "job-2"}
 
 
-@pytest.mark.usefixtures("released")
+async def test_a_record_that_is_released_while_it_is_corrected_comes_back(
+    store: RecordStore, released: MemoryLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, late = released.find, finished("late", stop_time=START + MONTH)
+
+    async def overtaken(state: LakeState, wanted: Collection[ReleasedRow]) -> Sequence[LakeRecord]:
+        monkeypatch.undo()
+        await release(store, released, ["late"], START + 2 * MONTH)
+        return await find(state, wanted)
+
+    monkeypatch.setattr(released, "find", overtaken)
+    changes = [Amendment(Action.DELETE, encode_record(each), None, "a test") for each in (finished(), late)]
+    assert await store.amend(changes, ALICE) == [Amended.DONE, Amended.DONE]
+    assert await store.get("late") is None
+
+
 @pytest.mark.usefixtures("released")
 async def test_a_late_record_is_released_by_a_later_release(store: RecordStore, released: MemoryLake) -> None:
     await put(store, finished("job-3", stop_time=START + HOUR / 2))
