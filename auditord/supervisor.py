@@ -59,8 +59,8 @@ async def run(
     ready: Callable[[Sequence[str]], None],
     now: Callable[[], datetime],
     stop: anyio.Event,
-    read: Callable[[], Configuration],
     notifier: Notifier | None = None,
+    read: Callable[[], Configuration] | None = None,
 ) -> None:
     """Run the daemon until ``stop`` is set. Cancel the call to end at once; queued entries then stay queued.
 
@@ -70,8 +70,8 @@ async def run(
         ready: called with the URLs once clients can connect.
         now: returns the current time, aware and in UTC.
         stop: ends the daemon in order: no more runs, no more requests, the queue drained within ``shutdown.grace``.
-        read: reads the configuration's files again, for a reload.
         notifier: systemd's notifier.
+        read: reads the configuration's files again; None disables reloading, as outside the main thread.
 
     Raises:
         StateInUse: another process owns the state folder.
@@ -93,17 +93,19 @@ async def run(
                 views = _ReloadableViews(runtime)
                 actions, loops = await _start_work(runtime, working, views)
                 await _observe(runtime, working, notifier, views)
-                reloading = Reloading(
-                    configuration,
-                    read=read,
-                    patience=configuration.shutdown.grace,
-                    instances=runtime.instances,
-                    loops=loops,
-                    senders=runtime.send_loops,
-                    watch=runtime.watch_again,
-                    exchanged=views.refresh,
-                )
-                working.start_soon(reload_on_hangup, reloading)
+                reloading = None
+                if read is not None:
+                    reloading = Reloading(
+                        configuration,
+                        read=read,
+                        patience=configuration.shutdown.grace,
+                        instances=runtime.instances,
+                        loops=loops,
+                        senders=runtime.send_loops,
+                        watch=runtime.watch_again,
+                        exchanged=views.refresh,
+                    )
+                    working.start_soon(reload_on_hangup, reloading)
                 working.start_soon(heartbeat.beat)
                 status = StatusHandlers(runtime.health, storage.spool, runtime.ingest, views.not_enabled)
                 page = None
@@ -218,7 +220,7 @@ def _serving(
     actions: Actions,
     authorisation: Authorisation | None,
     status: StatusHandlers,
-    reloading: Reloading,
+    reloading: Reloading | None,
     *,
     reads: Reads,
     page: Parts | None,
@@ -242,7 +244,7 @@ def _serving(
             actions,
             status,
             site_reports=SiteReportHandlers(runtime.site_reports, reads, runtime.now),
-            reload=reloading.reload,
+            reload=None if reloading is None else reloading.reload,
         ),
     )
 

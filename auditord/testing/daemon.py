@@ -175,7 +175,7 @@ async def _running(file: Path, hooks: Hooks) -> AsyncGenerator[tuple[Sequence[st
         served.set()
 
     async def daemon(now: Callable[[], datetime]) -> None:
-        await run(configuration, hooks, ready=ready, now=now, stop=stop, read=lambda: configuration)
+        await run(configuration, hooks, ready=ready, now=now, stop=stop)
 
     with plain_errors():
         async with anyio.create_task_group() as group:

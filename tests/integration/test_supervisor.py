@@ -125,9 +125,7 @@ async def daemon(configuration: Configuration, hooks: Hooks) -> AsyncGenerator[s
         begun.set()
 
     async with anyio.create_task_group() as group:
-        group.start_soon(
-            lambda: supervisor.run(configuration, hooks, ready=ready, now=now, stop=stop, read=lambda: configuration)
-        )
+        group.start_soon(lambda: supervisor.run(configuration, hooks, ready=ready, now=now, stop=stop))
         with anyio.fail_after(30):
             await begun.wait()
         yield urls[0] if urls else ""
@@ -334,9 +332,7 @@ async def start(configuration: Configuration, hooks: Hooks) -> None:
 
 async def plain(configuration: Configuration, hooks: Hooks) -> None:
     """The daemon without the test's own task group around it."""
-    await supervisor.run(
-        configuration, hooks, ready=lambda _: None, now=now, stop=anyio.Event(), read=lambda: configuration
-    )
+    await supervisor.run(configuration, hooks, ready=lambda _: None, now=now, stop=anyio.Event())
 
 
 async def test_one_daemon_per_state_folder(third_party: ThirdParty, tmp_path: Path) -> None:

@@ -115,16 +115,14 @@ SELECT
     )
 
 -- name: position
--- The position in the write-ahead log up to which answers are current, and the identifier that replicas share.
+-- The position in the write-ahead log up to which answers are current, and the identifier of the cluster, which
+-- replicas share.
 SELECT
     pg_is_in_recovery(),
     pg_wal_lsn_diff(
         CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, '0/0'
     )::bigint,
-    CASE
-        WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
-            THEN (SELECT system_identifier FROM pg_control_system())
-    END
+    (SELECT cluster FROM auditord.feed)
 
 -- name: probe
 -- Write something, like every addition.

@@ -79,12 +79,12 @@ class LogPosition(NamedTuple):
     Args:
         is_replica: whether it follows another server.
         reached: the number of bytes of the log that its answers include.
-        cluster: the identifier that a server shares with its replicas; None if the user may not read it.
+        cluster: the identifier that a server shares with its replicas.
     """
 
     is_replica: bool
     reached: int
-    cluster: int | None
+    cluster: int
 
 
 class PostgresRecordStore(RecordStore):
