@@ -1,4 +1,4 @@
-"""A YAML reader that neither loses nor changes what was written.
+"""A YAML reader that neither loses nor changes values.
 
 Scalars follow the core schema of YAML 1.2: ``NO``, ``on``, ``1:30`` and ``2024-01-01`` are text. Keys are always text.
 Every value keeps its line. Repeated keys, merge keys, tags and recursion are refused, and all such faults are reported

@@ -72,7 +72,7 @@ _EVERY_CONNECTION: Final[tuple[LiteralString, ...]] = (
     "PRAGMA foreign_keys = ON",
     # A mapped file turns an I/O error into SIGBUS, and its pages count as the daemon's memory.
     "PRAGMA mmap_size = 0",
-    # Do not call functions in a schema that somebody may have manipulated.
+    # Do not call functions in a schema that may have been manipulated.
     "PRAGMA trusted_schema = OFF",
 )
 

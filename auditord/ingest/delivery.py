@@ -195,8 +195,8 @@ class StoreSink:
 
     Args:
         now: the time of receipt of entries without provenance.
-        duplicates: the API's rule for known ids; ``ignore`` also applies to clients' queued records, as they were
-            answered by this rule.
+        duplicates: the API's rule for known ids; ``ignore`` also applies to clients' queued records,
+            because they were answered by this rule.
         pairing: of the store with the spool that the entries come from; None for entries from elsewhere.
     """
 

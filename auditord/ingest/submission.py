@@ -32,7 +32,7 @@ from auditord_hookspecs.records import Meta
 from auditord_hookspecs.wire import decode_record
 
 Roles: TypeAlias = tuple[Role, ...] | None
-"""The applicable roles, each of which suffices on its own; None if everything is allowed."""
+"""The applicable roles; each one suffices on its own. None if everything is allowed."""
 
 
 def writing_roles(principal: Principal) -> Roles:

@@ -120,7 +120,7 @@ class LakeStore(Reads, ABC):
         return replace(batch, records=await asyncio.to_thread(copies_of, rows))
 
     async def catch_up(self) -> None:
-        """Let the consumers inside the database read the whole feed, as far as it is final."""
+        """Let the consumers inside the database read the whole final part of the feed."""
         await self.rollups.fold()
 
     async def released(self) -> Released:

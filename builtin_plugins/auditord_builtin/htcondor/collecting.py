@@ -133,7 +133,7 @@ async def _classified(source: Source, answer: Answer, ads: Sequence[JobAd]) -> A
 
 
 def list_jobs(config: HTCondorConfig, context: CollectorContext) -> AsyncIterator[Batch]:
-    """List the window's jobs, in the same way as they are collected again.
+    """List the window's jobs in the same way as `auditord collect` with a window.
 
     Raises:
         AuditordError: ``per_job_history_dir`` is set. Its files are removed after reading, so they are no history.

@@ -307,7 +307,7 @@ def _convert_all(source: Source, jobs: Mapping[str, Sequence[JobAd]], known: Col
 def _convert_job(
     config: HTCondorConfig, outcomes: _Jobs, job: str, ads: Sequence[JobAd], known: Collection[str]
 ) -> None:
-    """Add the outcomes of a job: all its records, of which the store keeps the first and lists how others differ."""
+    """Add all records of a job. The store keeps the first and lists how the others differ."""
     found = [convert_ad(config, ad) for ad in ads]
     added: list[Outcome] = [outcome for outcome in found if isinstance(outcome, Converted)]
     if added:

@@ -120,7 +120,7 @@ def _finished(raw: Mapping[str, Any]) -> Finished:  # Any: JSON from the quarant
 
 
 def _decode_again(config: KubernetesConfig, raw: Mapping[str, Any]) -> Finished | None:  # Any: JSON from the quarantine
-    """Decode a pod that could not be decoded before. Return None if it was running, as it is read again at its end."""
+    """Decode a pod that could not be decoded before. Return None for a running pod, which is read again at its end."""
     pod = restore_pod(raw.get("pod"))
     if not pod.terminal and not raw.get("gone"):
         return None
