@@ -210,13 +210,13 @@ class LakeTable(CatalogTable):
 
     def remove(self, daemon: str) -> int:
         """Delete all rows of a daemon and its position, and return the number of deleted rows."""
-        before = self.facts().records
 
-        def commit(table: Table) -> None:
-            _commit(table, {daemon: None}, without(table, _tasks(table, daemon), not_released(daemon, None)), ())
+        def commit(table: Table) -> int:
+            rewritten = without(table, _tasks(table, daemon), not_released(daemon, None))
+            _commit(table, {daemon: None}, rewritten, ())
+            return _records_in(rewritten.removed) - _records_in(rewritten.added)
 
-        self._try(commit)
-        return before - self.facts().records
+        return self._try(commit)
 
     def mark(self, daemon: str, before: LakePosition, is_old: Callable[[Partition], bool]) -> LakePosition:
         """Give release numbers to the next rows of a daemon in old partitions, and return the new position.
@@ -517,6 +517,10 @@ def _commit(
     now = {**positions_of(table), **moved}
     positions = {daemon: astuple(each) for daemon, each in now.items() if each is not None}
     commit_files(table, {POSITIONS: json.dumps(positions)}, rewritten.removed, (*rewritten.added, *added))
+
+
+def _records_in(files: Iterable[DataFile]) -> int:
+    return sum(file.record_count for file in files)
 
 
 def count_released(table: Table, daemon: str, released: Released) -> int:

@@ -12,9 +12,11 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
+from weakref import ReferenceType, ref
 from xml.etree.ElementTree import fromstring
 from zipfile import ZipFile
 
+import msgspec
 import pytest
 
 from auditord.client import Client
@@ -24,7 +26,7 @@ from auditord.web import streams
 from auditord.web.api import sums
 from auditord.web.page import figures, usage
 from auditord.web.page.rendering import Renderer
-from auditord_hookspecs import AggregateQuery, Aggregates, Component, Record, Score, TooManyGroups
+from auditord_hookspecs import AggregateQuery, Aggregates, Component, Group, Record, Score, TooManyGroups
 from tests.api_server import Api, api_server, record
 from tests.costly_requests import COSTLIEST, WHOLE
 from tests.page_browser import HTML
@@ -108,6 +110,30 @@ def test_eight_readers_of_all_that_is_costly_hold_little(daemon: TestDaemon, mon
     assert threads == {"answers"}  # the event loop is not held
     by_route = {target.partition("?")[0] for target in targets}
     assert by_route >= {"/usage", "/jobs", "/records", "/api/v1/records", "/api/v1/aggregates", "/usage.svg", "/panels"}
+
+
+class Groups(list[Group]):
+    """The groups of an answer, which can be told to be gone."""
+
+
+@pytest.mark.usefixtures("narrow")
+def test_files_that_wait_for_their_turn_hold_no_sums(daemon: TestDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, most = list[ReferenceType[Groups]](), 0
+    work = Folding.result
+
+    def noted(folding: Folding) -> Aggregates:
+        nonlocal most
+        answer = work(folding)
+        groups = Groups(answer.groups)
+        made.append(ref(groups))
+        most = max(most, sum(each() is not None for each in made))
+        return msgspec.structs.replace(answer, groups=groups)
+
+    monkeypatch.setattr(Folding, "result", noted)
+    with ThreadPoolExecutor(16) as readers:
+        answers = list(readers.map(lambda _: ask(daemon, f"/usage.csv?{DAILY}"), range(16)))
+    assert {status for status, _ in answers} == {200}
+    assert most < 12  # those of half of api.max_long_reads, not one for each reader
 
 
 def table(form: str, body: bytes) -> list[list[str]]:
