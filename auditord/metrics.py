@@ -1,6 +1,8 @@
-"""The host's own metrics for ``/metrics``. The metrics about runs come from a hook module (``run_metrics``).
+"""Building blocks of ``/metrics``: counters by instance, AUDITOR's gauges of record counts, and fast text formatting.
 
-Every daemon has its own registry, so two daemons in one process do not mix their metrics.
+All other metrics are defined next to what they measure (``tasks.gauges``, ``web.dispatch``, the lake, backups), those
+about runs in ``auditord_builtin.run_metrics``. :class:`~auditord.runtime.Runtime` creates a registry for each daemon,
+so two daemons in one process do not mix their metrics.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,21 +21,21 @@ _TASK: Final = ("task", "kind")
 
 
 def gauge(
-    name: str, text: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float]]
+    name: str, documentation: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float]]
 ) -> GaugeMetricFamily:
-    """Return a family of metrics with its samples, which are pairs of label values and value."""
-    family = GaugeMetricFamily(name, text, labels=labels)
+    """Return a gauge with its samples, which are pairs of label values and value."""
+    family = GaugeMetricFamily(name, documentation, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
     return family
 
 
 class TaskMetrics:
-    """Metrics by instance that the results of runs do not show: skipped ticks, incomplete records, and deliveries."""
+    """Counters by instance that run reports lack: skipped ticks, oversized or incomplete records, and deliveries."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, labels: Sequence[str] = _TASK) -> Counter:
-            return Counter(name, text, labels, registry=registry)
+        def counter(name: str, documentation: str, labels: Sequence[str] = _TASK) -> Counter:
+            return Counter(name, documentation, labels, registry=registry)
 
         self.skipped_ticks = counter(
             "auditord_skipped_ticks",
@@ -75,6 +77,7 @@ class CountedKey(msgspec.Struct, frozen=True):
     Args:
         metric: the name of the gauge.
         label: the name of the label that has the value.
+        key: the meta key.
     """
 
     metric: str
@@ -90,11 +93,11 @@ _ESCAPED: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class PlainFamily(Metric):
-    """A family of many samples that formats its own text.
+    """A metric family with many samples, which formats itself.
 
-    ``generate_latest`` checks and escapes the name and each label of every sample again. That takes ten microseconds
-    per sample, in which no other client gets an answer. Names of these families need no escaping, and their samples
-    have no times. The text is cached, so add no samples once the family has been collected.
+    ``generate_latest`` checks and escapes the name and each label of every sample again. That blocks the event loop for
+    ten microseconds per sample. Names of these families need no escaping, and their samples have no timestamps. The
+    text is cached, so add no samples once the family has been collected.
     """
 
     @cached_property
@@ -102,32 +105,35 @@ class PlainFamily(Metric):
         """The samples in Prometheus' text format."""
         lines = [f"# HELP {self.name} {self.documentation}", f"# TYPE {self.name} {self.type}"]
         lines += [
-            f"{name}{_label_text(tuple(labels.items()))} {self.shown(value)}"
+            f"{name}{_label_text(tuple(labels.items()))} {self.format_value(value)}"
             for name, labels, value, *_ in self.samples
         ]
         return "\n".join([*lines, ""])
 
-    def shown(self, value: float) -> str:
-        """Return a number as text."""
+    def format_value(self, value: float) -> str:
+        """Return the text of a sample's value."""
         return repr(float(value))
 
 
 class PlainHistogram(PlainFamily, HistogramMetricFamily):
-    """A histogram that formats its own text."""
+    """A histogram that formats itself."""
 
 
 class PlainGauge(PlainFamily, GaugeMetricFamily):
-    """A gauge of integers, written as in AUDITOR: ``4``, not ``4.0`` or ``1e+06``, since its users compare text."""
+    """A gauge of integers, printed as AUDITOR prints them: ``4``, not ``4.0`` or ``1e+06``.
 
-    def shown(self, value: float) -> str:
-        """Return a number as text."""
+    Scripts of AUDITOR's users compare the output as text.
+    """
+
+    def format_value(self, value: float) -> str:
+        """Return the text of a sample's value."""
         return f"{value:.0f}"
 
 
 @lru_cache(10_000)
 def _label_text(labels: tuple[tuple[str, str], ...]) -> str:
-    shown = [f'{label}="{value.translate(_ESCAPED)}"' for label, value in sorted(labels)]
-    return f"{{{','.join(shown)}}}" if shown else ""
+    pairs = [f'{label}="{value.translate(_ESCAPED)}"' for label, value in sorted(labels)]
+    return f"{{{','.join(pairs)}}}" if pairs else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,23 +149,23 @@ class _Families(Collector):
 def exposition(registry: CollectorRegistry) -> bytes:
     """Return the metrics of a registry in Prometheus' text format."""
     metrics = list(registry.collect())
-    others = generate_latest(_Families([each for each in metrics if not isinstance(each, PlainFamily)]))
-    return others + "".join([each.text for each in metrics if isinstance(each, PlainFamily)]).encode()
+    head = generate_latest(_Families([each for each in metrics if not isinstance(each, PlainFamily)]))
+    return head + "".join([each.text for each in metrics if isinstance(each, PlainFamily)]).encode()
 
 
 class DatabaseMetrics(Collector):
-    """AUDITOR's gauges about records, and our own, with the values of the last update. A scrape reads no database.
+    """AUDITOR's gauges of record counts, and our own about records, as of the last update. A scrape reads no database.
 
     Args:
         total: whether to show the number of all records.
         keys: the gauges that count records by meta key.
-        most_values: the maximum number of values that a gauge shows; it counts all others as :data:`OTHER`.
+        max_values: the maximum number of values that a gauge shows; it counts all others as :data:`OTHER`.
     """
 
-    def __init__(self, *, total: bool, keys: tuple[CountedKey, ...], most_values: int) -> None:
+    def __init__(self, *, total: bool, keys: tuple[CountedKey, ...], max_values: int) -> None:
         self.keys: Final = keys
         self._with_total = total
-        self._most_values = most_values
+        self._max_values = max_values
         self._families: Sequence[Metric] = ()
 
     def update(
@@ -177,7 +183,7 @@ class DatabaseMetrics(Collector):
             differences: the number of records that were received again with other content.
             feed_lag: the age in seconds of the oldest unread record, by consumer of the record store's feed.
         """
-        shown: list[Metric] = [
+        families: list[Metric] = [
             gauge(
                 "auditord_feed_lag_seconds",
                 "Age of the oldest record that a consumer of the store's feed has not read; 0 if it has read all.",
@@ -190,15 +196,15 @@ class DatabaseMetrics(Collector):
                 value=differences,
             ),
         ]
-        text = "Number of records in the database."
+        documentation = "Number of records in the database."
         if self._with_total:
-            shown.append(PlainGauge("num_records_database", text, value=total))
+            families.append(PlainGauge("num_records_database", documentation, value=total))
         for key in self.keys:
-            family = PlainGauge(key.metric, text, labels=(key.label,))
+            family = PlainGauge(key.metric, documentation, labels=(key.label,))
             for value, count in self._largest(per_value.get(key.key, {})).items():
                 family.add_metric((value,), count)
-            shown.append(family)
-        self._families = shown
+            families.append(family)
+        self._families = families
 
     def collect(self) -> Iterable[Metric]:
         """Return the gauges; none before the first update."""
@@ -209,9 +215,9 @@ class DatabaseMetrics(Collector):
 
         Clients can write any number of values; the limit keeps scrapes small.
         """
-        if len(counts) <= self._most_values:
+        if len(counts) <= self._max_values:
             return counts
         ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-        shown = dict(ordered[: self._most_values])
-        shown[OTHER] = shown.get(OTHER, 0) + sum(count for _, count in ordered[self._most_values :])
-        return shown
+        largest = dict(ordered[: self._max_values])
+        largest[OTHER] = largest.get(OTHER, 0) + sum(count for _, count in ordered[self._max_values :])
+        return largest

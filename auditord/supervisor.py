@@ -19,7 +19,7 @@ from auditord.config.merging import CONTROL_FILE
 from auditord.config.model import WORKING_SECTIONS, Configuration, kind_of
 from auditord.config.store_url import is_postgresql
 from auditord.errors import plain_errors
-from auditord.features import features_of
+from auditord.features import register_features
 from auditord.health import TaskHealth
 from auditord.hooks import Hooks
 from auditord.lake.opening import lake_of
@@ -178,7 +178,7 @@ async def _start_work(runtime: Runtime, working: TaskGroup, views: _ReloadableVi
     loops = Loops(runtime.instances, working, runtime.clock, listeners, RANDOM.random)
     loops.begin_all()
     actions = runtime.actions(listeners)
-    preparations = features_of(runtime.hooks).manager.hook.feature_work(
+    preparations = register_features(runtime.hooks).manager.hook.feature_work(
         configuration=runtime.configuration,
         current=lambda: views.configuration,
         hooks=runtime.hooks,

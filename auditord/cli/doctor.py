@@ -22,7 +22,7 @@ from auditord.config.merging import CONTROL_FILE
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, environment_of
 from auditord.errors import DaemonError
-from auditord.features import features_of
+from auditord.features import register_features
 from auditord.hooks import Hooks
 from auditord.web.access.authorisation import HostAuthenticatorContext
 from auditord_hookspecs import AuditordError, Context, InstanceConfig
@@ -98,7 +98,7 @@ async def examine(
         now: the clock.
         refused_hosts: host names for which the running daemon has refused requests.
     """
-    declared = features_of(hooks).declarations(
+    declared = register_features(hooks).declarations(
         "feature_checks", configuration=configuration, hooks=hooks, now=now, refused_hosts=refused_hosts
     )
     places = dict[str, AsyncIterator[Finding]](check for _, check in declared)

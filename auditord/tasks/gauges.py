@@ -55,7 +55,7 @@ def record_gauges(section: DatabaseMetricsSection, *, with_users: bool) -> Datab
     """Return the configured gauges about records, without those by user unless ``with_users``."""
     shown = {metric: key for metric, key in section.keys.items() if with_users or metric != "RecordCountPerUser"}
     keys = tuple(CountedKey(*_COUNTED[metric], key) for metric, key in shown.items())
-    return DatabaseMetrics(total="RecordCount" in section.metrics, keys=keys, most_values=section.most_values)
+    return DatabaseMetrics(total="RecordCount" in section.metrics, keys=keys, max_values=section.most_values)
 
 
 class SpoolMetrics(Collector):

@@ -18,7 +18,7 @@ ROUTES = 25
 def measure(users: int) -> str:
     registry = CollectorRegistry()
     keys = (CountedKey("num_records_database_per_user", "user_id", "user_id"),)
-    counts = DatabaseMetrics(total=True, keys=keys, most_values=users)
+    counts = DatabaseMetrics(total=True, keys=keys, max_values=users)
     registry.register(counts)
     http = HttpMetrics()
     for number in range(ROUTES):

@@ -28,7 +28,7 @@ def samples_of(text: bytes) -> Sequence[Sample]:
 )
 def test_it_says_the_same_as_the_library(users: dict[str, int], seconds: list[float], event: str) -> None:
     registry = CollectorRegistry()
-    counts = DatabaseMetrics(total=True, keys=(CountedKey("num_per_user", "user", "user_id"),), most_values=100)
+    counts = DatabaseMetrics(total=True, keys=(CountedKey("num_per_user", "user", "user_id"),), max_values=100)
     counts.update(sum(users.values()), {"user_id": users}, 3)
     http = HttpMetrics()
     for taken in seconds:
@@ -43,7 +43,7 @@ def test_it_says_the_same_as_the_library(users: dict[str, int], seconds: list[fl
 
 def test_whole_numbers_are_written_as_auditor_does() -> None:
     registry = CollectorRegistry()
-    counts = DatabaseMetrics(total=True, keys=(), most_values=1)
+    counts = DatabaseMetrics(total=True, keys=(), max_values=1)
     counts.update(12_345_678, {}, 0)
     registry.register(counts)
     assert b"\nnum_records_database 12345678\n" in exposition(registry)

@@ -69,7 +69,7 @@ def test_the_gauges_of_auditor_have_their_names_and_labels() -> None:
         CountedKey("num_records_database_per_site", "site", "site_id"),
         CountedKey("num_records_database_per_group", "group_id", "group_id"),
     )
-    statistics = DatabaseMetrics(total=True, keys=keys, most_values=200)
+    statistics = DatabaseMetrics(total=True, keys=keys, max_values=200)
     registry.register(statistics)
     assert "num_records_database" not in generate_latest(registry).decode()
     statistics.update(4, {"site_id": {"A": 3}, "group_id": {"group1": 3, 'gro"up\n2': 1}}, 2)
@@ -86,7 +86,7 @@ def test_the_gauges_of_auditor_have_their_names_and_labels() -> None:
 def test_large_counts_are_whole_numbers_too_and_names_stay_names() -> None:
     registry = CollectorRegistry()
     keys = (CountedKey("num_records_database_per_site", "site", "site_id"),)
-    statistics = DatabaseMetrics(total=True, keys=keys, most_values=200)
+    statistics = DatabaseMetrics(total=True, keys=keys, max_values=200)
     registry.register(statistics)
     statistics.update(123_456_789, {"site_id": {"} 4.0": 10_000_000}}, 0)
     assert lines(registry) >= {
@@ -98,7 +98,7 @@ def test_large_counts_are_whole_numbers_too_and_names_stay_names() -> None:
 @given(st.dictionaries(st.text(), st.integers(0, 2**53), max_size=5))
 def test_counts_are_what_prometheus_own_writer_makes_of_them(counts: dict[str, int]) -> None:
     registry, keys = CollectorRegistry(), (CountedKey("num_records_database_per_user", "user_id", "user_id"),)
-    statistics = DatabaseMetrics(total=True, keys=keys, most_values=200)
+    statistics = DatabaseMetrics(total=True, keys=keys, max_values=200)
     registry.register(statistics)
     for shift in (0, 1):  # also the second time, when there is a text already
         statistics.update(sum(counts.values()), {"user_id": {user: count + shift for user, count in counts.items()}}, 0)
@@ -112,7 +112,7 @@ def samples(text: bytes) -> Mapping[str, list[tuple[Mapping[str, str], float]]]:
 
 
 def test_the_total_may_be_left_out() -> None:
-    statistics = DatabaseMetrics(total=False, keys=(), most_values=200)
+    statistics = DatabaseMetrics(total=False, keys=(), max_values=200)
     statistics.update(4, {}, 0)
     assert [family.name for family in statistics.collect()] == [
         "auditord_feed_lag_seconds",
@@ -154,7 +154,7 @@ def test_two_daemons_do_not_share_figures() -> None:
 
 def test_values_beyond_the_most_are_counted_together() -> None:
     statistics = DatabaseMetrics(
-        total=False, keys=(CountedKey("num_records_database_per_group", "group_id", "group_id"),), most_values=2
+        total=False, keys=(CountedKey("num_records_database_per_group", "group_id", "group_id"),), max_values=2
     )
     statistics.update(15, {"group_id": {"a": 1, "b": 5, "c": 2, "d": 7}}, 0)
     [family] = [each for each in statistics.collect() if each.name == "num_records_database_per_group"]
