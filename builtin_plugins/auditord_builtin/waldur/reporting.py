@@ -27,8 +27,8 @@ class NotReported(WaldurError):
     """Some amounts are not in Waldur.
 
     Remedy:
-        see the reasons in the message; the next run reports the missing amounts. `auditord waldur diagnose` checks for
-        causes.
+        see the reason for each amount or month in the message; the next run reports the missing amounts. `auditord
+        waldur diagnose` checks for causes.
     """
 
 
@@ -36,7 +36,8 @@ class NothingReported(WaldurError):
     """No amount of a month could be reported, although no request failed.
 
     Remedy:
-        see why all resources are held back (`auditord waldur report --dry-run`); --allow-decrease lets amounts fall
+        change what the message names: the configured components, `account_prefixes`, or the offering's resources. If
+        all resources are held back, `auditord waldur report --dry-run` shows why; --allow-decrease lets amounts fall
         once.
     """
 
@@ -56,8 +57,8 @@ class Summary:
         self._current_month = month_at(as_of, config.zone).first_day
         self._planned: list[PlannedMonth] = []
         self.problems: list[str] = []
-        """The amounts that are not in Waldur, and why, and the errors that kept a whole month from being reported."""
-        self._closed = 0
+        """Why amounts are not in Waldur: one reason for each amount, or for the rest of a month that failed."""
+        self._refused_months = 0
         self._accepted: Sequence[str] = ()
 
     def offering(self, offering: Offering) -> None:
@@ -87,12 +88,12 @@ class Summary:
             f"{counted(len(planned.held_back), 'resource')} held back"
         )
 
-    def closed(self, count: int = 1) -> None:
+    def refused(self, count: int = 1) -> None:
         """Count months of resources for which Waldur accepts no more usage."""
-        self._closed += count
+        self._refused_months += count
 
     def lost(self, name: str, lost: Mapping[str, Decimal]) -> None:
-        """Log the amounts of a resource's month that only staff may still report.
+        """Log the amounts of a resource's month that only a token of Waldur's staff may still report.
 
         They do not fail the run, since every later run would fail in the same way.
 
@@ -100,7 +101,7 @@ class Summary:
             name: the resource and the month, for the log.
             lost: the correct amounts by component.
         """
-        self.closed()
+        self.refused()
         right = listed([f"{component} {amount}" for component, amount in lost.items()], LISTED)
         self._context.log.error(
             "%s: Waldur accepts no more usage of this month from us, although %s is right. The difference is not"
@@ -124,12 +125,11 @@ class Summary:
             task, problems = self._context.instance, len(self.problems)
             metrics.set_planned(task, self._current_month, self._config.backend_components, self._planned)
             metrics.PROBLEMS.labels(task).set(problems)
-            metrics.CLOSED.labels(task).set(self._closed)
+            metrics.CLOSED.labels(task).set(self._refused_months)
             if not problems and nothing is None:
                 metrics.LAST_SUCCESS.labels(task).set(self._now.timestamp())
         if self.problems:
-            amounts = counted(len(self.problems), "amount is", "amounts are")
-            raise NotReported(f"{amounts} not in Waldur: {listed(self.problems, LISTED, '; ')}")
+            raise NotReported(f"{counted(len(self.problems), 'problem')}: {listed(self.problems, LISTED, '; ')}")
         if nothing is not None:
             raise NothingReported(nothing)
 
@@ -143,17 +143,19 @@ class Summary:
                 chosen = f" that begins with {prefixes}" if prefixes else ""
                 return f"the offering has no resource with a backend_id{chosen}: nothing was reported"
             if month.held_back_whole == month.reported:
-                name = f"{month.plan.month:%Y-%m}"
-                return f"{name}: all resources ({month.reported}) are held back, see above: nothing was reported"
+                held_back = f"{month.plan.month:%Y-%m}: all resources ({month.reported}) are held back"
+                return f"{held_back}: nothing was reported; the warnings in the log say why"
         return None
 
     def _warn_of(self, singular: str, plural: str, names: Iterable[str]) -> None:
-        if found := sorted(names):
-            self._context.log.warning("%s: %s", counted(len(found), singular, plural), listed(found, LISTED))
+        if names := sorted(names):
+            self._context.log.warning("%s: %s", counted(len(names), singular, plural), listed(names, LISTED))
 
 
 async def report_usage(config: WaldurConfig, context: PluginContext, source: Source = Source.STORE) -> None:
-    """Report the usage of the last months and the current one to Waldur. Unknown amounts are not sent.
+    """Report the usage of the last months and the current one to Waldur.
+
+    Accounts without a resource, and resources that are held back, are logged and not written.
 
     Raises:
         NothingReported: no amount of a month could be reported.
@@ -188,6 +190,7 @@ class _Report:
             self._state.ignores_dates = None  # the new version may honour dates
         rules = Rules.of(self._config, await self._usage.staleness())
         for month in self._months:
+            # Writing a past month can leave amounts in flight: check them before the next month.
             await self._isolated(month, self._report.settle())
             await self._isolated(month, self._report_month(offered, month, rules))
         self._summary.conclude()
@@ -216,16 +219,16 @@ class _Report:
 
     async def _report_month(self, offered: Offered, month: BillingMonth, rules: Rules) -> None:
         now = self._usage.now
-        closed, moment = now >= month.window.stop, moment_of(month, now)
-        if moment is not None and not closed:
-            # Waldur refuses future instants: if our clock were one second fast, every request with now would fail.
+        is_past, moment = now >= month.window.stop, moment_of(month, now)
+        if moment is not None and not is_past:
+            # The amounts are those as of `as_of`, so send that instant.
             moment = moment_of(month, self._usage.as_of)
         if moment is None:
             self._context.log.info(
                 "%s: Waldur would count its usage for another month now; a later run reports it", str(month)
             )
             return
-        if closed and self._state.ignores_dates is not None:
+        if is_past and self._state.ignores_dates is not None:
             self._context.log.warning(
                 "%s: not reported, this Waldur does not know dates; it is too old (see reporting_periods)", str(month)
             )
@@ -238,9 +241,9 @@ class _Report:
     async def _write(self, month: BillingMonth, planned: PlannedMonth) -> None:
         """Write all resources except those that Waldur refused recently. Those refusals have already been logged."""
         plan = planned.plan
-        wanted = [each for each in plan.resources if not self._refusals.has(str(month), each)]
-        self._summary.closed(len(plan.resources) - len(wanted))
-        outcome = await self._report.write(replace(plan, resources=wanted))
+        resources = [each for each in plan.resources if not self._refusals.has(str(month), each)]
+        self._summary.refused(len(plan.resources) - len(resources))
+        outcome = await self._report.write(replace(plan, resources=resources))
         self._summary.written(month, planned, outcome)
         self._record(month, outcome)
         if outcome.stopped is not None:

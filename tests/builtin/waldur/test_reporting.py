@@ -373,7 +373,7 @@ async def test_an_amount_in_a_month_that_is_over_by_now_is_reported(waldur: Fake
 async def test_what_was_refused_fails_the_run_and_no_other_resource(waldur: FakeWaldur) -> None:
     waldur.fail(SET_USAGE, Fault(400, body=b'{"resource": ["No plan."]}'))
     before = value(metrics.LAST_SUCCESS, "refused")
-    with pytest.raises(NotReported, match=r"1 amount is not in Waldur: acct1, 2026-03: .*No plan"):
+    with pytest.raises(NotReported, match=r"1 problem: acct1, 2026-03: .*No plan"):
         await report_usage(settings(waldur), context_of(job(1), job(2, account="acct2"), instance="refused"))
     assert waldur.totals("2026-03") == {("acct2", "cpu"): "0.60"}
     assert value(metrics.LAST_SUCCESS, "refused") == before
@@ -493,7 +493,7 @@ async def test_a_month_that_is_denied_does_not_keep_the_next_one_from_being_repo
 
 async def test_a_resource_that_is_denied_does_not_keep_the_others_out(waldur: FakeWaldur) -> None:
     waldur.fail(SET_USAGE, Fault(403, body=b"{}"))
-    with pytest.raises(NotReported, match="1 amount is not in Waldur: acct1, 2026-03"):
+    with pytest.raises(NotReported, match="1 problem: acct1, 2026-03"):
         await report_usage(settings(waldur), context_of(job(1), job(2, account="acct2")))
     assert waldur.totals("2026-03") == {("acct2", "cpu"): "0.60"}
 
