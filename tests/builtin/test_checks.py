@@ -153,7 +153,7 @@ async def test_the_files_of_a_report(tmp_path: Path) -> None:
     assert (await fault(utilisation.check, elsewhere)).remedy.startswith("make the folder")
 
 
-def apel_config(broker: AmsBroker, files: HostFiles, url: str) -> Any:  # Any: a configuration
+def apel_config(broker: AmsBroker, files: HostFiles, url: str, token: str | None = None) -> Any:  # Any: a configuration
     return apel_settings(
         sites={"S": ["s"]},
         since=NOW,
@@ -162,6 +162,7 @@ def apel_config(broker: AmsBroker, files: HostFiles, url: str) -> Any:  # Any: a
         auth_url=f"{url}/v1/service-types/ams/hosts/127.0.0.1:authx509",
         ams_url=f"{url}/v1/projects/accounting/topics/gLite-APEL:publish",
         ca_path=str(broker.authority.file),
+        token=token,
     )
 
 
@@ -178,3 +179,15 @@ async def test_the_broker_of_apel(tmp_path: Path) -> None:
         assert "messaging.host" in away.remedy
     swapped = HostFiles(files.certificate, authority.issue("other").key)
     assert "is not the key of" in (await fault(apel.check, apel_config(broker, swapped, broker.url))).text
+
+
+async def test_a_configured_token_of_apel_is_not_reported_as_accepted(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = await to_thread.run_sync(authority.issue, "ce.example.org")
+    async with ams_broker(authority) as broker:
+        found = await findings(apel.check, apel_config(broker, files, broker.url, token="expired"))  # noqa: S106 no secret
+    assert broker.requests == 0
+    [unchecked] = [each for each in found if each.severity is not Severity.OK]
+    assert (unchecked.severity, unchecked.subject) == (Severity.WARNING, "broker")
+    assert "messaging.token is set" in unchecked.text
+    assert not [each for each in found if "accepts our certificate" in each.text]

@@ -173,13 +173,21 @@ INTERVAL: Final = timedelta(hours=6)
 
 
 async def check(config: ApelConfig, context: Context) -> AsyncGenerator[Finding, None]:
-    """Check the certificate and its key, and that the broker issues a token for it."""
+    """Check the certificate and its key, and that the broker issues a token for it.
+
+    A configured token cannot be checked without publishing a message, so it is a warning.
+    """
     messaging = config.messaging
     yield check_certificate(messaging.client_cert, context.now())
     try:
         load_credentials(messaging.client_cert, messaging.client_key)
     except CertificateUnusable as error:
         yield Finding(Severity.FAILURE, "credentials", str(error), "see the message")
+        return
+    if messaging.token is not None:
+        text = f"messaging.token is set, and only publishing a message shows whether {messaging.host} accepts it"
+        remedy = "see whether the last run succeeded; without the option, a token is fetched with the certificate"
+        yield Finding(Severity.WARNING, "broker", text, remedy)
         return
     yield await _check_broker(messaging, context)
 

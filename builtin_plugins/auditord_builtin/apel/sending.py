@@ -173,7 +173,7 @@ _DENIED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class BrokerUnavailable(AuditordError):
-    """The broker is unreachable or reports a temporary error. The same request may succeed later.
+    """The broker is unreachable, reports a temporary error, or sends an unusable answer. A retry may succeed.
 
     Remedy:
         none if the problem is temporary: messages wait and are sent by a later run. Otherwise check network, proxy and
@@ -182,11 +182,11 @@ class BrokerUnavailable(AuditordError):
 
 
 class BrokerRefused(AuditordError):
-    """The broker refuses the request permanently. Configuration or registration must change.
+    """The broker refuses the request permanently, or its certificate is not trusted. A retry cannot succeed.
 
     Remedy:
-        read the broker's reason in the message. In most cases the certificate is not registered for the topic in GOCDB,
-        or the configured project is wrong.
+        read the reason in the message. In most cases our certificate is not registered for the topic in GOCDB, or the
+        configured project is wrong. If the broker's certificate is not trusted, check messaging.ca_path.
     """
 
 
@@ -194,25 +194,27 @@ class TokenRefused(BrokerRefused):
     """The broker does not accept the token, or no longer does.
 
     Remedy:
-        none: a new token is fetched; if that is refused as well, check the certificate.
+        if messaging.token is set, replace it, or remove the option. Otherwise none: a new token is fetched; if that is
+        refused as well, check the certificate.
     """
 
 
 class MessageTooLarge(AuditordError):
-    """The broker accepts no message of this size. It must be split.
+    """The message is larger than the broker or ``messaging.max_message_size`` allows, and must be split.
 
     Remedy:
-        none: the report is split into smaller messages; otherwise lower messaging.max_message_size.
+        none: the report is split into smaller messages. If the broker refuses those as well, lower
+        messaging.max_message_size.
     """
 
 
 class AmsClient:
-    """Publishes messages to the broker, by default to the configured topic. Open one with :func:`open_broker`."""
+    """Publishes messages to the broker, an ARGO Messaging Service (AMS). Open one with :func:`open_broker`."""
 
     def __init__(self, messaging: MessagingConfig, http: HttpClient) -> None:
         self._messaging = messaging
         self._http = http
-        self._token = self._ready_token = None if messaging.token is None else messaging.token.get_secret_value()
+        self._token = self._configured_token = None if messaging.token is None else messaging.token.get_secret_value()
 
     async def publish(self, body: bytes, label: str, topic: str | None = None) -> str:
         """Publish a message and return the broker's id for it.
@@ -224,8 +226,8 @@ class AmsClient:
 
         Raises:
             MessageTooLarge: the message exceeds the broker's limit or the configured one.
-            BrokerUnavailable: all attempts failed with a temporary error.
-            BrokerRefused: the broker refuses the message for another reason.
+            BrokerUnavailable: all attempts failed with a temporary error, or the answer is unusable.
+            BrokerRefused: the broker refuses the message for another reason, or its certificate is not trusted.
         """
         data = base64.b64encode(body).decode()
         if len(data) > (limit := self._messaging.max_message_size):
@@ -235,15 +237,16 @@ class AmsClient:
         try:
             return await self._publish(target, content)
         except TokenRefused:
-            self._token = self._ready_token  # a fetched token may have been revoked: fetch a new one, once
+            # A fetched token may have been revoked: forget it and fetch a new one. A configured one is tried once more.
+            self._token = self._configured_token
             return await self._publish(target, content)
 
     async def authenticate(self) -> str:
         """Return the configured token, or fetch one with our certificate.
 
         Raises:
-            BrokerUnavailable: the broker is unreachable or reports a temporary error.
-            BrokerRefused: the broker does not issue a token for the certificate.
+            BrokerUnavailable: the broker is unreachable, reports a temporary error, or sends no token.
+            BrokerRefused: the broker issues no token for our certificate, or its own is not trusted.
         """
         if self._token is None:
             self._token = await self._fetch_token()
@@ -393,7 +396,7 @@ def say(context: PluginContext, text: str) -> None:
 
 
 def label(now: datetime, number: int) -> str:
-    """Return a message's name (``empaid``) in the form that other senders use. ``number`` makes it unique."""
+    """Return a message's name (``empaid``) in the form of SSM, APEL's own sender. ``number`` makes it unique."""
     return f"{now:%Y%m%d}/{now:%Y%m%d%H%M%S}{number % 1_000_000:06}"
 
 
