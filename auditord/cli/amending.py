@@ -1,4 +1,4 @@
-"""``auditord records correct``, ``close``, ``delete`` and ``history``: changes of single records."""
+"""``auditord records correct``, ``close``, ``delete`` and ``history``: change records, and show former versions."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from auditord_hookspecs.wording import counted
 F = TypeVar("F", bound=Callable[..., Any])  # Any: what a command takes
 T = TypeVar("T")
 
-_SHOWN = 100
+_MAX_LISTED = 100
 
 
 def _common(command: F) -> F:
@@ -42,7 +42,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (  # Any: commands
     output_option,
     click.option("--dry-run", is_flag=True, help="Show the changes without making them."),
     yes_option,
-    click.option("--by", help="Your name in the history; default: your user name."),
+    click.option("--by", help="Your name in the history; default: your user name, also under sudo."),
     click.option("--reason", required=True, help="The reason, kept with the old version."),
 )
 
@@ -92,8 +92,8 @@ def delete_command(
 ) -> None:
     """Delete records; the old versions stay in `auditord records history`.
 
-    Senders do not forward deletions, since no protocol has a request for it: delete copies elsewhere there. Collecting
-    the period again stores the record again.
+    Senders do not forward deletions, since no protocol has a request for them: delete copies at each destination.
+    If the period is collected again, the record is stored again.
     """
     before = [run_async(_named, record_id, url) for record_id in ids]
     for record in before:
@@ -129,7 +129,7 @@ def close_command(
 ) -> None:
     """Close open records whose end was never reported; the old versions stay in `auditord records history`.
 
-    Lists the records and asks. If their source reports a stop time later, that one counts.
+    Lists the records and asks for confirmation. A stop time that the source reports later replaces the one given here.
     """
     stop = _only(stop_time, runtime)
     if bool(ids) == (older_than is not None) or (ids and meta):
@@ -169,7 +169,7 @@ def _only(stop_time: datetime | None, runtime: timedelta | None) -> datetime | t
 
 
 def principal_name(by: str | None) -> str:
-    """Return the name that is stored with a change: the given one, or that of the user."""
+    """Return the name to store with a change: the given one, ``$SUDO_USER``, or the user of this process."""
     if name := by or os.environ.get("SUDO_USER"):
         return name
     try:
@@ -179,12 +179,12 @@ def principal_name(by: str | None) -> str:
 
 
 def _print(outcomes: Sequence[Outcome], output: str, records: Mapping[str, Sequence[Record]]) -> None:
-    """Print the outcomes; exit with 1 if a change was refused.
+    """Print the outcomes. Exit with status 1 if a change was not made.
 
     ``records`` are printed only as JSON: the records ``before`` and, for a correction, ``after`` the change.
     """
     if output == "json":
-        documents = {when: [json.loads(encode_record(each)) for each in those] for when, those in records.items()}
+        documents = {when: [json.loads(encode_record(each)) for each in group] for when, group in records.items()}
         write_json({**documents, "outcomes": outcomes})
     elif outcomes:
         counts = Counter(outcome.outcome for outcome in outcomes)
@@ -198,9 +198,9 @@ def _print(outcomes: Sequence[Outcome], output: str, records: Mapping[str, Seque
 
 _WORDS = {
     "done": "done",
-    "same": "like that already",
-    "changed": "changed meanwhile: look again",
-    "missing": "not there",
+    "same": "already up to date",
+    "changed": "changed in the meantime: check the record and retry",
+    "missing": "not found",
     "refused": "left unchanged",
 }
 
@@ -237,8 +237,8 @@ async def _open_records(where: Condition, ids: Sequence[str], url: str | None) -
 
 
 async def _show(records: Sequence[Record], out: TextIO) -> None:
-    await write_table(_each(records[:_SHOWN]), out)
-    more = f", the oldest {_SHOWN} are shown" if len(records) > _SHOWN else ""
+    await write_table(_each(records[:_MAX_LISTED]), out)
+    more = f", the first {_MAX_LISTED} are shown" if len(records) > _MAX_LISTED else ""
     say(counted(len(records), "record") + more, err=True)
 
 

@@ -18,9 +18,9 @@ PORT: Final = 8_000
 def demo_command(*, check: bool, port: int | None) -> None:
     """Replay recorded jobs and three months of a made-up site, and serve them until Ctrl-C."""
     say(f"auditord {__version__}: starting a daemon in a temporary folder")
-    from auditord.cli.demo_run import show  # noqa: PLC0415 imports the daemon, after the message
+    from auditord.cli.demo_run import run_demo  # noqa: PLC0415 imports the daemon, after the message
 
-    show(_free_port(0 if check and port is None else port), check=check)
+    run_demo(_free_port(0 if check and port is None else port), check=check)
 
 
 def _free_port(wanted: int | None) -> int:

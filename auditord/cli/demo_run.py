@@ -1,11 +1,13 @@
 """``auditord demo``: run a daemon in a temporary folder, with recorded and made-up records, until Ctrl-C.
 
-The real collectors read recorded accounting data of a real batch system into an embedded store. With ``--check``, the
-demo then verifies that the daemon serves these records, and ends.
+Each kind of collector with a ``demo`` (of the built-in kinds only ``slurm``) reads recorded accounting data of a real
+batch system into an embedded store. With ``--check``, the demo then verifies that the daemon serves these records, and
+ends.
 
-Otherwise it adds three months of a made-up site. No value in them was measured. Demos on the same day make up the same
-records. The site has two clusters, and five groups with sixty users. Weekends and nights are quieter, some jobs are
-arrays, some fail, and some use GPUs. Halfway through, faster machines raise the score per core.
+Otherwise it adds three months of a made-up site. No value in them was measured. The random numbers have a fixed seed,
+but the records still depend on the current time. The site has two clusters, and five groups with sixty users. Weekends
+and nights are quieter, some jobs are arrays, some fail, and some use GPUs. Halfway through, faster machines raise the
+score per core.
 """
 
 import json
@@ -63,7 +65,7 @@ class Demo(msgspec.Struct, frozen=True):
     hooks: Hooks
 
 
-def show(port: int, *, check: bool) -> None:
+def run_demo(port: int, *, check: bool) -> None:
     """Collect recorded jobs, then serve them with a made-up site until Ctrl-C, or only verify that they are served.
 
     Args:
@@ -73,6 +75,7 @@ def show(port: int, *, check: bool) -> None:
     with TemporaryDirectory(prefix="auditord-demo-") as folder:
         demo = set_up(Path(folder), port, made_up=not check)
         run_async(_demonstrate, demo, check)
+    say_lines("The demo ended well." if check else "\nThe demo is over; its temporary folder is deleted.")
 
 
 def set_up(folder: Path, port: int, *, made_up: bool = False) -> Demo:
@@ -126,7 +129,6 @@ async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.r
                 await anyio.to_thread.run_sync(webbrowser.open, urls[0])
             await _wait_for_interrupt()
         stop.set()
-    say_lines("The demo ended well." if check else "\nThe demo is over; its temporary folder is gone.")
 
 
 async def _collect(demo: Demo) -> list[RunReport]:
@@ -162,8 +164,8 @@ async def _make_up(demo: Demo) -> None:
                 await store.add_all(batch, Provenance(now, "demo", None), Duplicates.SAME_RUN, atomic=False)
                 bar.update(task, completed=first + len(batch))
             stored = await store.get(WRONG) or b""
-            right, reason = corrected(decode_record(stored)), "made up: it had 8 cores, not 800"
-            amendment = Amendment(Action.CORRECT, stored, right, reason)
+            correct, reason = corrected(decode_record(stored)), "made up: it had 8 cores, not 800"
+            amendment = Amendment(Action.CORRECT, stored, correct, reason)
             await store.amend([amendment], Provenance(now, "demo", None))
     say_lines(f"made up    {counted(len(records), 'record')} of a site that does not exist")
 
@@ -244,8 +246,10 @@ DAYS: Final = 92
 """The number of days before today for which records are made up."""
 
 LATE: Final = "aurora-demo-late"
+"""The id of a record that is stored after records of later jobs: records need not arrive in order."""
+
 WRONG: Final = "aurora-demo-wrong"
-"""The ids of a record that is stored after records of later jobs, and of a record with a wrong number of cores."""
+"""The id of a record with a wrong number of cores, which the demo then corrects."""
 
 _SEED: Final = 2026
 _USERS: Final = 60
@@ -254,7 +258,7 @@ _WEEKEND_ACTIVITY: Final = 0.3
 
 _SATURDAY: Final = 5
 _FAILURE_RATE: Final = 0.06
-_LONGEST_SECONDS: Final = 47 * 3_600
+_MAX_SECONDS: Final = 47 * 3_600
 _OLD_SCORE, _NEW_SCORE = 13.2, 17.8
 """HEPscore23 per core, before and after the new machines."""
 
@@ -352,7 +356,7 @@ def _jobs(
     hours = group.hours * (0.6 if fast and group.cluster == "borealis" else 1.0)
     for task in range(tasks):
         failed = random.random() < _FAILURE_RATE
-        seconds = int(min(random.lognormvariate(0.0, 0.7) * hours * 3_600, _LONGEST_SECONDS)) + 20
+        seconds = int(min(random.lognormvariate(0.0, 0.7) * hours * 3_600, _MAX_SECONDS)) + 20
         seconds = random.randint(5, 600) if failed else seconds
         waited = timedelta(seconds=random.randint(0, 5_400))
         used = max(0.02, min(1.0, random.gauss(group.efficiency - 0.02 * (number % 6), 0.06)))

@@ -20,10 +20,10 @@ _PAGE = 1_000
 
 @click.group("quarantine")
 def quarantine_command() -> None:
-    """List, show, retry or discard jobs and records that could not be processed.
+    """List, show, retry or discard jobs, records and request bodies that could not be processed.
 
-    Quarantine keeps jobs that could not be converted, records that a destination refused, and request bodies that were
-    answered with 400, each with its raw input.
+    Quarantine keeps jobs that could not be converted, records that a destination refused, and bodies of POST /record
+    and POST /records that were answered with 400, each with its raw input.
     """
 
 
@@ -57,7 +57,7 @@ def show_command(number: int, url: str | None) -> None:
 @url_option
 def retry_command(*, numbers: Sequence[int], every: bool, task: str | None, output: str, url: str | None) -> None:
     """Retry entries after their cause has been fixed; entries that fail again stay."""
-    _require_choice(numbers, every=every)
+    _require_choice(numbers, task, every=every)
     run_async(_retry, None if every else numbers, task, output, url)
 
 
@@ -72,13 +72,15 @@ def discard_command(
     *, numbers: Sequence[int], every: bool, task: str | None, yes: bool, output: str, url: str | None
 ) -> None:
     """Delete entries for good."""
-    _require_choice(numbers, every=every)
+    _require_choice(numbers, task, every=every)
     confirm("Discarded entries are deleted for good. Continue?", yes=yes)
     run_async(_discard, None if every else numbers, task, output, url)
 
 
-def _require_choice(numbers: Sequence[int], *, every: bool) -> None:
-    """Raise UsageError unless the user gave either numbers or ``--all``."""
+def _require_choice(numbers: Sequence[int], task: str | None, *, every: bool) -> None:
+    """Raise UsageError unless the user gave either numbers or ``--all``, and ``--task`` only with ``--all``."""
+    if task is not None and not every:
+        raise click.UsageError("--task needs --all: it chooses among all entries")
     if bool(numbers) == every:
         raise click.UsageError("name entries by their numbers (auditord quarantine list), or use --all")
 
@@ -93,8 +95,8 @@ async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, u
     if output == "json":
         write_json(retried)
     else:
-        still = len(retried.failed)
-        say(f"{retried.settled} settled, {counted(retried.queued, 'record')} queued, {still} still wrong")
+        failed = len(retried.failed)
+        say(f"{retried.settled} resolved, {counted(retried.queued, 'record')} queued, {failed} failed again")
         for number, reason in retried.failed.items():
             say(f"  {number}: {reason}", err=True)
     if retried.failed:
@@ -157,7 +159,7 @@ async def _entry(number: int, url: str | None) -> QuarantinedInput:
 
 
 def _print_table(entries: Sequence[QuarantineEntry]) -> None:
-    table = new_table("number", "task", "what", "source id", "at (UTC)", "reason")
+    table = new_table("number", "task", "stage", "source id", "at (UTC)", "reason")
     for entry in entries:
         at = f"{datetime.fromisoformat(entry.at):%Y-%m-%d %H:%M:%S}"
         table.add_row(str(entry.number), entry.task, entry.stage, entry.source_id, at, entry.reason)

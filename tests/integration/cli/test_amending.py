@@ -97,7 +97,7 @@ def test_a_correction_and_its_history(command_line: CommandLine) -> None:
     assert (tried.exit_code, tried.stdout.count('"Cores"')) == (0, 2)
     assert command_line.json("history", "wrong/1") == []
     assert "1 done" in command_line.acts("correct", "wrong/1", *edits).stdout
-    assert "1 like that already" in command_line.acts("correct", "wrong/1", *edits).stdout
+    assert "1 already up to date" in command_line.acts("correct", "wrong/1", *edits).stdout
     (record,) = command_line.json("--id", "wrong/1")
     assert (record["stop_time"], record["runtime"]) == ("2026-01-01T02:00:00Z", 7_200)
     assert record["meta"] == {"site_id": ["T"]}
@@ -174,7 +174,7 @@ def test_what_makes_no_sense_is_left_and_said(command_line: CommandLine) -> None
         (("close", "x", *WHY), "either --stop-time or --runtime"),
         (("close", "--runtime", "1h", *WHY), "name records by their ids, or choose them"),
         (("close", "x", "--older-than", "1d", "--runtime", "1h", *WHY), "name records by their ids, or choose them"),
-        (("close", "x", "--runtime", "soon", *WHY), "is no duration"),
+        (("close", "x", "--runtime", "soon", *WHY), "is not a duration"),
         (("--meta", "a=b", "delete", "x", *WHY), "write --meta behind 'delete'"),
         (("--open", "--older-than", "9999999d"), "before the calendar begins"),
     ],

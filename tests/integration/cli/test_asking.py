@@ -141,6 +141,13 @@ def test_the_quarantine_at_a_url(command_line: CommandLine) -> None:
     )
 
 
+@pytest.mark.parametrize("verb", ["retry", "discard"])
+def test_a_task_needs_all_entries(command_line: CommandLine, verb: str) -> None:
+    refused = command_line.run("quarantine", verb, "1", "--task", "jobs", *(["--yes"] if verb == "discard" else []))
+    assert (refused.exit_code, "--task needs --all" in refused.output) == (2, True)
+    assert len(command_line.json("quarantine", "list")) == 1
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from auditord import cli
-from auditord.cli import PERMISSION_REMEDY
+from auditord.cli import PERMISSION_REMEDY, demo_run
 from auditord.cli.demo_run import _ssh_hint  # pyright: ignore[reportPrivateUsage]
 from auditord.cli.installation import program
 from auditord.config.merging import CONTROL_FILE
@@ -53,6 +53,26 @@ def test_a_user_ssh_hint_hears_how_to_reach_the_demo(monkeypatch: pytest.MonkeyP
     assert _ssh_hint("http://127.0.0.1:8000") == ""
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.2 22")
     assert "ssh -L 8000:127.0.0.1:8000 " in _ssh_hint("http://127.0.0.1:8000")
+
+
+def test_the_demo_says_that_its_folder_is_deleted_once_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[Path] = []
+    printed: list[tuple[str, bool]] = []
+
+    def set_up(folder: Path, port: int, *, made_up: bool) -> None:
+        assert (port, made_up) == (0, True)
+        folders.append(folder)
+
+    def run_async(*_: object) -> None:
+        assert folders[0].is_dir()
+
+    def say_lines(text: str) -> None:
+        printed.append((text.strip(), folders[0].exists()))
+
+    for name, replacement in (("set_up", set_up), ("run_async", run_async), ("say_lines", say_lines)):
+        monkeypatch.setattr(demo_run, name, replacement)
+    demo_run.run_demo(0, check=False)
+    assert printed == [("The demo is over; its temporary folder is deleted.", False)]
 
 
 @pytest.mark.parametrize(
