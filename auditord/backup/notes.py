@@ -1,8 +1,12 @@
 """Notes in the state folder: the last backups, an unfinished restore, and a restore after which collectors catch up.
 
-While a restore is unfinished, record store and spool may not belong together, so no program may use them. After a
-restore, plugins wait until the collectors have caught up. Until then sums are too low. A plugin would report less than
-before the loss, and sites could be paid or judged by its report.
+While a restore is unfinished, record store and spool may not belong together. So the daemon refuses to start, and so
+does each command that takes over the state folder to write to it. Commands that only read, such as ``auditord status``
+and ``auditord records``, are not refused.
+
+After a restore, sums are too low until the collectors have caught up. A plugin would report less than before the loss,
+and sites could be paid or judged by its report. So scheduled runs of plugins that read the local store are skipped
+until every collector has run successfully; continuous collectors are not waited for.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,7 +42,7 @@ class LastBackup(msgspec.Struct, frozen=True):
 def last_backups(state_dir: Path) -> Mapping[str, LastBackup]:
     """Return the last backups by instance, or nothing if the note is missing or unreadable.
 
-    Without backups the metric has no samples, and the alert for old backups cannot fire.
+    An unreadable note counts as no backup: the metric has no samples, and the alert for old backups stays silent.
     """
     try:
         return msgspec.json.decode((state_dir / BACKUPS).read_bytes(), type=dict[str, LastBackup])
@@ -48,8 +52,8 @@ def last_backups(state_dir: Path) -> Mapping[str, LastBackup]:
 
 def note_backup(state_dir: Path, task: str, made: "Made") -> None:
     """Note a backup as the last one by an instance, or by the command (:data:`BY_COMMAND`)."""
-    noted = {**last_backups(state_dir), task: LastBackup(made.manifest.made_at, str(made.folder))}
-    write_durably(state_dir / BACKUPS, msgspec.json.encode(noted))
+    backups = {**last_backups(state_dir), task: LastBackup(made.manifest.made_at, str(made.folder))}
+    write_durably(state_dir / BACKUPS, msgspec.json.encode(backups))
 
 
 class InstanceBackups(msgspec.Struct, frozen=True):
@@ -98,18 +102,18 @@ def unfinished(state_dir: Path) -> Unfinished | None:
 
 
 def begin(state_dir: Path, note: Unfinished) -> None:
-    """Note that a restore is about to move files. This blocks all use of the state folder until :func:`end`."""
+    """Note that a restore is about to move files. Until :func:`end`, :func:`refuse_unfinished` raises."""
     write_durably(state_dir / UNFINISHED, msgspec.json.encode(note))
 
 
 def end(state_dir: Path) -> None:
-    """Delete the note of the unfinished restore, so that the state folder can be used again."""
+    """Delete the note of the unfinished restore, so that daemons can start again."""
     (state_dir / UNFINISHED).unlink()
     synced(state_dir)
 
 
 def refuse_unfinished(state_dir: Path) -> None:
-    """Raise StoreMismatch if a restore into the state folder was interrupted. Its text says how to complete it."""
+    """Raise StoreMismatch if a restore into the state folder was interrupted. The message says how to complete it."""
     if (note := unfinished(state_dir)) is not None:
         raise StoreMismatch(
             f"A restore into {state_dir} was interrupted: complete it with `auditord restore {note.backup}`. "
@@ -118,29 +122,27 @@ def refuse_unfinished(state_dir: Path) -> None:
 
 
 class Restore(msgspec.Struct, frozen=True):
-    """A restore after which collectors have to catch up, with its time."""
+    """A restore at some time, after which collectors have to catch up."""
 
     at: datetime
 
 
 def note_restore(state_dir: Path, at: datetime) -> None:
-    """Note a restore. Plugins then wait until :func:`collectors_behind` finds no collector."""
+    """Note a restore. Scheduled runs of plugins then wait until :func:`collectors_behind` returns no collector."""
     write_durably(state_dir / RESTORED, msgspec.json.encode(Restore(at)))
 
 
 async def collectors_behind(spool: "Spool", collectors: Collection[str]) -> Sequence[str]:
-    """Return the collectors that have not run successfully since the last restore, if one is noted.
-
-    Once all collectors have, the note of the restore is deleted, so that plugins run again.
-    """
-    file = spool.state_dir / RESTORED
+    """Return the collectors that have not run successfully since the last restore, if one is noted."""
     try:
-        restored = msgspec.json.decode(file.read_bytes(), type=Restore)
+        restored = msgspec.json.decode((spool.state_dir / RESTORED).read_bytes(), type=Restore)
     except FileNotFoundError:
         return ()
     runs = await spool.last_runs()
     last = {name: runs[name][0].last_success for name in collectors if runs.get(name)}
-    behind = [name for name in collectors if (success := last.get(name)) is None or success < restored.at]
-    if not behind:
-        file.unlink(missing_ok=True)
-    return behind
+    return [name for name in collectors if (success := last.get(name)) is None or success < restored.at]
+
+
+def forget_restore(state_dir: Path) -> None:
+    """Delete the note of a restore, if any, once all collectors have caught up."""
+    (state_dir / RESTORED).unlink(missing_ok=True)

@@ -20,7 +20,7 @@ import anyio.to_thread
 from msgspec.structs import replace
 
 from auditord.actions import Observer, RunRequest, Section
-from auditord.backup.notes import InstanceBackups, collectors_behind
+from auditord.backup.notes import InstanceBackups, collectors_behind, forget_restore
 from auditord.config.kinds import InstalledKinds
 from auditord.config.model import Configuration, kind_of
 from auditord.contexts.instances import InstanceContext, SpoolCollectorContext, TaskLog, environment_of
@@ -205,9 +205,15 @@ class Instances:
         return Runnable(name, kind.name, execute, _timeout(config, kind.timeout))
 
     async def _behind(self) -> Sequence[str]:
-        """Return the collectors, except continuous ones, that must succeed before the store's sums are complete."""
+        """Return the collectors that must succeed before the store's sums are complete; forget a restore without any.
+
+        Continuous collectors are not waited for.
+        """
         enabled = [name for name, (kind, config) in self.collectors.items() if config.enabled and not kind.continuous]
-        return await collectors_behind(self._storage.spool, enabled)
+        spool = self._storage.spool
+        if not (behind := await collectors_behind(spool, enabled)):
+            forget_restore(spool.state_dir)
+        return behind
 
     async def _occasion(self, config: InstanceConfig, interval: timedelta, *, by_clock: bool) -> Occasion:
         daemon, times = (await self._storage.spool.generation()).spool_id, when(config, interval)

@@ -14,7 +14,15 @@ from click.testing import CliRunner, Result
 
 from auditord.backup.continuation import Behind
 from auditord.backup.manifest import BackupDamaged, NoBackup
-from auditord.backup.notes import RESTORED, Unfinished, begin, collectors_behind, note_restore, unfinished
+from auditord.backup.notes import (
+    RESTORED,
+    Unfinished,
+    begin,
+    collectors_behind,
+    forget_restore,
+    note_restore,
+    unfinished,
+)
 from auditord.backup.restoring import RestoreRefused
 from auditord.cli import auditord
 from auditord.errors import StoreMismatch
@@ -400,7 +408,9 @@ async def test_every_collector_must_have_a_good_run(files: Site) -> None:
         assert await collectors_behind(spool, ["a", "b"]) == ["a"]
         await note_run(spool, "a", NOW + HOUR)
         assert await collectors_behind(spool, ["a", "b"]) == []
+        forget_restore(files.state)
         assert not (files.state / RESTORED).exists()
+        assert await collectors_behind(spool, ["a", "b"]) == ()
 
 
 async def test_both_ways_of_restoring_are_noted(files: Site) -> None:
