@@ -314,22 +314,22 @@ def _on_days(scope: Scope, dialect: StoreDialect) -> Iterator[Sql]:
 
 def _local_dates(scope: Scope, dialect: StoreDialect) -> tuple[str, Sql] | None:
     """Return the time zone whose dates the cells of a scope distinguish, and SQL for the date of a cell, or None."""
-    if scope.cells.of_zone is None or (zone := zone_of_key(scope.cells.of_zone)) is None:
+    if scope.cells.zone_part is None or (zone := zone_of_key(scope.cells.zone_part)) is None:
         return None
-    return zone, _date(scope.cells.of_zone, dialect)
+    return zone, _date(scope.cells.zone_part, dialect)
 
 
-def _date(of_zone: str, dialect: StoreDialect) -> Sql:
+def _date(zone_part: str, dialect: StoreDialect) -> Sql:
     """Return SQL for the date of a cell in a zone, as an instant at 0:00 UTC."""
-    days = dialect.first_value(of_zone)
+    days = dialect.first_value(zone_part)
     return Sql(dialect.rolled_day.format(days.sql), days.parameters)
 
 
 def _of_dates(cells: Sql, segment: Segment, scope: Scope, dialect: StoreDialect) -> Sql:
     """Restrict the cells of a segment to its dates, if it limits them."""
-    if scope.cells.of_zone is None:
+    if scope.cells.zone_part is None:
         return cells
-    date, conditions = _date(scope.cells.of_zone, dialect), list[Sql]()
+    date, conditions = _date(scope.cells.zone_part, dialect), list[Sql]()
     if segment.first_date is not None:
         first = dialect.literal_moment(first_moment(segment.first_date))
         conditions.append(Sql(f"{date.sql} >= {first}", date.parameters))

@@ -19,7 +19,7 @@ from auditord.config.model import StoreSection
 from auditord.errors import SchemaMismatch
 from auditord.store import Action, Amendment, Duplicates, Provenance, Verdict
 from auditord.store.copying import Copied, CopyRefused, copy_store
-from auditord.store.copying.endpoints import AT_ONCE
+from auditord.store.copying.endpoints import PAGE_SIZE
 from auditord.store.opening import open_store, open_store_for_reading
 from auditord.store.store import RecordStore
 from auditord_hookspecs import AggregateQuery, Component, Insert, Record, RecordQuery, RecordUpdate, Score
@@ -191,14 +191,14 @@ class Interrupting:
 @pytest.fixture
 async def large(urls: tuple[str, str]) -> tuple[str, str]:
     async with open_store(urls[0], counted_keys=(), outbox=True) as store:
-        await fill(store, jobs=5 * AT_ONCE)
+        await fill(store, jobs=5 * PAGE_SIZE)
     return urls
 
 
 async def test_an_unfinished_copy_is_used_by_nobody_and_goes_on(large: tuple[str, str], tmp_path: Path) -> None:
     source, target = large
     with pytest.raises(Interrupted):
-        await copy(source, target, progress=Interrupting(3 * AT_ONCE))
+        await copy(source, target, progress=Interrupting(3 * PAGE_SIZE))
     with pytest.raises(SchemaMismatch, match=r"holds only a part of .* database copy --resume"):
         async with open_store(target, counted_keys=()):
             pass
@@ -212,14 +212,14 @@ async def test_an_unfinished_copy_is_used_by_nobody_and_goes_on(large: tuple[str
     with pytest.raises(CopyRefused, match="from an interrupted copy"):
         await copy(target, other)
     copied = await copy(source, target, resume=True)
-    assert copied.written <= copied.records - 2 * AT_ONCE
+    assert copied.written <= copied.records - 2 * PAGE_SIZE
     assert await seen(target) == await seen(source)
 
 
 async def test_what_the_source_became_meanwhile_counts(large: tuple[str, str]) -> None:
     source, target = large
     with pytest.raises(Interrupted):
-        await copy(source, target, progress=Interrupting(4 * AT_ONCE))
+        await copy(source, target, progress=Interrupting(4 * PAGE_SIZE))
     async with open_store(source, counted_keys=(), outbox=True) as store:
         await store.amend([Amendment(Action.DELETE, encode_record(job(10)), None, "why")], ALICE)
         await store.amend([Amendment(Action.CORRECT, encode_record(job(11)), job(11, meta=None), "why")], ALICE)
@@ -239,7 +239,7 @@ from auditord.store.copying import copy_store
 
 class Killing:
     def progressed(self, phase, done, total):
-        if done >= {3 * AT_ONCE}:
+        if done >= {3 * PAGE_SIZE}:
             os.kill(os.getpid(), signal.SIGKILL)
 
 async def main():
@@ -252,7 +252,7 @@ anyio.run(main)
         killed = await anyio.run_process([sys.executable, "-c", script], check=False, env=_environment())
     assert killed.returncode == -signal.SIGKILL
     copied = await copy(source, target, resume=True)
-    assert 0 < copied.written <= copied.records - 2 * AT_ONCE
+    assert 0 < copied.written <= copied.records - 2 * PAGE_SIZE
     assert await seen(target) == await seen(source)
 
 
@@ -273,7 +273,7 @@ class Writing:
 async def test_the_source_is_read_as_of_one_moment(tmp_path: Path) -> None:
     source, target = (f"sqlite://{tmp_path / name}" for name in ("source.db", "target.db"))
     async with open_store(source, counted_keys=()) as store:
-        await fill(store, jobs=3 * AT_ONCE)
+        await fill(store, jobs=3 * PAGE_SIZE)
     writing = Writing(source)
     await copy(source, target, progress=writing)
     assert writing.deleted == 1

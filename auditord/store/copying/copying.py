@@ -15,7 +15,7 @@ import msgspec
 from auditord.config.model import StoreSection
 from auditord.config.store_url import is_postgresql, sqlite_path
 from auditord.database.postgres.address import address_of
-from auditord.store.copying.endpoints import AT_ONCE, CopiedRecord, CopyRefused, End, Progress
+from auditord.store.copying.endpoints import PAGE_SIZE, CopiedRecord, CopyRefused, End, Progress
 from auditord.store.copying.postgres import postgres_source, postgres_target
 from auditord.store.copying.sqlite import sqlite_source, sqlite_target
 from auditord.store.lake import LakePart
@@ -108,14 +108,14 @@ class _Copy:
                 done += wanted is not None
                 if wanted != stored:
                     await self._write(wanted, stored)
-                if done % AT_ONCE == 0:
+                if done % PAGE_SIZE == 0:
                     self.progress.progressed("copying", done, self.total)
         await self._flush()
 
     async def _write(self, wanted: CopiedRecord | None, stored: CopiedRecord | None) -> None:
         self.added += [wanted] if wanted is not None else []
         self.removed += [stored.record_id] if stored is not None else []
-        if len(self.added) + len(self.removed) >= AT_ONCE:
+        if len(self.added) + len(self.removed) >= PAGE_SIZE:
             await self._flush()
 
     async def _flush(self) -> None:
@@ -131,7 +131,7 @@ class _Copy:
                 if wanted is None or wanted != stored:
                     raise CopyRefused(f"{self.target.where} is not equal: {_difference(wanted, stored)}")
                 digest.add(wanted)
-                if digest.records % AT_ONCE == 0:
+                if digest.records % PAGE_SIZE == 0:
                     self.progress.progressed("comparing", digest.records, self.total)
         if digest.records != self.total:
             raise CopyRefused(

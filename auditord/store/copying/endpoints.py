@@ -1,4 +1,4 @@
-"""The two ends of a copy, source and target: the part that all databases share."""
+"""The base class of the source and the target of ``auditord database copy``."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -25,10 +25,10 @@ from auditord_hookspecs.wire import decode_record
 
 T = TypeVar("T")
 
-AT_ONCE: Final = 500
-"""The number of rows that are read or written at a time."""
+PAGE_SIZE: Final = 500
+"""Maximum number of rows that are read or written at a time."""
 
-ALL: Final = 1 << 40
+NO_LIMIT: Final = 1 << 40
 """A limit that is larger than any number of records."""
 
 Unforwarded: TypeAlias = tuple[Operation, Provenance]
@@ -75,7 +75,7 @@ TABLES: Final[Sequence[Table]] = (
 )
 
 FIRST_RELEASE: Final = {"differences", "versions", "plugin_state"}
-"""The names of those tables that a store of version 0.1.0 has."""
+"""The names of the tables in :data:`TABLES` that a store of version 0.1.0 has."""
 
 _OUTBOX_OF_FIRST_RELEASE: Final = Table(
     "outbox", ("number", "operation", "document", "received_at", "source_id"), "number"
@@ -87,7 +87,8 @@ _TIMES: Final = {
     *("seen_at", "changed_at", "received_at", "updated_at", "saved_at"),
     *("start_time", "stop_time", "first_stop", "last_stop"),
 }
-_SOURCES: Final = {"source_id", "changed_by"}
+_SENDER_COLUMNS: Final = {"source_id", "changed_by"}
+"""Columns with the number of a sender: a principal and an agent, in the table ``sources``."""
 
 _OPERATIONS: Final[Mapping[type[Entry], Operation]] = {Insert: "insert", Close: "close", Replace: "replace"}
 
@@ -96,8 +97,9 @@ class CopyRefused(AuditordError):
     """A copy that would mix the records of two stores, or whose result is not equal to the source.
 
     Remedy:
-        do what the text says: choose an empty target, or add --resume; both stores are unchanged, or hold only
-        copies.
+        choose an empty target, or add --resume, as the message says. If the target is not equal to the source, or the
+        numbers of records differ, find the program that writes to the target, then copy again into an empty one. The
+        source is unchanged; the target is unchanged or an unfinished copy, which the daemon does not open.
     """
 
 
@@ -135,7 +137,7 @@ def _id_of(entry: Entry) -> str:
 
 def _provenance_of(entry: Entry) -> Provenance:
     if entry.provenance is None:
-        raise AssertionError("the feed says who made each change")
+        raise AssertionError("an entry of the feed has no provenance")
     return entry.provenance
 
 
@@ -165,7 +167,7 @@ class End(ABC):
         self._schema: LiteralString = self.words["schema"]
         self._queries = queries
         self._is_first_release = is_first_release
-        self._sources = Sources(self._look_up)
+        self._senders = Sources(self._look_up)
 
     @abstractmethod
     async def _rows(self, query: LiteralString, parameters: Mapping[str, object]) -> Sequence[Row]:
@@ -193,7 +195,7 @@ class End(ABC):
 
     async def count(self) -> int:
         """Return the number of records."""
-        return int(str(await self._one("count_records")))
+        return int(str(await self._value("count_records")))
 
     async def row_counts(self) -> Mapping[str, int]:
         """Return the number of rows of each table in :data:`TABLES`, by name."""
@@ -213,7 +215,7 @@ class End(ABC):
         return [
             CopiedRecord(record_id, document, content, from_micros(received_at), _moment(updated_at), principal, agent)
             for record_id, document, content, received_at, updated_at, principal, agent in (
-                await self._ask("read_records", after=after, limit=AT_ONCE)
+                await self._query("read_records", after=after, limit=PAGE_SIZE)
             )
         ]
 
@@ -223,17 +225,24 @@ class End(ABC):
         return [each for each in TABLES if not self._is_first_release or each.name in FIRST_RELEASE]
 
     async def rows(self, table: Table) -> AsyncIterator[Sequence[Row]]:
-        """Yield the rows of a table in batches. The numbers of sources are replaced by their provenances."""
-        sources = {number: Provenance(EPOCH, *names) for number, *names in await self._ask("read_sources")}
-        taken: Mapping[str, Callable[[Any], object]] = {  # Any: see Row
+        """Yield the rows of a table in batches.
+
+        The number of a sender is replaced by its principal and agent, as a Provenance. The time of this Provenance is a
+        placeholder (EPOCH).
+        """
+        senders = {number: Provenance(EPOCH, *names) for number, *names in await self._query("read_sources")}
+        decoders: Mapping[str, Callable[[Any], object]] = {  # Any: see Row
             **dict.fromkeys(_TIMES, _moment),
-            **dict.fromkeys(_SOURCES, sources.__getitem__),
+            **dict.fromkeys(_SENDER_COLUMNS, senders.__getitem__),
         }
         columns: LiteralString = ", ".join([self._read(each) for each in table.columns])
         order: LiteralString = " ORDER BY 1" if table.numbered else ""
         async for rows in self._stream(f"SELECT {columns} FROM {self._schema}{table.name}{order}"):  # noqa: S608 literals
             yield [
-                [taken[name](value) if name in taken else value for name, value in zip(table.columns, row, strict=True)]
+                [
+                    decoders[name](value) if name in decoders else value
+                    for name, value in zip(table.columns, row, strict=True)
+                ]
                 for row in rows
             ]
 
@@ -255,25 +264,25 @@ class End(ABC):
             return await self._unforwarded_of_first_release()
         if SENDERS not in {each.name for each in await self.run(list_consumers())}:
             return None
-        outbox = await self.run(read_outbox(ALL))
+        outbox = await self.run(read_outbox(NO_LIMIT))
         return {
             _id_of(each.entry): (_OPERATIONS[type(each.entry)], _provenance_of(each.entry)) for each in outbox.entries
         }
 
     async def _unforwarded_of_first_release(self) -> Mapping[str, Unforwarded]:
-        found: dict[str, Unforwarded] = {}
+        unforwarded: dict[str, Unforwarded] = {}
         async for rows in self.rows(_OUTBOX_OF_FIRST_RELEASE):
-            for _, operation, document, received_at, source in rows:
+            for _, operation, document, received_at, sender in rows:
                 record_id = decode_record(document.encode()).record_id
-                said: Operation = operation
-                if record_id in found and found[record_id][0] != said:
-                    said = "insert" if found[record_id][0] == "insert" else "replace"
-                found[record_id] = (said, Provenance(received_at, source.principal, source.agent))
-        return found
+                combined: Operation = operation
+                if record_id in unforwarded and unforwarded[record_id][0] != combined:
+                    combined = "insert" if unforwarded[record_id][0] == "insert" else "replace"
+                unforwarded[record_id] = (combined, Provenance(received_at, sender.principal, sender.agent))
+        return unforwarded
 
     async def last_number(self, table: Table) -> object:
         """Return the highest number that a numbered table has ever given to a row."""
-        return await self._one("last_number", table=table.name, column=table.numbered)
+        return await self._value("last_number", table=table.name, column=table.numbered)
 
     async def refuse_unfinished(self) -> None:
         """Raise if this store is itself an unfinished copy.
@@ -286,30 +295,30 @@ class End(ABC):
 
     async def unfinished(self) -> str | None:
         """Return the source of the unfinished copy that this store holds, or None."""
-        rows = await self._ask("unfinished_copy")
+        rows = await self._query("unfinished_copy")
         return str(rows[0][0]) if rows else None
 
     async def is_empty(self) -> bool:
         """Return whether the store has no records, versions, plugin states or released records."""
-        return bool(await self._one("is_empty"))
+        return bool(await self._value("is_empty"))
 
     async def begin(self, source: str) -> None:
-        """Note that a copy begins. It keeps all programs from using the store until :meth:`finish`."""
-        await self._ask("begin_copy", source=source)
+        """Mark the store as an unfinished copy of a source. Programs refuse to use it until :meth:`finish`."""
+        await self._query("begin_copy", source=source)
 
     async def write(self, added: Sequence[CopiedRecord], removed: Sequence[str]) -> None:
         """Delete the records with the ids ``removed``, then add others, in one transaction."""
         async with self._transaction():
-            await self._ask("delete_records", ids=as_json(removed))
+            await self._query("delete_records", ids=as_json(removed))
             pending = [
-                await self._sources.pending(
-                    decode_record(kept.document.encode()),
-                    kept.document,
-                    Provenance(kept.received_at, kept.principal, kept.agent),
+                await self._senders.pending(
+                    decode_record(copied.document.encode()),
+                    copied.document,
+                    Provenance(copied.received_at, copied.principal, copied.agent),
                 )
-                for kept in added
+                for copied in added
             ]
-            await self._write_records(pending, [kept.updated_at for kept in added])
+            await self._write_records(pending, [copied.updated_at for copied in added])
 
     async def refill(self, source: "End") -> None:
         """Replace everything except the records by the content of the source, in one transaction.
@@ -326,33 +335,36 @@ class End(ABC):
             for table in source.tables:
                 await self._copy(table, source, positions)
             if self.dialect.has_numbers:  # the database must not assign the positions of released records again
-                await self._ask("set_last_number", table="records", number=await self._last_position())
-            await self._ask("forget_consumers")
+                await self._query("set_last_number", table="records", number=await self._last_position())
+            await self._query("forget_consumers")
             await self.run(start_over_beside_released())
             await self._write_counts(counts)
             if unforwarded is not None:
                 await self._write_unforwarded(unforwarded)
 
     async def _last_position(self) -> int:
-        return int(str(await self._one("last_position")))
+        return int(str(await self._value("last_position")))
 
     async def _copy(self, table: Table, source: "End", positions: Iterator[int]) -> None:
         async for rows in source.rows(table):
             await self._insert(
                 table,
-                [[await self._kept(*each, positions) for each in zip(table.columns, row, strict=True)] for row in rows],
+                [
+                    [await self._for_target(*each, positions) for each in zip(table.columns, row, strict=True)]
+                    for row in rows
+                ],
             )
         if table.numbered is not None:
             number = await source.last_number(table)
-            await self._ask("set_last_number", table=table.name, column=table.numbered, number=number)
+            await self._query("set_last_number", table=table.name, column=table.numbered, number=number)
 
-    async def _kept(self, column: LiteralString, value: Any, positions: Iterator[int]) -> object:  # Any: see Row
+    async def _for_target(self, column: LiteralString, value: Any, positions: Iterator[int]) -> object:  # Any: see Row
         """Return the value to store in a column of the target.
 
         All records get new positions here. So ``lake_id`` and ``given`` are reset, and the lake gets all records again.
         """
-        if column in _SOURCES:
-            return await self._sources.number(value)
+        if column in _SENDER_COLUMNS:
+            return await self._senders.number(value)
         match column:
             case "position":
                 return next(positions)
@@ -372,7 +384,7 @@ class End(ABC):
 
     async def _write_counts(self, counts: RecordCounts | None) -> None:
         """Continue from the source's counts, which include released records; without them, count from the start."""
-        await self._ask("forget_record_counts")
+        await self._query("forget_record_counts")
         if counts is None:
             await self.run(add_consumer(PREFIX + ALL_RECORDS, 0))
             return
@@ -382,11 +394,11 @@ class End(ABC):
             await self._insert(_COUNTS, [(key, *each) for each in values.items()])
 
     async def _write_unforwarded(self, unforwarded: Mapping[str, Unforwarded]) -> None:
-        """Let senders read the feed from its end, then append the changes to it that they have yet to forward."""
+        """Register the senders' consumer at the end of the feed, then append the changes that are not forwarded yet."""
         await self.run(add_consumer(SENDERS, await self._last_position()))
         removals = list[Removed]()
         for record_id, (operation, provenance) in sorted(unforwarded.items()):
-            number = await self._sources.number(provenance)
+            number = await self._senders.number(provenance)
             removals.append(Removed(record_id, operation, provenance.received_at, number))
         await self.run(note_removals(removals))
         await self.run(for_each("touch_records", [Touched(each.record_id) for each in removals]))
@@ -395,14 +407,14 @@ class End(ABC):
         return await self.run(make())
 
     async def finish(self) -> None:
-        """Note that the copy is complete, so that programs can use the store."""
-        await self._ask("finish_copy")
+        """Mark the copy as complete, so that programs can use the store."""
+        await self._query("finish_copy")
 
-    async def _ask(self, query: str, **parameters: object) -> Sequence[Row]:
+    async def _query(self, query: str, **parameters: object) -> Sequence[Row]:
         return await self._rows(self._queries[query], parameters)
 
-    async def _one(self, query: str, **parameters: object) -> object:
-        ((value,),) = await self._ask(query, **parameters)
+    async def _value(self, query: str, **parameters: object) -> object:
+        ((value,),) = await self._query(query, **parameters)
         return value
 
 

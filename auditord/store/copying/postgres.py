@@ -14,7 +14,7 @@ from auditord.database.postgres.address import Address
 from auditord.database.postgres.faults import translated
 from auditord.database.postgres.migrations import is_of_first_release, migrate, require_current
 from auditord.database.sql_files import load_scripts
-from auditord.store.copying.endpoints import AT_ONCE, End, Row
+from auditord.store.copying.endpoints import PAGE_SIZE, End, Row
 from auditord.store.postgres.copied_rows import BEGIN, END, CopiedRows, timestamptz
 from auditord.store.postgres.dialect import PostgresDialect
 from auditord.store.postgres.driver import QUERIES, run
@@ -99,7 +99,7 @@ class PostgresEnd(End):
     async def _stream(self, query: LiteralString) -> AsyncIterator[Sequence[Row]]:
         async with AsyncServerCursor(self._connection, "rows") as cursor:
             await cursor.execute(query)
-            while rows := await cursor.fetchmany(AT_ONCE):
+            while rows := await cursor.fetchmany(PAGE_SIZE):
                 yield rows
 
     async def _write_rows(self, query: LiteralString, rows: Sequence[Row]) -> None:

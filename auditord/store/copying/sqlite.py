@@ -13,7 +13,7 @@ from typing import LiteralString, TypeVar
 from auditord.database.connections import open_for_reading, open_for_writing, set_up_writer, translated
 from auditord.database.instants import to_micros
 from auditord.database.migrations import is_of_first_release, load_migrations, migrate, refuse_foreign, require_current
-from auditord.store.copying.endpoints import AT_ONCE, End, Row
+from auditord.store.copying.endpoints import PAGE_SIZE, End, Row
 from auditord.store.rows import PendingRecord
 from auditord.store.sql import Sql
 from auditord.store.sqlite.dialect import SqliteDialect, marked
@@ -75,7 +75,7 @@ class SqliteEnd(End):
 
     async def _stream(self, query: LiteralString) -> AsyncIterator[Sequence[Row]]:
         cursor = self._connection.execute(query)
-        while rows := cursor.fetchmany(AT_ONCE):
+        while rows := cursor.fetchmany(PAGE_SIZE):
             yield rows
 
     async def _write_rows(self, query: LiteralString, rows: Sequence[Row]) -> None:

@@ -1,18 +1,19 @@
 """The cells of roll-ups: sums of records by day and month of their stop times, in several sets.
 
-All sets group records by site and by group of users. The first set also groups by number of cores and, at two of its
-levels, by user. Each further set groups by one key instead, for all users together. The key is a meta key, or the dates
-of a time zone together with a meta key or the number of cores. Each key has its own set, so the numbers of their cells
-add up instead of multiplying.
+All sets group records by site, by group of users, and by the presence of four components (Cores, Memory, GPU and
+TotalCPU). The first set also groups by number of cores and, at two of its levels, by user. Each further set groups by
+one set key instead, for all users together. A set key is a meta key, or the dates of a time zone together with a meta
+key or the number of cores. Each set key has its own set, so the numbers of their cells add up instead of multiplying.
 
-Cells of days are always days of UTC. A set whose key names a time zone also labels each record with the difference
-between two dates of its stop time, the date in the zone minus the date in UTC: ``1``, ``-1``, or no label if the dates
-are equal. So a day of UTC can have two cells, one with a label and one without. Day plus label is the date in the zone.
+Cells of days are always days of UTC. If a set key names a time zone, each cell also has a label: the date in the zone
+minus the date in UTC, for the stop times of its records. The label is ``1`` or ``-1``, and missing if the dates are
+equal. So a day of UTC can have two cells, one with a label and one without. Day plus label is the date in the zone.
 Cells of months in such a set are those of the zone's dates.
 
-The key of a zone is, for example, ``dates of Europe/Berlin 1f2e3d4c``. It ends with a hash of the zone's clock changes,
-so hosts with different time zone data do not read each other's cells. Another key can follow:
-``dates of Europe/Berlin 1f2e3d4c by queue``.
+A set key with a time zone has two parts, for example ``dates of Europe/Berlin 1f2e3d4c by queue``. The zone part ends
+with a hash of the zone's clock changes, so hosts with different time zone data do not read each other's cells. The part
+after ``by`` is the meta key. For the number of cores it is empty (:data:`CORES_KEY`), and the set key ends with ``by``
+and a space.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -38,12 +39,12 @@ END: Final = 2_932_897
 MICROS_PER_DAY: Final = 86_400_000_000
 
 CPU_TIME: Final = "TotalCPU"
-"""The component that efficiencies need. Cells group by its presence: an efficiency counts only records that have it."""
+"""The component that efficiencies need. An efficiency counts only records that have it."""
 
 CORES: Final = "Cores"
 
 CORES_KEY: Final = ""
-"""The key that stands for the number of cores. It cannot be a meta key, since none is empty."""
+"""The part of a set key that stands for the number of cores. It cannot be a meta key, since none is empty."""
 
 GROUPED_KEYS: Final = frozenset({*CELL_META_COLUMNS, *OLDER_KEYS})
 """The meta keys that need no set of their own: sites, groups and users, and the older names of these keys.
@@ -67,7 +68,7 @@ class Level(IntEnum):
     MONTH = 3
 
 
-LEVELS: Final = len(Level)
+LEVELS_PER_SET: Final = len(Level)
 """The number of levels that are reserved for each set."""
 
 
@@ -76,7 +77,7 @@ class CellSet(msgspec.Struct, frozen=True):
 
     Args:
         number: identifies the set, its levels and its consumer; 0 for the first set.
-        key: the key that the set groups by, in one of the forms that this module describes; None for the first set.
+        key: the set key, in one of the forms that this module describes; None for the first set.
         filled_from: the first day of stop times whose records are in the cells.
         position: the position in the feed up to which the set's consumer has read.
     """
@@ -93,17 +94,20 @@ class CellSet(msgspec.Struct, frozen=True):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The keys that this set groups by, in addition to site, group and (in the first set) user."""
+        """The parts of the set key: what this set groups by, in addition to site, group and (in the first set) user."""
         return (CORES_KEY,) if self.key is None else parts_of(self.key)
 
     @property
-    def of_zone(self) -> str | None:
-        """The part of the key that names a time zone, or None; if given, cells of months are months in that zone."""
+    def zone_part(self) -> str | None:
+        """The part of the set key that names a time zone, or None.
+
+        With a time zone, cells of months are months in that zone.
+        """
         return self.parts[0] if self.key is not None and is_of_zone(self.key) else None
 
     def level(self, level: Level) -> int:
         """Return the value of the column ``level`` for this set's cells of one size."""
-        return level + LEVELS * self.number
+        return level + LEVELS_PER_SET * self.number
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -113,8 +117,8 @@ class Segment(msgspec.Struct, frozen=True):
         is_of_months: whether cells of months are read, not cells of days.
         begin: the first day.
         end: the day after the last one.
-        first_date: the first date in the key's time zone; cells of earlier dates are left out.
-        end_date: the date in the key's time zone after the last one; cells of this date and later ones are left out.
+        first_date: the first date in the set's time zone; cells of earlier dates are left out.
+        end_date: the date in the set's time zone after the last one; cells of this date and later ones are left out.
     """
 
     is_of_months: bool
@@ -192,7 +196,7 @@ def split_days(periods: Collection[CalendarPeriod], begin: int, end: int) -> Seq
     """Return the days of UTC that contain instants of two periods, according to the time zone of the periods.
 
     Cells that do not group by the zone's dates cannot divide the records of such a day. For example, a month in Berlin
-    begins at 22:00 or 23:00 UTC on the last day of the month before. All other days lie within one month.
+    begins at 22:00 or 23:00 UTC on the last day of the month before. All other days lie within one period.
     """
     if not periods:
         return ()
@@ -218,7 +222,7 @@ _BY: Final = " by "
 
 @lru_cache(64)
 def key_of_zone(zone: str) -> str | None:
-    """Return the key for the dates of a time zone, or None if its dates are always those of UTC."""
+    """Return the zone part of a set key for a time zone, or None if the zone's dates are always those of UTC."""
     if not (changes := clock_changes(zone)):
         return None
     clocks = ";".join(f"{to_micros(each.moment)} {each.ahead}" for each in changes)
@@ -227,32 +231,32 @@ def key_of_zone(zone: str) -> str | None:
 
 @lru_cache(64)
 def zone_of_key(key: str) -> str | None:
-    """Return the zone of a key, or None for a meta key.
+    """Return the time zone of a set key, or None if it has none.
 
-    Also return None if this host does not know the zone, or knows other clock changes than the key's hash says.
+    Also return None if this host does not know the zone, or knows other clock changes than the hash says.
     """
-    of_zone = parts_of(key)[0]
-    zone = of_zone.removeprefix(_BEGIN).rpartition(" ")[0]
+    zone_part = parts_of(key)[0]
+    zone = zone_part.removeprefix(_BEGIN).rpartition(" ")[0]
     try:
-        return zone if is_of_zone(key) and key_of_zone(zone) == of_zone else None
+        return zone if is_of_zone(key) and key_of_zone(zone) == zone_part else None
     except ValueError:
         return None
 
 
-def beside(of_zone: str, key: str) -> str:
-    """Return the key that groups by the dates of a zone and by another key."""
-    return f"{of_zone}{_BY}{key}"
+def join_keys(zone_part: str, key: str) -> str:
+    """Return the set key that groups by the dates of a zone and by a meta key or the number of cores."""
+    return f"{zone_part}{_BY}{key}"
 
 
 @lru_cache(1_000)
 def parts_of(key: str) -> tuple[str, ...]:
-    """Return the keys that a key is made of; the zone's comes first."""
+    """Return the parts of a set key, the zone part first."""
     if not is_of_zone(key):
         return (key,)
-    of_zone, has_more, other = key.partition(_BY)
-    return (of_zone, other) if has_more else (of_zone,)
+    zone_part, has_more, other = key.partition(_BY)
+    return (zone_part, other) if has_more else (zone_part,)
 
 
 def is_of_zone(key: str) -> bool:
-    """Return whether a key names the dates of a time zone. A meta key that begins like one gets no cells."""
+    """Return whether a set key, or a part of one, names a time zone. A meta key that begins like that gets no cells."""
     return key.startswith(_BEGIN)

@@ -30,7 +30,7 @@ from auditord.store.feed import (
     of_slice,
     versions_between,
 )
-from auditord.store.rollups.cells import LEVELS, CellSet, Level, is_of_zone, zone_of_key
+from auditord.store.rollups.cells import LEVELS_PER_SET, CellSet, Level, is_of_zone, zone_of_key
 from auditord.store.sql import Sql, join, literal
 from auditord.store.work import Work, ask, execute
 from auditord_hookspecs.zones import clock_changes
@@ -144,7 +144,7 @@ def fold_cells(cells: CellSet, bounds: Slice, dialect: StoreDialect) -> Work[Non
 def _drop_cells(cells: CellSet) -> Work[None]:
     first = cells.level(Level.DAY_AND_USER)
     for name in ("drop_cells", "drop_component_cells"):
-        yield from ask(name, first=first, behind=first + LEVELS)
+        yield from ask(name, first=first, behind=first + LEVELS_PER_SET)
 
 
 def _can_fold(cells: CellSet) -> bool:
@@ -281,7 +281,7 @@ def _read(cells: CellSet, dialect: StoreDialect, *, of_components: bool) -> Sql:
 def _dated(cells: CellSet, versions: Sql, dialect: StoreDialect) -> Sql:
     """Add to versions the UTC day of their stop time, and by how many days the date in the set's zone is ahead."""
     ahead = Sql("0")
-    if cells.of_zone is not None and (zone := zone_of_key(cells.of_zone)) is not None:
+    if cells.zone_part is not None and (zone := zone_of_key(cells.zone_part)) is not None:
         local = shown_by_clocks(Sql("stop_time"), clock_changes(zone), dialect)
         local_day, utc_day = dialect.day.format(local.sql), dialect.day.format("stop_time")
         ahead = Sql(f"({local_day} - {utc_day})", local.parameters)

@@ -138,10 +138,10 @@ class Scope(msgspec.Struct, frozen=True):
     def segments(self) -> Sequence[Segment]:
         """Return the cells to read: those of months and days, or only those of days."""
         periods = [by for by in self.query.by if isinstance(by, CalendarPeriod)]
-        of_zone = self.cells.of_zone
-        if any(by.unit in _SHORT_UNITS or key_of_zone(by.zone) != of_zone for by in periods):
+        zone_part = self.cells.zone_part
+        if any(by.unit in _SHORT_UNITS or key_of_zone(by.zone) != zone_part for by in periods):
             return [Segment(is_of_months=False, begin=self.begin, end=self.end)]
-        return (segments if of_zone is None else segments_of_dates)(self.begin, self.end)
+        return (segments if zone_part is None else segments_of_dates)(self.begin, self.end)
 
     def level(self, segment: Segment) -> int:
         """Return the level of the cells of a segment."""

@@ -19,8 +19,8 @@ from auditord.store.rollups.cells import (
     GROUPED_KEYS,
     MICROS_PER_DAY,
     CellSet,
-    beside,
     is_of_zone,
+    join_keys,
     key_of_zone,
     parts_of,
 )
@@ -135,8 +135,8 @@ class Upkeep:
         """
         if keys is not None:
             wanted = [key for key in keys if key not in GROUPED_KEYS and not is_of_zone(key)]
-            of_zone = key_of_zone(zone)
-            self._wanted = wanted if of_zone is None else [beside(of_zone, key) for key in (CORES_KEY, *wanted)]
+            zone_part = key_of_zone(zone)
+            self._wanted = wanted if zone_part is None else [join_keys(zone_part, key) for key in (CORES_KEY, *wanted)]
             self.wake()
 
     async def sets(self) -> Sequence[CellSet]:

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from auditord.store import Action, Amendment, Duplicates, Provenance
 from auditord.store.aggregates import NotRolledUp
-from auditord.store.rollups.cells import CORES_KEY, FIRST_DAY, beside
+from auditord.store.rollups.cells import CORES_KEY, FIRST_DAY, join_keys
 from auditord.store.rollups.folding import fold_slices
 from auditord.store.rollups.scope import MOST_SPLIT_DAYS, scope_of
 from auditord.store.rollups.upkeep import FoldingLimits
@@ -721,7 +721,7 @@ async def test_cells_by_other_clocks_of_a_zone_are_left_to_their_host(
     await put(store, *map(job, range(200)))
     await folded(store)
     await check(store, *OF_ZONE)
-    assert [each.position for each in await store.rollups.sets() if each.key == beside(theirs, CORES_KEY)] == [0]
+    assert [each.position for each in await store.rollups.sets() if each.key == join_keys(theirs, CORES_KEY)] == [0]
     store.rollups.keep_by([], "Europe/Berlin")
     await folded(store)
     assert [query for query in OF_ZONE if await from_rollups(store, query) is None] == []
