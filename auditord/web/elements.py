@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 import msgspec
 
 from auditord.web.bodies import BodyTooLarge
-from auditord.web.requests import LARGEST_RECORD, decode_posted, refuse_repeated
+from auditord.web.requests import MAX_RECORD_SIZE, decode_posted, refuse_repeated
 from auditord_hookspecs import AuditordError, InvalidRecord, Record
 from auditord_hookspecs.wire import SharedParts, decode_records
 
@@ -65,7 +65,7 @@ class TooLong(AuditordError):
     """An element has more bytes than are allowed.
 
     Remedy:
-        shorten the record, or post it alone: the text names the limit.
+        shorten the record: the message names the limit, which holds for every route and cannot be configured.
     """
 
 
@@ -254,7 +254,7 @@ async def decoded(pieces: Iterable[bytes]) -> Decoded:
         InvalidRecord: a record is invalid or too large, or the text is not an array.
         BodyTooLarge: the records would take too much memory.
     """
-    found, elements, growth, shared = Decoded(), ArrayElements(LARGEST_RECORD), _Growth(), SharedParts()
+    found, elements, growth, shared = Decoded(), ArrayElements(MAX_RECORD_SIZE), _Growth(), SharedParts()
     try:
         for piece in pieces:
             some = list[bytes]()

@@ -59,7 +59,7 @@ def read_target(raw: str) -> Target:
     return Target("/" + "/".join(filter(None, path.split("/"))), query)
 
 
-def remember(request: web.BaseRequest, principal: Principal) -> None:
+def set_principal(request: web.BaseRequest, principal: Principal) -> None:
     """Store the principal in a request."""
     request[_PRINCIPAL] = principal
 
@@ -90,11 +90,13 @@ RecordsFor: TypeAlias = Callable[[web.BaseRequest], Reads]
 
 
 class RestrictedRecords(msgspec.Struct, frozen=True):
-    """Implements :class:`Reads` for the records of a store or lake that a restriction allows.
+    """The records of a store or lake that a client may see. Hidden records are treated as missing.
+
+    Implements :class:`Reads`.
 
     Args:
         store: all records.
-        restriction: the condition for visible records; hidden records are treated as missing.
+        restriction: the condition for visible records.
     """
 
     store: Listed
@@ -115,7 +117,7 @@ class RestrictedRecords(msgspec.Struct, frozen=True):
 
 
 def visible_records(source: R) -> Callable[[web.BaseRequest], R | RestrictedRecords]:
-    """Return a function that selects the records that a caller may see: all of them without authenticators."""
+    """Return a function that selects the records that a caller may see: all of them if the caller is unrestricted."""
 
     def records(request: web.BaseRequest) -> R | RestrictedRecords:
         principal = principal_of(request)
@@ -125,8 +127,8 @@ def visible_records(source: R) -> Callable[[web.BaseRequest], R | RestrictedReco
     return records
 
 
-def holder(request: web.BaseRequest) -> str:
-    """Return the name that a request's shares count for: its principal or, without authenticators, its address."""
+def client_key(request: web.BaseRequest) -> str:
+    """Return the key under which ``Shares`` limits a client: its principal's name or, without one, its address."""
     return principal_name(request) or request.remote or ""
 
 
@@ -154,8 +156,8 @@ def is_json(content_type: str) -> bool:
     return bool(main and slash) and (subtype == "json" or (subtype.endswith("+json") and subtype != "+json"))
 
 
-LARGEST_RECORD: Final = 2 << 20
-"""AUDITOR's limit for the text of a record in bytes. A typical job has a few hundred."""
+MAX_RECORD_SIZE: Final = 2 << 20
+"""AUDITOR's limit for the size of a record in bytes. A typical job has a few hundred."""
 
 _values: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _MEMBER: Final = b'":'
@@ -176,15 +178,15 @@ def decode_posted(text: bytes) -> Record:
     Raises:
         InvalidRecord: the text is not a record, is too large, or has a repeated member.
     """
-    if len(text) > LARGEST_RECORD:
-        raise InvalidRecord(f"the record has {len(text)} bytes, and at most {LARGEST_RECORD} are taken")
+    if len(text) > MAX_RECORD_SIZE:
+        raise InvalidRecord(f"the record has {len(text)} bytes, more than the limit of {MAX_RECORD_SIZE}")
     record = decode_record(text)
     refuse_repeated(text, (record,))
     return record
 
 
 def refuse_repeated(text: bytes, records: Sequence[Record | RecordUpdate]) -> None:
-    """Raise if a record, component or score in a text repeats a member. Other objects may repeat members.
+    """Raise if a record, component or score in a text repeats a member. Repeats in other objects are allowed.
 
     Args:
         text: a record, or an array of records.
@@ -195,11 +197,11 @@ def refuse_repeated(text: bytes, records: Sequence[Record | RecordUpdate]) -> No
     """
     if _is_plain(text, records):  # nearly always
         return
-    found: Any = _read(text)  # Any: JSON
-    if isinstance(found, _Object):
-        _refuse_in_record(found, "$")
+    document: Any = _read(text)  # Any: JSON
+    if isinstance(document, _Object):
+        _refuse_in_record(document, "$")
     else:
-        for at, each in enumerate(found):
+        for at, each in enumerate(document):
             _refuse_in_record(each, f"$[{at}]")
 
 
@@ -210,20 +212,23 @@ def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
         if record.meta is None or record.stop_time is None or record.start_time is None:
             if len(records) > 1:
                 return all(map(_is_plain, map(bytes, _values.decode(text)), zip(records)))
-            if not _has_nulls(text, record):
+            if not _names_all_empty_members(text, record):
                 return False
         count += len(_RECORD) + len(record.meta or ()) + len(_COMPONENT) * len(record.components)
         for component in record.components:
             if component.scores:
                 count += len(_SCORE) * len(component.scores)
-    found = text.count(_MEMBER)
-    return found == count or found == count + text.count(_IGNORED)
+    members = text.count(_MEMBER)
+    return members == count or members == count + text.count(_IGNORED)
 
 
-def _has_nulls(text: bytes, record: Record | RecordUpdate) -> bool:
-    """Return whether the members that are None are nulls in the text of a record; they may be omitted."""
-    given = (record.start_time, record.stop_time, record.meta)
-    return all(name in text for name, value in zip(_OPTIONAL, given, strict=True) if value is None)
+def _names_all_empty_members(text: bytes, record: Record | RecordUpdate) -> bool:
+    """Return whether the text of a record names each member that is None, as a null. Such members may be omitted.
+
+    Only the names are searched for, so a name in another place can hide an omitted member.
+    """
+    values = (record.start_time, record.stop_time, record.meta)
+    return all(name in text for name, value in zip(_OPTIONAL, values, strict=True) if value is None)
 
 
 def _read(text: bytes) -> Any:  # Any: JSON
@@ -241,13 +246,13 @@ def _refuse_in_record(record: _Object, place: str) -> None:
             _refuse(score, _SCORE, f"{place}.components[{at}].scores[{number}]")
 
 
-def _refuse(found: _Object, names: Sequence[str], place: str) -> None:
-    given = [name for name, _ in found]
+def _refuse(members: _Object, names: Sequence[str], place: str) -> None:
+    present = [name for name, _ in members]
     for name in names:
-        if given.count(name) > 1:
+        if present.count(name) > 1:
             raise InvalidRecord(f"Object has the field `{name}` more than once - at `{place}`")
 
 
-def _last(found: _Object, name: str) -> Sequence[_Object]:
-    values: list[Sequence[_Object]] = [value for known, value in found if known == name]
+def _last(members: _Object, name: str) -> Sequence[_Object]:
+    values: list[Sequence[_Object]] = [value for member, value in members if member == name]
     return values[-1]

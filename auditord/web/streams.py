@@ -38,7 +38,7 @@ from auditord.errors import StoreUnavailable
 from auditord.web.answers import SERVER
 from auditord.web.bodies import DEMAND, Demand, most_unpacked
 from auditord.web.dispatch import Abort, Handler
-from auditord.web.requests import holder
+from auditord.web.requests import client_key
 from auditord_hookspecs import AggregateQuery, Aggregates, AuditordError, TooManyGroups
 
 UPLOAD_PATIENCE: Final = 300.0
@@ -199,7 +199,7 @@ def limited(handler: Handler, uploads: Uploads, rate: RateLimit | None, weight: 
     """
 
     async def waiting(request: web.BaseRequest) -> web.StreamResponse:
-        who = holder(request)
+        who = client_key(request)
         if rate is not None and (delay := rate.delay(who)):
             if delay > UPLOAD_PATIENCE:
                 raise Abort("too_busy", "more requests than api.requests_per_second allows; the client was cut off")
@@ -375,7 +375,7 @@ class StreamedAnswers(msgspec.Struct, frozen=True):
             Abort: the store failed later, or there is no disk space for a stalled answer.
         """
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.places.one(holder(request)))
+            await stack.enter_async_context(self.places.one(client_key(request)))
             return await self._sent(request, stack, opened, {"Content-Type": content_type})
 
     async def send_held(
@@ -450,7 +450,7 @@ class _Client:
     """Writes an answer to its client and measures how fast it reads."""
 
     def __init__(self, request: web.BaseRequest, writer: AbstractStreamWriter | None, places: ReadingPlaces) -> None:
-        self.who = holder(request)
+        self.who = client_key(request)
         self._writer = writer if isinstance(writer, StreamWriter) else None
         self._protocol = request.protocol
         self._places = places

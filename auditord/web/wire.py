@@ -25,7 +25,7 @@ from auditord.web.dispatch import Abort, HttpMetrics
 from auditord.web.elements import SURELY_SMALL, Decoded, decoded, decoded_body
 from auditord.web.record_query import InvalidQuery, read_query
 from auditord.web.requests import (
-    LARGEST_RECORD,
+    MAX_RECORD_SIZE,
     RecordsFor,
     decode_posted,
     is_json,
@@ -160,7 +160,7 @@ class WriteHandlers(RecordWriter):
         """Answer ``PUT /record``: set the stop time of a stored record. The rest of the body is only validated."""
         principal, provenance = sender_of(request, self.now())
         try:
-            limit = min(self.max_body, LARGEST_RECORD)
+            limit = min(self.max_body, MAX_RECORD_SIZE)
             body = _json_body(request, await read_body(request, limit), limit)
             update = decode_update(body)
             refuse_repeated(body, (update,))

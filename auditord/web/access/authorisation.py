@@ -23,7 +23,7 @@ from auditord.web.access.sessions import Sessions, open_sessions
 from auditord.web.answers import TEXT, Answer
 from auditord.web.dispatch import Handler, RefuseBrowser, Route
 from auditord.web.problems import PREFIX, Refused
-from auditord.web.requests import read_target, remember
+from auditord.web.requests import read_target, set_principal
 from auditord_hookspecs import AccessRefused, Authenticate, Credentials, Identity, InstanceConfig, Principal, Role
 from auditord_hookspecs.access import Login
 
@@ -75,7 +75,7 @@ class Authorisation(msgspec.Struct, frozen=True):
                 principal = await self._recognised(request, by_session=by_session)
             except AccessRefused as error:
                 return self._refuse(request, None, str(error), browser)
-            remember(request, principal)
+            set_principal(request, principal)
             if permission is None or not principal.may(permission):
                 return self._refuse(request, principal, f"no role with {permission and permission.value}", browser)
             if route.audited:

@@ -22,7 +22,7 @@ from auditord.web.elements import ArrayElements, Elements, LineElements, NoArray
 from auditord.web.problem_shapes import Verdict, Verdicts
 from auditord.web.problems import Refused
 from auditord.web.record_query import about, by_name, parse_query_string
-from auditord.web.requests import LARGEST_RECORD, decode_posted, is_json, read_target, sender_of
+from auditord.web.requests import MAX_RECORD_SIZE, decode_posted, is_json, read_target, sender_of
 from auditord.web.wire import RecordWriter, report_large
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.wording import counted
@@ -30,10 +30,10 @@ from auditord_hookspecs.wording import counted
 ACCEPTED: Final = frozenset({QUEUED.value, *(each.value for each in StoreVerdict if each.accepted)})
 
 LISTED: Final = 10_000
-"""The most verdicts that are listed by default. Of more records, only refusals are listed."""
+"""Maximum number of verdicts that are listed by default. For more records, only refusals are listed."""
 
 LISTED_ON_DEMAND: Final = 100_000
-"""The most verdicts that are listed if all are requested."""
+"""Maximum number of verdicts that are listed if all are requested."""
 
 _WANTED: Final = Choice(("all", "failed"))
 
@@ -54,9 +54,9 @@ class VerdictList:
 
     def __init__(self, wanted: str | None = None) -> None:
         self._wanted = wanted
-        self._most = LISTED_ON_DEMAND if wanted == "all" else LISTED
+        self._max_listed = LISTED_ON_DEMAND if wanted == "all" else LISTED
         self._counts = Counter[str]()
-        self._kept: list[Verdict] = []
+        self._listed: list[Verdict] = []
 
     def __len__(self) -> int:
         return self._counts.total()
@@ -73,15 +73,15 @@ class VerdictList:
         """Count verdicts and keep those to be listed."""
         for verdict in verdicts:
             self._counts[verdict.verdict] += 1
-            if self._is_listed(verdict) and len(self._kept) < self._most:
-                self._kept.append(verdict)
+            if self._is_listed(verdict) and len(self._listed) < self._max_listed:
+                self._listed.append(verdict)
         if self._wanted is None and len(self) > LISTED:
             self._wanted = "failed"
-            self._kept = list(filter(self._is_listed, self._kept))
+            self._listed = list(filter(self._is_listed, self._listed))
 
     def summed_up(self) -> Verdicts:
         """Return the summary for the client."""
-        return Verdicts(dict(self._counts), self._kept, len(self) - len(self._kept))
+        return Verdicts(dict(self._counts), self._listed, len(self) - len(self._listed))
 
     def _is_listed(self, verdict: Verdict) -> bool:
         return self._wanted != "failed" or verdict.verdict not in ACCEPTED
@@ -91,18 +91,18 @@ log = logging.getLogger(__name__)
 
 LINES: Final = frozenset({NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines"})
 
-AT_ONCE: Final = 1_000
-"""The most records of a transaction; larger transactions would delay other writers."""
+MAX_BATCH: Final = 1_000
+"""Maximum number of records per batch, which is one transaction. Larger transactions would delay other writers."""
 
-_AT_ONCE_BYTES: Final = 1 << 20
+_MAX_BATCH_BYTES: Final = 1 << 20
 
-MOST_INVALID: Final = 10_000
-"""The most invalid elements of a body; after that, its rest is ignored."""
+MAX_INVALID: Final = 10_000
+"""Maximum number of invalid elements in a body. If a body has more, it is refused with 400, and its rest is ignored."""
 
 _BETWEEN_PAUSES: Final = 100  # about a millisecond of decoding
 
-_FORBIDDEN: Final = "the record is of a site, or has a prefix, that is not yours to write"
-_EXISTS: Final = "the id belongs to another run, which started at another time, or any known id is refused here"
+_FORBIDDEN: Final = "you have no permission to write records of this site, or with this prefix"
+_EXISTS: Final = "the id belongs to a run with another start time, or api.duplicates refuses every known id"
 
 
 class _Named(msgspec.Struct):
@@ -110,7 +110,7 @@ class _Named(msgspec.Struct):
 
 
 class AddHandler(RecordWriter):
-    """Handles posts of many records."""
+    """Handles ``POST /api/v1/records``."""
 
     @Operation(
         "POST",
@@ -124,7 +124,11 @@ class AddHandler(RecordWriter):
         body={JSON: list[Record], NDJSON: Record},
     )
     async def add(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Store an array or lines of records as they arrive; answer 200 if all are accepted, else 207."""
+        """Store an array or lines of records as they arrive; answer 200 if all are accepted, else 207.
+
+        A body that cannot be processed to its end is answered with 400, 413 or 415, and with 503 if nothing can be
+        written. Records before the fault stay stored; the answer counts them.
+        """
         elements = _elements(request.headers.get("Content-Type", ""))
         given = by_name(parse_query_string(read_target(request.raw_path).query))
         with about("verdicts"):
@@ -136,15 +140,15 @@ class AddHandler(RecordWriter):
         except (NoArray, TooLong, BodyTooLarge, UnreadableBody) as error:
             raise _refused(error, verdicts, self.max_body) from error
         except StoreUnavailable as error:
-            log.warning("POST /api/v1/records: neither store nor spool can write (%s): see to the disk", error)
+            log.warning("POST /api/v1/records: neither store nor spool can write (%s): check the disk", error)
             raise _interrupted(verdicts) from error
         status = 200 if verdicts.all_accepted else 207
         return json_answer(verdicts.summed_up(), status)
 
     async def _handle(self, request: web.BaseRequest, batch: Sequence[bytes], verdicts: VerdictList) -> None:
-        if verdicts["invalid"] > MOST_INVALID:
-            detail = f"more than {MOST_INVALID} elements are not valid records; the rest was not looked at"
-            remedy = "see the reasons, repair the source, and post everything again: stored records stay unchanged"
+        if verdicts["invalid"] > MAX_INVALID:
+            detail = f"more than {MAX_INVALID} elements are not valid records; the rest was ignored"
+            remedy = "see the reasons, fix the source, and post everything again: stored records stay unchanged"
             raise Refused(400, detail, parameter="body", remedy=remedy, handled=verdicts.summed_up())
         part = await _decode(batch, len(verdicts))
         principal, provenance = sender_of(request, self.now())
@@ -163,25 +167,25 @@ class _Part:
     positions: list[int] = field(default_factory=list[int])
     invalid: list[Verdict] = field(default_factory=list[Verdict])
 
-    def with_verdicts(self, found: Sequence[Outcome]) -> Sequence[Verdict]:
+    def with_verdicts(self, outcomes: Sequence[Outcome]) -> Sequence[Verdict]:
         """Return a verdict per record, in the order of the request."""
         classified = [
-            _verdict(position, record.record_id, verdict)
-            for position, record, verdict in zip(self.positions, self.records, found, strict=True)
+            _verdict(position, record.record_id, outcome)
+            for position, record, outcome in zip(self.positions, self.records, outcomes, strict=True)
         ]
         return sorted([*classified, *self.invalid], key=lambda verdict: verdict.position)
 
 
-def _verdict(position: int, record_id: str, found: Outcome) -> Verdict:
-    match found:
+def _verdict(position: int, record_id: str, outcome: Outcome) -> Verdict:
+    match outcome:
         case InvalidRecord():
-            return Verdict(position, "invalid", record_id, sendable(str(found)))
+            return Verdict(position, "invalid", record_id, sendable(str(outcome)))
         case StoreVerdict.EXISTS:
-            return Verdict(position, found.value, record_id, _EXISTS)
+            return Verdict(position, outcome.value, record_id, _EXISTS)
         case Forbidden():
             return Verdict(position, "forbidden", record_id, _FORBIDDEN)
         case _:
-            return Verdict(position, found.value, record_id)
+            return Verdict(position, outcome.value, record_id)
 
 
 async def _decode(batch: Sequence[bytes], begin: int) -> _Part:
@@ -211,7 +215,7 @@ async def _batches(elements: Elements, pieces: AsyncGenerator[bytes, None]) -> A
             for element in elements.feed(piece):
                 batch.append(element)
                 size += len(element)
-                if len(batch) == AT_ONCE or size > _AT_ONCE_BYTES:
+                if len(batch) == MAX_BATCH or size > _MAX_BATCH_BYTES:
                     yield batch
                     batch, size = [], 0
     batch += elements.end()
@@ -221,12 +225,12 @@ async def _batches(elements: Elements, pieces: AsyncGenerator[bytes, None]) -> A
 
 def _elements(content_type: str) -> Elements:
     if content_type.partition(";")[0].strip().lower() in LINES:
-        return LineElements(LARGEST_RECORD)
+        return LineElements(MAX_RECORD_SIZE)
     if is_json(content_type):
-        return ArrayElements(LARGEST_RECORD)
-    remedy = f"say Content-Type: application/json for an array, or {NDJSON} for one record per line"
+        return ArrayElements(MAX_RECORD_SIZE)
+    remedy = f"set Content-Type: application/json for an array, or {NDJSON} for one record per line"
     raise Refused(
-        415, f"the content type '{content_type[:60]}' is not taken here", parameter="Content-Type", remedy=remedy
+        415, f"the content type '{content_type[:60]}' is not accepted", parameter="Content-Type", remedy=remedy
     )
 
 
@@ -235,12 +239,17 @@ def _refused(error: Exception, verdicts: VerdictList, limit: int) -> Refused:
     match error:
         case NoArray():
             remedy = f"send an array of records, or one per line as {NDJSON}"
-            return Refused(400, f"the body is no JSON array: {error}", parameter="body", remedy=remedy, handled=handled)
+            return Refused(
+                400, f"the body is not a JSON array: {error}", parameter="body", remedy=remedy, handled=handled
+            )
         case UnreadableBody():
             return Refused(415, str(error), parameter="Content-Encoding", handled=handled)
+        case TooLong():
+            remedy = "shorten the meta or components of this record: the limit of a record cannot be configured"
+            return Refused(413, str(error), parameter="body", remedy=remedy, handled=handled)
         case _:
             remedy = "send fewer records at once, or raise api.max_body"
-            detail = f"the body is larger than {limit} bytes, or too large in part ({error})"
+            detail = f"the body is too large ({error}); the limit is {limit} bytes"
             return Refused(413, detail, parameter="body", remedy=remedy, handled=handled)
 
 

@@ -30,7 +30,7 @@ from auditord.web.api.shapes import (
     UsedComponent,
 )
 from auditord.web.record_query import Given, InvalidQuery, about, read_conditions
-from auditord.web.requests import RecordsFor, holder, read_target
+from auditord.web.requests import RecordsFor, client_key, read_target
 from auditord.web.streams import MANY_GROUPS, Pages, StreamedAnswers
 from auditord_hookspecs import (
     AggregateQuery,
@@ -248,7 +248,7 @@ class SumsHandler(msgspec.Struct, frozen=True):
     async def _opened(self, request: web.BaseRequest, asked: SumsQuery) -> AsyncGenerator[Pages, None]:
         source = self.lake.records(request) if asked.of_lake else self.records(request)
         async with AsyncExitStack() as stack:
-            opened = self.answers.places.summed(holder(request), source.aggregate, asked.query)
+            opened = self.answers.places.summed(client_key(request), source.aggregate, asked.query)
             try:
                 with self.lake.faults() if asked.of_lake else nullcontext():
                     found = await stack.enter_async_context(opened)

@@ -24,7 +24,7 @@ from auditord.web.page.charts import Axis, Mark, Picture, Series, heat_map
 from auditord.web.page.numbers import begin_of_bin, shown, signed, with_unit
 from auditord.web.page.query_string import MOST_ROWS, View
 from auditord.web.record_query import InvalidQuery
-from auditord.web.requests import RecordsFor, holder
+from auditord.web.requests import RecordsFor, client_key
 from auditord.web.streams import FEW_GROUPS, MANY_GROUPS, Aggregate, ReadingPlaces
 from auditord_hookspecs import AggregateQuery, Aggregates, TooManyGroups
 from auditord_hookspecs.aggregates import CalendarUnit
@@ -84,7 +84,7 @@ class Figures(msgspec.Struct, frozen=True):
             return await self._whole(request, question)
         complete = self._complete(question)
         with suppress(TooManyGroups):
-            async with self.places.few(holder(request), self._sums(request), complete.query()) as found:
+            async with self.places.few(client_key(request), self._sums(request), complete.query()) as found:
                 return await self.places.run(lambda: make_report(complete, found))
         return (await self.rows_and_bins(request, question, most))[1]
 
@@ -100,7 +100,7 @@ class Figures(msgspec.Struct, frozen=True):
 
     @asynccontextmanager
     async def _summed(self, request: web.BaseRequest, complete: Question) -> AsyncGenerator[Aggregates, None]:
-        opened = self.places.summed(holder(request), self._sums(request), complete.query())
+        opened = self.places.summed(client_key(request), self._sums(request), complete.query())
         async with AsyncExitStack() as stack:
             try:
                 found = await stack.enter_async_context(opened)
@@ -133,7 +133,7 @@ class Figures(msgspec.Struct, frozen=True):
         Raises:
             InvalidQuery: the file would have more than :data:`MOST_CELLS`.
         """
-        complete, who = self._complete(question), holder(request)
+        complete, who = self._complete(question), client_key(request)
         gathering, bins = Gathering(complete), bins_of(complete, self.now(complete.zone))
         async with self._summed(request, replace(complete, bin=None)) as found:
             rows = len({group.key[:1] for group in found.groups}) or 1

@@ -47,7 +47,7 @@ from auditord.web.page.query_string import (
 from auditord.web.page.rendering import Form, Renderer, Visitors, may
 from auditord.web.problems import Refused
 from auditord.web.record_query import InvalidQuery
-from auditord.web.requests import RecordsFor, holder, principal_of, read_target
+from auditord.web.requests import RecordsFor, client_key, principal_of, read_target
 from auditord_hookspecs import InvalidRecord, Permission, Record
 from auditord_hookspecs.aggregates import amount_of, meta_value
 from auditord_hookspecs.query import AllOf, Condition, ImplausibleCpuTime, Order, SortField
@@ -95,7 +95,7 @@ class JobsPages(msgspec.Struct, frozen=True):
         listing = read_filters(pieces, zone)
         query = replace(listing.query, where=AllOf((self._where(view, now), listing.query.where)))
         places = self.figures.places
-        async with places.one(holder(request)), self.records(request).stream(query) as pages:
+        async with places.one(client_key(request)), self.records(request).stream(query) as pages:
             documents = [document async for page in pages for document in page]
         found = await places.run(lambda: list(map(decode_record, documents)))
         rows, keys = found[: listing.page], self.figures.keys

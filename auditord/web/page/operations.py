@@ -27,7 +27,7 @@ from auditord.web.page.figures import Figures
 from auditord.web.page.jobs import job_link
 from auditord.web.page.rendering import Renderer, Visitors
 from auditord.web.problems import Refused
-from auditord.web.requests import holder, principal_name, principal_of, read_target
+from auditord.web.requests import client_key, principal_name, principal_of, read_target
 from auditord_hookspecs import AuditordError, Batch, Produced, RunReport
 from auditord_hookspecs.aggregates import AggregateQuery, Group, MetaValue
 from auditord_hookspecs.query import (
@@ -103,7 +103,7 @@ class OperationsPage(msgspec.Struct, frozen=True):
 
     async def _groups(self, request: web.BaseRequest, query: AggregateQuery) -> Sequence[Group]:
         aggregate = self.figures.records(request).aggregate
-        async with self.figures.places.summed(holder(request), aggregate, query) as found:
+        async with self.figures.places.summed(client_key(request), aggregate, query) as found:
             return found.groups
 
     async def _differing(self, request: web.BaseRequest) -> Sequence[dict[str, Any]]:  # Any: read by the template

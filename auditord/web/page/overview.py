@@ -25,7 +25,7 @@ from auditord.web.page.jobs import job_row
 from auditord.web.page.numbers import NOTHING, begin_of_bin, percent, shown, signed
 from auditord.web.page.query_string import View, read_view
 from auditord.web.page.rendering import Renderer, Visitors, may
-from auditord.web.requests import holder, principal_of, read_target
+from auditord.web.requests import client_key, principal_of, read_target
 from auditord_hookspecs import Permission, Record
 from auditord_hookspecs.aggregates import CalendarUnit, amount_of
 from auditord_hookspecs.query import Condition, Order, RecordQuery, SortField, Window
@@ -208,7 +208,7 @@ class MyPage(msgspec.Struct, frozen=True):
     async def _latest(self, request: web.BaseRequest, where: Condition) -> Sequence[Record]:
         query = RecordQuery(where, Order(SortField.STOP, descending=True), LOOKED_AT)
         places = self.figures.places
-        async with places.one(holder(request)), self.figures.records(request).stream(query) as pages:
+        async with places.one(client_key(request)), self.figures.records(request).stream(query) as pages:
             documents = [document async for page in pages for document in page]
         return await places.run(lambda: list(map(decode_record, documents)))
 

@@ -18,7 +18,7 @@ from auditord.web.page.charts import Series as Drawn
 from auditord.web.page.figures import Figures
 from auditord.web.page.numbers import NOTHING, digits_of, instant
 from auditord.web.page.rendering import Renderer, Visitors, may
-from auditord.web.requests import holder, principal_of
+from auditord.web.requests import client_key, principal_of
 from auditord_hookspecs import (
     AggregateQuery,
     Aggregates,
@@ -237,7 +237,7 @@ class PanelsPage(msgspec.Struct, frozen=True):
         records = self.figures.records(request)
 
         async def aggregate(query: AggregateQuery) -> Aggregates:
-            async with self.figures.places.summed(holder(request), records.aggregate, query) as found:
+            async with self.figures.places.summed(client_key(request), records.aggregate, query) as found:
                 return found
 
         return HostPanelContext(panel, instance, aggregate, self.figures.now, self.panels.memories)

@@ -8,7 +8,7 @@ import pytest
 
 from auditord.web.bodies import BodyTooLarge
 from auditord.web.elements import decoded, decoded_body
-from auditord.web.requests import LARGEST_RECORD, decode_posted
+from auditord.web.requests import MAX_RECORD_SIZE, decode_posted
 from auditord_hookspecs import InvalidRecord
 from auditord_hookspecs.wire import decode_records
 from tests.api_server import record
@@ -71,7 +71,7 @@ async def test_what_would_take_many_times_its_size_is_refused() -> None:
 
 async def test_so_is_a_record_that_nobody_would_write() -> None:
     with pytest.raises(InvalidRecord, match="more than"):
-        await decoded_body(text([record("bad", meta={"k": ["x" * 200] * (LARGEST_RECORD // 200)})]))
+        await decoded_body(text([record("bad", meta={"k": ["x" * 200] * (MAX_RECORD_SIZE // 200)})]))
 
 
 PLAIN = msgspec.json.encode(record("a", meta={"name": ["b"], "stop_time": ["x"]}))

@@ -63,7 +63,7 @@ async def test_every_record_has_its_verdict(tmp_path: Path, duplicates: Duplicat
         assert [each["record_id"] for each in answer.json["verdicts"]] == [each["record_id"] for each in SUBMITTED]
         assert answer.status == (200 if "exists" not in VERDICTS[duplicates] else 207)
         refused = [each for each in answer.json["verdicts"] if each["verdict"] == "exists"]
-        assert all("another run" in each["reason"] for each in refused)
+        assert all("another start time" in each["reason"] for each in refused)
         assert sorted(await api.ids("")) == ["drone", "new", "run", "site", "twice"]
         assert (await api.ids("open=true") == []) is (duplicates is not Duplicates.REFUSE)
 

@@ -12,7 +12,7 @@ import pytest
 
 from auditord.web.api import adding
 from auditord.web.bodies import LARGEST_RATIO
-from auditord.web.requests import LARGEST_RECORD
+from auditord.web.requests import MAX_RECORD_SIZE
 from tests.api_server import Api, api_server, record
 
 pytestmark = pytest.mark.anyio
@@ -97,12 +97,12 @@ async def test_even_all_has_an_end(api: Api, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_after_too_much_nonsense_the_rest_is_not_looked_at(api: Api) -> None:
-    answer = await api.post([record("a"), *[0] * (adding.MOST_INVALID + 5_000), record("b")])
+    answer = await api.post([record("a"), *[0] * (adding.MAX_INVALID + 5_000), record("b")])
     assert answer.status == 400
-    assert "not looked at" in answer.problem["detail"]
+    assert "the rest was ignored" in answer.problem["detail"]
     counts = answer.problem["handled"]["counts"]
     assert counts["added"] == 1
-    assert adding.MOST_INVALID < counts["invalid"] < adding.MOST_INVALID + 2_000
+    assert adding.MAX_INVALID < counts["invalid"] < adding.MAX_INVALID + 2_000
     assert await api.ids("") == ["a"]
 
 
@@ -116,9 +116,12 @@ async def test_what_was_stored_before_a_fault_is_reported(api: Api) -> None:
 
 async def test_a_line_that_never_ends_is_refused(api: Api) -> None:
     answer = await api.post(
-        msgspec.json.encode(record("a")) + b"\n" + b"x" * (LARGEST_RECORD + 1), "application/x-ndjson"
+        msgspec.json.encode(record("a")) + b"\n" + b"x" * (MAX_RECORD_SIZE + 1), "application/x-ndjson"
     )
     assert answer.status == 413
+    assert f"more than {MAX_RECORD_SIZE} bytes" in answer.problem["detail"]
+    assert "shorten" in answer.problem["remedy"]
+    assert "max_body" not in answer.problem["remedy"]
 
 
 @pytest.mark.parametrize("target", ["/records", "/api/v1/records"])
