@@ -1,4 +1,4 @@
-"""Base classes and types for configuration models: strict sections and durations (pydantic reads only ISO 8601)."""
+"""Base classes and types for configuration models: strict sections, and durations with units such as ``5m``."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,10 @@ _DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def parse_duration(value: Any) -> Any:  # Any: a value from the file
-    """Parse ``30s``, ``5m``, ``1h30m``, ``1d``. ISO 8601 (``PT5M``) is left to pydantic; a bare number is refused."""
+    """Parse ``30s``, ``5m``, ``1h30m``, ``1d``, which pydantic does not read. ISO 8601 (``PT5M``) is left to pydantic.
+
+    Bare numbers and ``02:00:00``, which pydantic would read, are refused.
+    """
     if isinstance(value, timedelta):
         return value
     text = str(value).strip()
@@ -36,17 +39,25 @@ def parse_duration(value: Any) -> Any:  # Any: a value from the file
         return timedelta(milliseconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
     if isinstance(value, bool) or not text.startswith(("P", "-P")):
         number = text if text.replace(".", "", 1).isdigit() else "30"
-        raise ValueError(f"'{value}' is no duration: write a number with a unit, such as {number}s, {number}m or 1h30m")
+        raise ValueError(
+            f"'{value}' is not a duration: write a number with a unit, such as {number}s, {number}m or 1h30m"
+        )
     return text
 
 
 def format_duration(value: timedelta) -> str:
-    """Return the shortest text that :func:`parse_duration` reads back: ``5m``, ``1d``, ``90s``; ISO 8601 below 1 ms."""
+    """Return the shortest string that a :data:`Duration` reads back: ``5m``, ``1d``, ``90s``.
+
+    A duration that is negative or not a multiple of 1 ms is written as ISO 8601: ``-PT300.000000S``.
+    """
     micros = value // timedelta(microseconds=1)
     for unit, millis in reversed(_UNITS.items()):
         if micros > 0 and micros % (millis * 1_000) == 0:
             return f"{micros // (millis * 1_000)}{unit}"
-    return f"PT{micros / 1_000_000:f}S" if micros else "0s"
+    if not micros:
+        return "0s"
+    seconds, fraction = divmod(abs(micros), 1_000_000)
+    return f"{'-' if micros < 0 else ''}PT{seconds}.{fraction:06}S"
 
 
 Duration = Annotated[
@@ -83,7 +94,7 @@ def _listed(value: Any) -> Any:  # Any: a value from the file
 
 
 Words = Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...])]
-"""One text or a list of texts, such as a program with its first arguments."""
+"""One string or a list of strings, such as a program with its first arguments."""
 
 
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -91,7 +102,7 @@ VariableValue = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 
 
 def _resolve_secret(value: Any, info: ValidationInfo) -> Any:  # Any: a value from the file
-    context: Any = info.context  # Any: the host passes {"resolve_secret": a function}, others anything
+    context: Any = info.context  # Any: the host passes {"resolve_secret": a function}; a test may pass anything
     if not context or "resolve_secret" not in context or not isinstance(value, str):
         return value
     resolved = context["resolve_secret"](value)
@@ -101,7 +112,7 @@ def _resolve_secret(value: Any, info: ValidationInfo) -> Any:  # Any: a value fr
 Secret = Annotated[SecretStr, BeforeValidator(_resolve_secret)]
 """An option that holds a secret. The file has a reference (``file:/path``, ``env:NAME``, ``credential:name``) or, less
 well, the secret itself. The host resolves references when it loads the configuration (``auditord_resolve_secret``). A
-model that a test builds by hand keeps the text unchanged. The secret is never printed."""
+model that is built without the host, as in a test, keeps the string unchanged. The secret is never printed."""
 
 
 class Section(BaseModel):
@@ -117,7 +128,7 @@ class Section(BaseModel):
 
 
 class InstanceConfig(Section):
-    """The options of every instance of every kind; the host adds ``kind``."""
+    """The options that the instances of all kinds share. The host adds ``kind``."""
 
     enabled: bool = Field(default=True, description="False keeps the section but never runs it.")
 

@@ -1,8 +1,9 @@
 """Access to private folders, and to folders that other users can write to, by descriptors instead of paths.
 
 Between the check of a path and its use, another user of the folder can replace the path with a link. So a folder is
-opened once, and its files are opened relative to its descriptor (``openat``). No link is followed, and checks apply to
-the opened file. All calls block: call them in a worker thread.
+opened once, and its files are opened relative to its descriptor (``openat``). Links inside the folder are never
+followed, and checks apply to the opened file. Links in the path of the folder itself are followed, and so are those of
+:func:`open_regular`, since the administrator chose these paths. All calls block: call them in a worker thread.
 """
 
 import os
@@ -23,20 +24,20 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_
 
 _WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _TAKEN: Final = ".taken-"
-_LONGEST_TAIL: Final = 200
+_MAX_TAIL: Final = 200
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UnsafePath(AuditordError):
-    """A path is not used because another user could have prepared it. The text names the path and the remedy.
+    """A path is not used because another user could have prepared it. The message names the path and the remedy.
 
     Remedy:
-        change owner and mode of the path as the text says, or use another folder.
+        change owner and mode of the path as the message says, or use another folder.
     """
 
 
 def identity(status: os.stat_result) -> str:
-    """Return a text that changes if the file is written to, or if another file takes its name."""
+    """Return a string that changes if the file is written to, or if another file gets its name."""
     return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
 
 
@@ -64,7 +65,7 @@ def give_to_owner(descriptor: int, folder: Path) -> None:
 
 @contextmanager
 def open_regular(path: Path) -> Generator[BinaryIO, None, None]:
-    """Open a file from the configuration that other users may replace. Links are followed, and FIFOs do not block.
+    """Open a file that the configuration names, for reading. Links are followed, and a FIFO does not block.
 
     Raises:
         UnsafePath: it is not a regular file.
@@ -73,7 +74,7 @@ def open_regular(path: Path) -> Generator[BinaryIO, None, None]:
     descriptor = os.open(path, _READ & ~os.O_NOFOLLOW)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise UnsafePath(f"{path}: is no regular file: name a file")
+        raise UnsafePath(f"{path}: is not a regular file: name a file")
     with os.fdopen(descriptor, "rb") as file:
         yield file
 
@@ -140,7 +141,7 @@ class Folder:
 
     def _refuse_unusual(self, name: str, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
-            raise UnsafePath(f"{self.path / name}: is no regular file: remove it")
+            raise UnsafePath(f"{self.path / name}: is not a regular file: remove it")
         if status.st_nlink > 1:
             raise UnsafePath(f"{self.path / name}: has other names (hard links): drop a copy of it instead")
 
@@ -174,7 +175,7 @@ class SharedFolder(Folder):
     def take_out(self, name: str, known: str) -> bool:
         """Remove a processed file durably.
 
-        If another file has taken its name meanwhile, that file is not removed but kept under a new name.
+        If another file has got its name in the meantime, that file is not removed but put back under a new name.
 
         Args:
             name: the file's name.
@@ -183,7 +184,7 @@ class SharedFolder(Folder):
         Returns:
             True if the file was unchanged, and so is removed.
         """
-        tail = os.fsencode(name)[-_LONGEST_TAIL:].decode(errors="ignore")
+        tail = os.fsencode(name)[-_MAX_TAIL:].decode(errors="ignore")
         taken = f"{_TAKEN}{token_hex(8)}-{tail}"
         os.rename(name, taken, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         same = identity(self.status(taken)) == known
@@ -216,7 +217,10 @@ class SharedFolder(Folder):
         self.sync()
 
     def give_back(self) -> None:
-        """Restore files that a killed process was removing with :meth:`take_out`, so that they are read again."""
+        """Put files back that a killed process was removing with :meth:`take_out`, so that they are read again.
+
+        They get a new name: ``a.csv`` becomes ``a.1f2e3d4c5b6a7988.csv``.
+        """
         for name in self.names():
             if name.startswith(_TAKEN):
                 self._give_back(name)
@@ -228,7 +232,7 @@ class SharedFolder(Folder):
 
 
 class PrivateFolder(Folder):
-    """A folder that only this process's user can write to."""
+    """A folder that other users cannot write to."""
 
     @classmethod
     @contextmanager
@@ -236,11 +240,12 @@ class PrivateFolder(Folder):
         """Open the folder ``name`` in a parent that other users can write to. Create it if it is missing.
 
         Raises:
-            UnsafePath: it is a link, belongs to another user, or is writable for others.
+            UnsafePath: it is a link, belongs to another user, or is writable for others. A folder that others may write
+                to is accepted if only this user can reach it, since the parent is private.
             OSError: it cannot be created.
         """
-        with SharedFolder.opened(parent) as around:
-            descriptor = _made(around, name)
+        with SharedFolder.opened(parent) as shared:
+            descriptor = _open_or_create(shared, name)
         try:
             yield cls(parent / name, descriptor)
         finally:
@@ -278,38 +283,38 @@ class PrivateFolder(Folder):
 
     def room(self) -> int:
         """Return the number of free bytes in the folder's file system."""
-        found = os.fstatvfs(self.descriptor)
-        return found.f_bavail * found.f_frsize
+        status = os.fstatvfs(self.descriptor)
+        return status.f_bavail * status.f_frsize
 
 
-def _made(around: SharedFolder, name: str) -> int:
-    path = around.path / name
+def _open_or_create(parent: SharedFolder, name: str) -> int:
+    path = parent.path / name
     try:
-        os.mkdir(name, 0o750, dir_fd=around.descriptor)
-        around.sync()
+        os.mkdir(name, 0o750, dir_fd=parent.descriptor)
+        parent.sync()
     except FileExistsError:
         pass
     try:
-        descriptor = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=around.descriptor)
+        descriptor = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent.descriptor)
     except OSError as error:
         if error.errno in {ELOOP, ENOTDIR}:
             raise UnsafePath(f"{path}: is a link or no folder: remove it, and the daemon makes its own") from error
         raise
     try:
-        _refuse_foreign(path, os.fstat(descriptor), os.fstat(around.descriptor))
+        _refuse_foreign(path, os.fstat(descriptor), os.fstat(parent.descriptor))
     except UnsafePath:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _refuse_foreign(path: Path, status: os.stat_result, around: os.stat_result) -> None:
+def _refuse_foreign(path: Path, status: os.stat_result, parent: os.stat_result) -> None:
     if status.st_uid != os.geteuid():
         raise UnsafePath(
             f"{path}: belongs to user {user_name(status.st_uid)} and not to the daemon's: remove it, and the daemon "
             "makes its own"
         )
-    out_of_reach = around.st_uid == os.geteuid() and not around.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    out_of_reach = parent.st_uid == os.geteuid() and not parent.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     if status.st_mode & _OTHERS_WRITE and not out_of_reach:
         raise UnsafePath(f"{path}: others may write to it: chmod go-w {path}, after a look at its contents")
 

@@ -1,8 +1,8 @@
-"""The values that rules find in a row: numbers and times, parsed from the texts that batch systems print.
+"""Parse the numbers and times that batch systems print, and look up the value that a rule selects in a row.
 
-A text is a value, missing, or invalid for a reason. The formats are those of Slurm's ``sacct`` (``man sacct``, *Job
-Accounting Fields*) and of AUDITOR's ``key_type``. Nearly all texts are plain digits, with several in each job, so these
-are parsed without a regular expression.
+A string has a value, means "missing", or is invalid for a reason. The formats are those of Slurm's ``sacct`` (``man
+sacct``, *Job Accounting Fields*) and of AUDITOR's ``key_type``. Nearly all numbers are plain digits, and each job has
+several, so these are parsed without a regular expression.
 """
 
 import re
@@ -24,7 +24,7 @@ from auditord_hookspecs.mapping.rules import (
 from auditord_hookspecs.records import MAX_AMOUNT
 
 Row: TypeAlias = Mapping[str, str]
-"""The texts of one job by column name."""
+"""The values of one job by column name, as strings."""
 
 
 class PartialRow(Mapping[str, str]):
@@ -62,10 +62,10 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?")
 _SIZE = re.compile(r"([+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?)(?:([KMGTPE])(?:iB|i|B)?)?", re.IGNORECASE)
 _ENERGY = re.compile(r"([+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?)([KMGTPE]?)J?", re.IGNORECASE)
 _CLOCK = re.compile(r"(?:(?:([0-9]{1,6})-)?([0-9]{1,6}):)?([0-9]{1,2}):([0-9]{1,2}(?:\.[0-9]{1,9})?)")
-_MOST_SECONDS: Final = 11
+_MAX_EPOCH_DIGITS: Final = 11
 """The maximum number of digits in seconds since 1970; a longer number is not a time."""
 
-_MOST_DIGITS: Final = 30
+_MAX_DIGITS: Final = 30
 _PREFIXES = "KMGTPE"
 
 
@@ -78,7 +78,7 @@ def is_missing(text: str) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    return text.isdigit() and text.isascii() and len(text) <= _MOST_DIGITS
+    return text.isdigit() and text.isascii() and len(text) <= _MAX_DIGITS
 
 
 def parse_number(text: str) -> Decimal:
@@ -145,7 +145,7 @@ def parse_instant(text: str) -> datetime:
     """
     stripped = text.strip()
     try:
-        if stripped.isdigit() and len(stripped) <= _MOST_SECONDS and stripped.isascii():
+        if stripped.isdigit() and len(stripped) <= _MAX_EPOCH_DIGITS and stripped.isascii():
             return datetime.fromtimestamp(int(stripped), UTC)
         moment = datetime.fromisoformat(stripped)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
@@ -182,8 +182,8 @@ _PARSERS: Final[Mapping[KeyType, Callable[[str], Decimal]]] = {
     KeyType.ENERGY: parse_energy,
 }
 _ROUNDING: Final = {KeyType.TIME: ROUND_DOWN}
-_OTHER_DIGITS: Final = frozenset("123456789")
-_OF_DIGITS: Final = _PARSERS.keys() - {KeyType.INTEGER_MEGA}
+_NONZERO_DIGITS: Final = frozenset("123456789")
+_UNSCALED: Final = _PARSERS.keys() - {KeyType.INTEGER_MEGA}
 """The types for which plain digits are the value itself."""
 
 
@@ -193,7 +193,7 @@ def read_number(rule: ValueRule, text: str, factor: Decimal = _ONE) -> int:
     Raises:
         InvalidRecord: the text is not of this type.
     """
-    if text.isdigit() and factor == _ONE and rule.key_type in _OF_DIGITS and _is_plain(text):
+    if text.isdigit() and factor == _ONE and rule.key_type in _UNSCALED and _is_plain(text):
         return int(text)
     number = _PARSERS[rule.key_type](text) * factor
     return int(number.to_integral_value(_ROUNDING.get(rule.key_type, ROUND_HALF_UP)))
@@ -201,7 +201,7 @@ def read_number(rule: ValueRule, text: str, factor: Decimal = _ONE) -> int:
 
 def is_zero(text: str) -> bool:
     """Return whether the text of a number, size or duration is zero: ``0``, ``0.0``, ``0K``, ``00:00:00``."""
-    return "0" in text and _OTHER_DIGITS.isdisjoint(text)
+    return "0" in text and _NONZERO_DIGITS.isdisjoint(text)
 
 
 def read_amount(rule: ComponentRule, row: Row, *, zero_is_missing: bool = False) -> int | None:
@@ -209,11 +209,11 @@ def read_amount(rule: ComponentRule, row: Row, *, zero_is_missing: bool = False)
 
     Args:
         rule: the component's rule.
-        row: the job's texts.
+        row: the job's values.
         zero_is_missing: True if a zero in the row means "not measured".
 
     Raises:
-        InvalidRecord: the amount is missing but required, or the text is not an amount.
+        InvalidRecord: the amount is missing but required, or the column cannot be read as an amount.
     """
     if rule.value is not None:
         return rule.value
@@ -229,10 +229,10 @@ def read_amount(rule: ComponentRule, row: Row, *, zero_is_missing: bool = False)
 
 
 def read_text(rule: ValueRule, row: Row) -> str:
-    """Return the text that a rule finds in the row, or an empty text.
+    """Return the string that a rule selects in the row, or an empty one.
 
     Raises:
-        InvalidRecord: a list of pairs cannot be read.
+        InvalidRecord: a list of pairs cannot be read, or the column is unreadable (see :class:`PartialRow`).
     """
     if isinstance(rule, MetaRule) and rule.template is not None:
         return _filled(rule.template, row)
@@ -246,10 +246,10 @@ def cut_out(rule: ValueRule | ScoreRule | SiteRule, text: str) -> str:
     """Return the part of the text that ``matches`` finds: its first group, or the whole match."""
     if rule.matches is None:
         return text
-    found = rule.matches.search(text)
-    if found is None:
+    match = rule.matches.search(text)
+    if match is None:
         return ""
-    return (found[1] or "") if found.re.groups else found[0]
+    return (match[1] or "") if match.re.groups else match[0]
 
 
 def _filled(template: str, row: Row) -> str:

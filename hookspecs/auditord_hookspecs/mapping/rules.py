@@ -1,7 +1,8 @@
-"""The options of the conversion grammar, with AUDITOR's names. The neighbouring modules apply them.
+"""The configuration of rules that convert a job's columns to a record, with AUDITOR's names for the options.
 
-When the configuration is loaded, regular expressions are compiled, and names and combinations are checked. Expressions
-match anywhere in a text, as in AUDITOR; anchor them with ``^`` and ``$``.
+``quantities`` and the other modules of this package apply the rules. When the configuration is loaded, regular
+expressions are compiled, and names and combinations are checked. Expressions match anywhere in a value, as in AUDITOR;
+anchor them with ``^`` and ``$``.
 """
 
 import re
@@ -30,7 +31,10 @@ Key = Annotated[str, Field(min_length=1)]
 
 
 class KeyType(Enum):
-    """The type of a column's text (``key_type``). For numeric types, empty and sentinel texts mean "missing"."""
+    """The type of a column (``key_type``).
+
+    For numeric types and ``DateTime``, an empty value and sentinels such as ``Unknown`` mean "missing".
+    """
 
     INTEGER = "Integer"
     """A number; a fraction is rounded half up."""
@@ -43,11 +47,11 @@ class KeyType(Enum):
     ENERGY = "Energy"
     """Joules: ``1.23K`` is 1230."""
     STRING = "String"
-    """The unchanged text."""
+    """The unchanged value."""
     DATE_TIME = "DateTime"
     """An instant, formatted as ``2023-11-07 09:14:01 UTC``."""
     ID = "Id"
-    """The text before the first parenthesis: ``alice(1000)`` is ``alice``."""
+    """The part before the first parenthesis: ``alice(1000)`` is ``alice``."""
     JSON = "Json"
     """An object whose members become separate labels."""
 
@@ -60,7 +64,7 @@ class KeyType(Enum):
 
 
 class Condition(Section):
-    """Holds if the expression matches the text of the column. A missing column counts as an empty text."""
+    """Holds if the expression matches the value of the column. A missing column counts as an empty string."""
 
     key: Key
     matches: re.Pattern[str]
@@ -101,14 +105,17 @@ NOT_CONFIGURED: Final = "NOT_CONFIGURED"
 
 
 def remarks_on_sites(sites: Iterable[SiteRule]) -> list[str]:
-    """Return a remark if ``sites`` is not configured (for ``CollectorKind.remarks``)."""
+    """Return a remark if a record's site can be :data:`NOT_CONFIGURED` (for ``CollectorKind.remarks``)."""
     if all(site.name != NOT_CONFIGURED for site in sites):
         return []
-    return [f"sites is missing: every record is labelled {NOT_CONFIGURED}; say sites: [{{name: YOUR-SITE}}]"]
+    return [f"sites is missing: every record is labelled {NOT_CONFIGURED}; set sites: [{{name: YOUR-SITE}}]"]
 
 
 class ScoreRule(Section):
-    """A score of a component: a constant, or the number in a column (in the first group of ``matches``, if given)."""
+    """A score of a component: a constant ``value``, or the number in the column ``key``.
+
+    If ``matches`` is given, the number is its first group or, without groups, the whole match.
+    """
 
     name: Name
     value: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
@@ -126,23 +133,24 @@ class ScoreRule(Section):
 class ValueRule(Section):
     """The source of a value: the column ``key``, or the value of ``sub_key`` if the column is a list of pairs.
 
-    ``matches`` selects a part of this text: its first group, or the whole match. Without a match, the value is missing.
+    ``matches`` selects a part of this value: its first group, or the whole match. Without a match, it is missing.
     """
 
     name: Name
     key: Key | None = None
     key_type: KeyType = KeyType.INTEGER
     key_allow_empty: bool = False
-    """An empty text is not a fault, even if the value is not optional: the value is left out."""
+    """An empty string is not a fault, even if the value is not optional: the value is left out."""
     sub_key: Key | None = None
     matches: re.Pattern[str] | None = None
     only_if: Conditions = ()
 
 
 class ComponentRule(ValueRule):
-    """An amount. If it is missing, ``default_value`` is used; without one, the job is invalid unless ``optional``.
+    """An amount: either a constant ``value``, or the number in the column ``key``.
 
-    ``factor`` multiplies the number before rounding. ``value`` is a constant amount and needs no key.
+    ``factor`` multiplies the number before rounding. If the number is missing, ``default_value`` is used; without one,
+    the job is invalid unless the component is ``optional``.
     """
 
     value: Annotated[int, Field(ge=0, le=MAX_AMOUNT)] | None = None
@@ -180,10 +188,13 @@ def auditor_preset(rules: tuple[ComponentRule, ...]) -> BeforeValidator:
 class MetaRule(ValueRule):
     """A label. Of several rules with one name, the first with a value is used; later ones with ``append`` add theirs.
 
-    If the value is missing or unreadable, ``default_value`` is used. Without one, the label is left out, but with
-    ``optional: false`` the job cannot be converted. ``template`` inserts columns into a text
-    (``{Cluster}/{Partition}``), which is missing if one of the columns is. Labels from ``Json`` never use a name of
-    another rule or of the collector itself, since users write these texts.
+    If the value is missing, or unreadable and ``optional``, ``default_value`` is used. Without one, the label is left
+    out. With ``optional: false``, a job with an unreadable value, or with a missing value and no default, cannot be
+    converted.
+
+    ``template`` inserts columns into a string (``{Cluster}/{Partition}``). If a column is missing, so is the value.
+
+    Labels from ``Json`` never use a name of another rule or of the collector itself, since users write this JSON.
     """
 
     value: Name | None = None

@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from auditord_hookspecs import RunConfig, Secret, Section
-from auditord_hookspecs.config import format_duration
+from auditord_hookspecs.config import Duration, format_duration
 
 
 class Service(Section):
@@ -42,9 +42,16 @@ def test_a_number_without_a_unit_is_told_so() -> None:
         RunConfig.model_validate({"interval": "300"})
 
 
-@given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=4_000)))
+_DURATIONS = TypeAdapter[timedelta](Duration)
+
+
+@given(st.timedeltas(min_value=timedelta(days=-4_000), max_value=timedelta(days=4_000)))
 def test_a_printed_duration_reads_back(duration: timedelta) -> None:
-    assert RunConfig.model_validate({"jitter": format_duration(duration)}).jitter == duration
+    assert _DURATIONS.validate_python(format_duration(duration)) == duration
+
+
+def test_a_negative_duration_is_printed_with_a_sign_in_front() -> None:
+    assert format_duration(timedelta(minutes=-5)) == "-PT300.000000S"
 
 
 def test_interval_and_schedule_exclude_each_other() -> None:
