@@ -1,7 +1,8 @@
 """Collects the pods of Kubernetes clusters, with the same ids, labels and components as AUDITOR.
 
 ``collecting`` declares the kind and queries Prometheus for metrics. ``following`` lists and watches namespaces through
-``reading``, and keeps the state between runs. ``pods`` parses pods, and ``conversion`` converts ended ones to records.
+``reading``, and keeps the state between runs. ``pods`` parses pods, and ``conversion`` converts ended and (for
+``open_records``) running ones to records.
 """
 
 from collections.abc import Iterable, Sequence

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from auditord_builtin.kubernetes.config import KubernetesConfig, Prometheus, detect, import_config
-from auditord_builtin.kubernetes.conversion import Finished, convert
+from auditord_builtin.kubernetes.conversion import PodToConvert, convert
 from auditord_builtin.kubernetes.following import Checkpoint, Draft, Run, TrackedPods, WaitingPod, read_pods
 from auditord_builtin.kubernetes.pods import Pod, known
 from auditord_builtin.kubernetes.reading import ALL, Cluster, Page, opened, pages
@@ -81,7 +81,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 async def ask_all(
-    context: CollectorContext, options: Prometheus, wanted: Sequence[Finished]
+    context: CollectorContext, options: Prometheus, wanted: Sequence[PodToConvert]
 ) -> tuple[Mapping[str, Metrics], str | None]:
     """Return the metrics of pods by uid, and the error that stopped the queries, if any.
 
@@ -121,7 +121,7 @@ def _http(options: Prometheus) -> HttpOptions:
     )
 
 
-async def _ask(client: HttpClient, options: Prometheus, finished: Finished) -> Metrics:
+async def _ask(client: HttpClient, options: Prometheus, finished: PodToConvert) -> Metrics:
     found, complaints = dict(finished.metrics), list[str]()
     for column, query in ((CPU, options.cpu_query), (MEMORY, options.memory_query)):
         try:
@@ -134,7 +134,7 @@ async def _ask(client: HttpClient, options: Prometheus, finished: Finished) -> M
     return Metrics(found, complaints[0] if complaints else None)
 
 
-async def _value(client: HttpClient, options: Prometheus, query: str, finished: Finished) -> str | None:
+async def _value(client: HttpClient, options: Prometheus, query: str, finished: PodToConvert) -> str | None:
     """Return the value of a query; None if there is no value, or if it is negative or not finite."""
     params = [("query", fill_in(query, finished)), ("time", f"{_stop(finished).timestamp():.3f}")]
     try:
@@ -168,7 +168,7 @@ def _answer(answer: HttpAnswer) -> _Data:
     raise Away(text) if decoded.error_type in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR else _Refused(text)
 
 
-def fill_in(query: str, finished: Finished) -> str:
+def fill_in(query: str, finished: PodToConvert) -> str:
     """Replace ``{namespace}``, ``{podname}``, ``{uid}``, ``{node}`` and ``{seconds}`` (the pod's time) in a query."""
     pod = finished.pod
     start = known(pod.status.start_time) or _stop(finished)
@@ -185,7 +185,7 @@ def fill_in(query: str, finished: Finished) -> str:
     return query
 
 
-def _stop(finished: Finished) -> datetime:
+def _stop(finished: PodToConvert) -> datetime:
     if finished.stop is None:
         raise AuditordError("an open record has no metrics")
     return finished.stop

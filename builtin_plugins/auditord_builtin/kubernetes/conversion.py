@@ -1,4 +1,4 @@
-"""Convert a pod that has ended to a record, or to the reason why it makes none."""
+"""Convert a pod, ended or running, to a record, or to the reason why it makes none."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -9,7 +9,7 @@ import msgspec
 
 from auditord_builtin.kubernetes.config import KubernetesConfig
 from auditord_builtin.kubernetes.pods import (
-    SIDES,
+    RESOURCE_BOUNDS,
     Owner,
     Pod,
     Runs,
@@ -33,7 +33,7 @@ _GPU: Final = "gpu"
 _FILTERED: Final = "filtered out"
 
 
-class Finished(msgspec.Struct, frozen=True):
+class PodToConvert(msgspec.Struct, frozen=True):
     """A pod to convert.
 
     Args:
@@ -51,23 +51,26 @@ class Finished(msgspec.Struct, frozen=True):
     metrics: dict[str, str] = msgspec.field(default_factory=dict[str, str], name="figures")
 
 
-def conclude(config: KubernetesConfig, pod: Pod, runs: Runs, seen: datetime) -> Finished | Skipped:
-    """Determine the end of a pod that has ended or was deleted. ``seen`` is when the collector noticed the end."""
+def determine_end(config: KubernetesConfig, pod: Pod, runs: Runs, seen: datetime) -> PodToConvert | Skipped:
+    """Determine the end of a pod that has ended or was deleted. ``seen`` is when the collector noticed the end.
+
+    Return the reason for a pod that never started, or whose status is filtered out.
+    """
     start = known(pod.status.start_time)
     if start is None:
         return Skipped("never started")
     status = pod.status.phase if pod.terminal else DELETED
     if config.job_filter.status and status not in config.job_filter.status:
         return Skipped(_FILTERED)
-    return Finished(pod, runs, max(start, ended_at(pod, runs, seen)), status)
+    return PodToConvert(pod, runs, max(start, ended_at(pod, runs, seen)), status)
 
 
-def convert_finished(config: KubernetesConfig, finished: Finished) -> Converted | Quarantined:
-    """Convert the pod. A pod with invalid content is quarantined and never raises."""
+def convert_pod(config: KubernetesConfig, to_convert: PodToConvert) -> Converted | Quarantined:
+    """Convert a pod. One with invalid content is returned as Quarantined; InvalidRecord is never raised."""
     try:
-        return _converted(config, finished)
+        return _converted(config, to_convert)
     except InvalidRecord as error:
-        return Quarantined(source_id(finished.pod), {"finished": msgspec.to_builtins(finished)}, str(error))
+        return Quarantined(source_id(to_convert.pod), {"finished": msgspec.to_builtins(to_convert)}, str(error))
 
 
 def source_id(pod: Pod) -> str:
@@ -75,18 +78,18 @@ def source_id(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}/{pod.uid}"
 
 
-def _converted(config: KubernetesConfig, finished: Finished) -> Converted:
-    pod, start = finished.pod, known(finished.pod.status.start_time)
+def _converted(config: KubernetesConfig, to_convert: PodToConvert) -> Converted:
+    pod, start = to_convert.pod, known(to_convert.pod.status.start_time)
     if start is None:
         raise InvalidRecord("status.startTime is missing")
-    row = _row_of(config, finished, start)
+    row = _row_of(config, to_convert, start)
     labels = build_meta(config.meta, row, _OWN_LABELS)
     left_out = [*labels.left_out]
-    own = (pod.metadata.name, pod.metadata.namespace, finished.status, find_site(config.sites, row))
+    own = (pod.metadata.name, pod.metadata.namespace, to_convert.status, find_site(config.sites, row))
     record = Record(
         record_id=record_id(config.record_prefix, pod),
         start_time=start,
-        stop_time=finished.stop,
+        stop_time=to_convert.stop,
         components=build_components(config.components, row, left_out, config.never_zero),
         meta={**labels.meta, **{name: (text,) for name, text in zip(_OWN_LABELS, own, strict=True)}},
     )
@@ -101,53 +104,57 @@ def record_id(prefix: str, pod: Pod) -> str:
 
 
 def convert(config: KubernetesConfig, raw: Any) -> Record | Produced | None:  # Any: JSON from the quarantine
-    """Convert a quarantined pod again with the current configuration; None if it makes no record.
+    """Convert a quarantined pod again with the current configuration. Return None if it makes no record.
 
     Raises:
         InvalidRecord: the pod still cannot be converted.
     """
-    finished = _finished(raw) if "finished" in raw else _decode_again(config, raw)
-    if finished is None or (config.job_filter.status and finished.status not in config.job_filter.status):
+    to_convert = _decoded(raw) if "finished" in raw else _decode_again(config, raw)
+    if to_convert is None or (config.job_filter.status and to_convert.status not in config.job_filter.status):
         return None
-    return retried(convert_finished(config, finished))
+    return retried(convert_pod(config, to_convert))
 
 
-def _finished(raw: Mapping[str, Any]) -> Finished:  # Any: JSON from the quarantine
+def _decoded(raw: Mapping[str, Any]) -> PodToConvert:  # Any: JSON from the quarantine
     try:
-        return msgspec.convert(raw["finished"], Finished)
+        return msgspec.convert(raw["finished"], PodToConvert)
     except msgspec.ValidationError as error:
-        raise InvalidRecord(f"this is no pod: {error}") from error
+        raise InvalidRecord(f"this is not a pod: {error}") from error
 
 
-def _decode_again(config: KubernetesConfig, raw: Mapping[str, Any]) -> Finished | None:  # Any: JSON from the quarantine
+def _decode_again(
+    config: KubernetesConfig, raw: Mapping[str, Any]
+) -> PodToConvert | None:  # Any: JSON from the quarantine
     """Decode a pod that could not be decoded before. Return None for a running pod, which is read again at its end."""
     pod = restore_pod(raw.get("pod"))
     if not pod.terminal and not raw.get("gone"):
         return None
-    concluded = conclude(config, pod, runs_of(pod, {}), datetime.fromisoformat(raw["seen"]))
-    return concluded if isinstance(concluded, Finished) else None
+    ended = determine_end(config, pod, runs_of(pod, {}), datetime.fromisoformat(raw["seen"]))
+    return ended if isinstance(ended, PodToConvert) else None
 
 
-def _row_of(config: KubernetesConfig, finished: Finished, start: datetime) -> Row:
-    """Return all columns of a pod as texts. Core-seconds are only present if the pod has ended.
+def _row_of(config: KubernetesConfig, to_convert: PodToConvert, start: datetime) -> Row:
+    """Return all columns of a pod as strings. Core-seconds are only present if the pod has ended.
 
-    If any limit or request is not a quantity, all columns of limits and requests are marked as unreadable.
+    If any limit or request is not a quantity, all columns of limits and requests that rules use are marked as
+    unreadable.
     """
-    pod, amounts, faults = finished.pod, dict[str, str](), dict[str, str]()
+    pod, amounts, faults = to_convert.pod, dict[str, str](), dict[str, str]()
     try:
-        found = (*_amounts(config, pod), *_times(pod, finished.runs, start, finished.stop))
-        amounts.update({name: f"{amount:f}" for name, amount in found})
+        quantities = (*_amounts(config, pod), *_times(pod, to_convert.runs, start, to_convert.stop))
+        amounts.update({name: f"{amount:f}" for name, amount in quantities})
     except InvalidRecord as error:
         used = columns(config.sites, config.meta, config.components)
-        of_resources = [name for name in used if name == _GPU or name.startswith(tuple(f"{side}." for side in SIDES))]
-        faults.update(dict.fromkeys(of_resources, str(error)))
+        prefixes = tuple(f"{bound}." for bound in RESOURCE_BOUNDS)
+        unreadable = [name for name in used if name == _GPU or name.startswith(prefixes)]
+        faults.update(dict.fromkeys(unreadable, str(error)))
     row = {
         **_names(pod),
         **{f"label.{name}": text for name, text in (pod.metadata.labels or {}).items()},
         **{f"annotation.{name}": text for name, text in (pod.metadata.annotations or {}).items()},
         **amounts,
-        "status": finished.status,
-        **finished.metrics,
+        "status": to_convert.status,
+        **to_convert.metrics,
     }
     return PartialRow(row, faults) if faults else row
 
@@ -155,7 +162,7 @@ def _row_of(config: KubernetesConfig, finished: Finished, start: datetime) -> Ro
 def _names(pod: Pod) -> Mapping[str, str]:
     owners = pod.metadata.owner_references or ()
     owner = next((each for each in owners if each.controller), owners[0] if owners else Owner())
-    found = {
+    names = {
         "podname": pod.metadata.name,
         "namespace": pod.metadata.namespace,
         "uid": pod.metadata.uid,
@@ -169,15 +176,16 @@ def _names(pod: Pod) -> Mapping[str, str]:
         "qos_class": pod.status.qos_class,
         "restarts": str(sum(status.restart_count for status in pod.statuses)),
     }
-    return {name: text for name, text in found.items() if text}
+    return {name: text for name, text in names.items() if text}
 
 
 def _amounts(config: KubernetesConfig, pod: Pod) -> Iterable[tuple[str, Decimal]]:
-    both = {side: granted(pod, side) for side in SIDES}
-    for side, amounts in both.items():
-        yield from ((f"{side}.{name}", amount) for name, amount in amounts.items())
+    by_bound = {bound: granted(pod, bound) for bound in RESOURCE_BOUNDS}
+    for bound, amounts in by_bound.items():
+        yield from ((f"{bound}.{name}", amount) for name, amount in amounts.items())
     # Limits and requests of GPUs are equal. If one is missing, the cluster fills it in.
-    largest = {name: max(each.get(name, Decimal(0)) for each in both.values()) for side in SIDES for name in both[side]}
+    resources = dict.fromkeys(name for amounts in by_bound.values() for name in amounts)
+    largest = {name: max(each.get(name, Decimal(0)) for each in by_bound.values()) for name in resources}
     gpus = sum((amount for name, amount in largest.items() if config.gpu_resources.search(name)), Decimal(0))
     if gpus:
         yield _GPU, gpus
@@ -186,7 +194,7 @@ def _amounts(config: KubernetesConfig, pod: Pod) -> Iterable[tuple[str, Decimal]
 def _times(pod: Pod, runs: Runs, start: datetime, stop: datetime | None) -> Iterable[tuple[str, Decimal]]:
     if stop is None:
         return
-    for side in SIDES:
-        amount = core_seconds(pod, side, runs, start, stop)
+    for bound in RESOURCE_BOUNDS:
+        amount = core_seconds(pod, bound, runs, start, stop)
         if amount is not None:
-            yield f"{side}.cpu.time", amount
+            yield f"{bound}.cpu.time", amount

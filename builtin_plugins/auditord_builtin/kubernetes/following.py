@@ -10,7 +10,7 @@ import msgspec
 from anyio import to_thread
 
 from auditord_builtin.kubernetes.config import KubernetesConfig
-from auditord_builtin.kubernetes.conversion import Finished, conclude, convert_finished
+from auditord_builtin.kubernetes.conversion import PodToConvert, convert_pod, determine_end
 from auditord_builtin.kubernetes.pods import Pod, Runs, decode_pod, runs_of
 from auditord_builtin.kubernetes.reading import (
     ALL,
@@ -84,7 +84,7 @@ class RunningPod(msgspec.Struct, frozen=True):
 class WaitingPod(msgspec.Struct, frozen=True):
     """A pod that has ended and waits for its metrics, which are queried again at ``due``."""
 
-    finished: Finished
+    finished: PodToConvert
     since: datetime
     due: datetime
     attempts: int = 0
@@ -213,9 +213,9 @@ class Draft:
         if running.pod.uid not in self._done:
             self._finish(running, max(known_until, running.sighted or known_until))
 
-    def emit(self, finished: Finished) -> None:
+    def emit(self, finished: PodToConvert) -> None:
         """Convert a pod and add its record to the batch."""
-        self.outcomes.add(convert_finished(self._config, finished))
+        self.outcomes.add(convert_pod(self._config, finished))
 
     def _classify(self, pod: Pod, at: datetime, *, gone: bool) -> None:
         running = self._tracked.see(pod, at)
@@ -230,7 +230,7 @@ class Draft:
         self._done.add(uid)
         self._seen[uid] = self._now + REMEMBERED
         self._tracked.forget(uid)
-        concluded = conclude(self._config, running.pod, running.runs, at)
+        concluded = determine_end(self._config, running.pod, running.runs, at)
         if isinstance(concluded, Skipped):
             self.outcomes.add(concluded)
         elif not known and not self._within(concluded.stop):
@@ -246,7 +246,7 @@ class Draft:
     def _open(self, running: RunningPod) -> RunningPod:
         if running.opened or not self._config.open_records:
             return running
-        made = convert_finished(self._config, Finished(running.pod, running.runs, None, running.pod.status.phase))
+        made = convert_pod(self._config, PodToConvert(running.pod, running.runs, None, running.pod.status.phase))
         if isinstance(made, Converted):
             self.outcomes.add(made)
         else:

@@ -297,8 +297,8 @@ def _failed_at_start(pod: Pod) -> bool:
     return pod.terminal and any(state.terminated and state.terminated.exit_code for state in states)
 
 
-Side = Literal["limits", "requests"]
-SIDES: Final[tuple[Side, ...]] = ("limits", "requests")
+ResourceBound = Literal["limits", "requests"]
+RESOURCE_BOUNDS: Final[tuple[ResourceBound, ...]] = ("limits", "requests")
 _NONE: Final = Decimal(0)
 _CPU: Final = "cpu"
 
@@ -328,7 +328,7 @@ def parse_quantity(text: str) -> Decimal:
     return Decimal(match["number"]) * scale
 
 
-def granted(pod: Pod, side: Side) -> Amounts:
+def granted(pod: Pod, bound: ResourceBound) -> Amounts:
     """Return the amounts that the pod was granted, by resource, in cores, bytes or pieces.
 
     Containers run concurrently, so they add up. Init containers run before them, one after the other, so the largest
@@ -339,25 +339,25 @@ def granted(pod: Pod, side: Side) -> Amounts:
     Raises:
         InvalidRecord: a quantity cannot be read. The message names the container and the resource.
     """
-    orders = _PodResources(pod, side)
+    orders = _PodResources(pod, bound)
     amounts = {name: orders.together(name) for name in orders.names}
     return {name: amount for name, amount in {**amounts, **orders.whole}.items() if amount is not None}
 
 
 class _PodResources:
-    def __init__(self, pod: Pod, side: Side) -> None:
+    def __init__(self, pod: Pod, bound: ResourceBound) -> None:
         actual = {status.name: status.resources for status in pod.statuses if status.resources is not None}
         started = pod.spec.init_containers or ()
-        self._side: Side = side
+        self._bound: ResourceBound = bound
         self.by_name = {
-            each.name: _read(each.name, actual.get(each.name) or each.resources, side)
+            each.name: _read(each.name, actual.get(each.name) or each.resources, bound)
             for each in (*started, *pod.spec.containers)
         }
         self._regular = pod.spec.containers
         self._initial = started
-        overhead = pod.spec.overhead if side == "requests" else None
+        overhead = pod.spec.overhead if bound == "requests" else None
         self._overhead = _quantities("overhead", overhead)
-        self.whole = _read("the pod", pod.spec.resources, side)
+        self.whole = _read("the pod", pod.spec.resources, bound)
 
     @property
     def names(self) -> frozenset[str]:
@@ -365,7 +365,7 @@ class _PodResources:
 
     def together(self, name: str) -> Decimal | None:
         lasting = (*self._regular, *(each for each in self._initial if _is_sidecar(each)))
-        if self._side == "limits" and any(name not in self.by_name[each.name] for each in lasting):
+        if self._bound == "limits" and any(name not in self.by_name[each.name] for each in lasting):
             return None
         steady = sum((self._amount(each, name) for each in lasting), _NONE)
         return max(steady, self._at_start(name)) + self._overhead.get(name, _NONE)
@@ -381,7 +381,7 @@ class _PodResources:
         return self.by_name[container.name].get(name, _NONE)
 
 
-def core_seconds(pod: Pod, side: Side, runs: Runs, start: datetime, stop: datetime) -> Decimal | None:
+def core_seconds(pod: Pod, bound: ResourceBound, runs: Runs, start: datetime, stop: datetime) -> Decimal | None:
     """Return the CPU limits or requests times their duration in seconds, summed over all runs of all containers.
 
     Returns None if the pod has no CPU limit (because a container has none) or no CPU request.
@@ -389,9 +389,9 @@ def core_seconds(pod: Pod, side: Side, runs: Runs, start: datetime, stop: dateti
     Raises:
         InvalidRecord: a quantity cannot be read.
     """
-    if granted(pod, side).get(_CPU) is None:
+    if granted(pod, bound).get(_CPU) is None:
         return None
-    orders, whole = _PodResources(pod, side), max(0, int((stop - start).total_seconds()))
+    orders, whole = _PodResources(pod, bound), max(0, int((stop - start).total_seconds()))
     seconds = seconds_by_container(runs, stop) or dict.fromkeys(_unobserved(pod), whole)
     if _CPU in orders.whole:
         return orders.whole[_CPU] * (whole if seconds else 0)
@@ -414,9 +414,9 @@ def _is_sidecar(container: Container) -> bool:
     return container.restart_policy == "Always"
 
 
-def _read(where: str, resources: Resources | None, side: Side) -> Amounts:
-    given = None if resources is None else resources.limits if side == "limits" else resources.requests
-    return _quantities(f"{where}: {side}", given)
+def _read(where: str, resources: Resources | None, bound: ResourceBound) -> Amounts:
+    given = None if resources is None else resources.limits if bound == "limits" else resources.requests
+    return _quantities(f"{where}: {bound}", given)
 
 
 def _quantities(where: str, given: Mapping[str, str | int | float] | None) -> Amounts:

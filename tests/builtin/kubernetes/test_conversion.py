@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from auditord_builtin.kubernetes.config import KubernetesConfig
-from auditord_builtin.kubernetes.conversion import Finished, conclude, convert, convert_finished
+from auditord_builtin.kubernetes.conversion import PodToConvert, convert, convert_pod, determine_end
 from auditord_builtin.kubernetes.following import TrackedPods
 from auditord_builtin.kubernetes.pods import restore_pod
 from auditord_hookspecs import InvalidRecord, Quarantined, Record
@@ -24,9 +24,9 @@ def record_of(*versions: Pod, **options: Any) -> Record:
     for version in versions[:-1]:
         ledger.remember(ledger.see(restore_pod(version), NOW))
     last = ledger.see(restore_pod(versions[-1]), NOW)
-    finished = conclude(config, last.pod, last.runs, NOW)
-    assert isinstance(finished, Finished), finished
-    made = convert_finished(config, finished)
+    finished = determine_end(config, last.pod, last.runs, NOW)
+    assert isinstance(finished, PodToConvert), finished
+    made = convert_pod(config, finished)
     assert not isinstance(made, Quarantined), made
     return made.record
 
@@ -327,9 +327,9 @@ def test_what_cannot_be_converted_can_be_when_the_configuration_is_mended() -> N
     rule = {"name": "user_id", "key": "label.user", "key_type": "String", "optional": False}
     strict, lax = (KubernetesConfig.model_validate({"meta": [{**rule, **more}]}) for more in ({}, {"optional": True}))
     pod = restore_pod(over(make_pod(), NOW))
-    finished = conclude(strict, pod, {}, NOW)
-    assert isinstance(finished, Finished)
-    bad = convert_finished(strict, finished)
+    finished = determine_end(strict, pod, {}, NOW)
+    assert isinstance(finished, PodToConvert)
+    bad = convert_pod(strict, finished)
     assert isinstance(bad, Quarantined)
     assert (bad.source_id, "no value" in bad.reason) == ("grid/job1/uid-grid-job1", True)
     with pytest.raises(InvalidRecord, match="meta user_id"):
@@ -343,21 +343,21 @@ def test_what_cannot_be_converted_can_be_when_the_configuration_is_mended() -> N
 
 def test_a_quantity_that_is_none_costs_the_components_that_are_made_of_it_and_not_the_record() -> None:
     pod = over(with_containers(make_pod(), container("a", limits={"cpu": "lots"})), NOW)
-    finished = conclude(KubernetesConfig(), restore_pod(pod), {}, NOW)
-    assert isinstance(finished, Finished)
-    made = convert_finished(KubernetesConfig(), finished)
+    finished = determine_end(KubernetesConfig(), restore_pod(pod), {}, NOW)
+    assert isinstance(finished, PodToConvert)
+    made = convert_pod(KubernetesConfig(), finished)
     assert isinstance(made, Converted)
     assert made.record.components == ()
     assert "a: limits.cpu: 'lots' is no quantity" in made.left_out[0].reason
     needed = KubernetesConfig.model_validate({"components": [{"name": "Cores", "key": "limits.cpu"}]})
-    assert isinstance(convert_finished(needed, finished), Quarantined)
+    assert isinstance(convert_pod(needed, finished), Quarantined)
 
 
 def test_zero_from_prometheus_means_that_it_has_not_seen_the_pod() -> None:
-    finished = conclude(KubernetesConfig(), restore_pod(over(make_pod(), NOW)), {}, NOW)
-    assert isinstance(finished, Finished)
+    finished = determine_end(KubernetesConfig(), restore_pod(over(make_pod(), NOW)), {}, NOW)
+    assert isinstance(finished, PodToConvert)
     seen = {"prometheus.cpu": "0.400000", "prometheus.memory": "4096.000000"}
     for metrics, expected in ((seen, {"cpu": 0, "memory": 4_096}), (dict.fromkeys(seen, "0.000000"), {})):
-        made = convert_finished(KubernetesConfig(), msgspec.structs.replace(finished, metrics=metrics))
+        made = convert_pod(KubernetesConfig(), msgspec.structs.replace(finished, metrics=metrics))
         assert isinstance(made, Converted)
         assert {name: amount for name, amount in amounts(made.record).items() if name in {"cpu", "memory"}} == expected
