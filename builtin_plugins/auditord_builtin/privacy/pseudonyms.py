@@ -1,4 +1,4 @@
-"""Pseudonyms for users, computed from their names with a secret key. They cannot be reversed.
+"""Pseudonyms for users, computed from their names with a secret key. Without the key they cannot be reversed.
 
 A pseudonym is ``u-`` and the first 80 bits of HMAC-SHA-256 over the name, in hexadecimal. The same name gets the same
 pseudonym under every meta key, such as ``user_id`` and ``user``. By default, a name that looks like a pseudonym is
@@ -17,9 +17,9 @@ from pydantic import Field, SecretStr, field_validator
 from auditord_hookspecs import InstanceConfig, Record, Secret, Transform, TransformKind
 from auditord_hookspecs.proposals import Answers, Host, NewSecret, Proposal, Question
 
-_LEAST_KEY: Final = 16
+_MIN_KEY_LENGTH: Final = 16
 _PSEUDONYM: Final = re.compile(r"u-[0-9a-f]{20}")
-_REMEMBERED: Final = 65_536
+_CACHE_SIZE: Final = 65_536
 _DIGITS: Final = 20
 
 
@@ -43,21 +43,24 @@ class PseudonymsConfig(InstanceConfig):
     @field_validator("key")
     @classmethod
     def _long_enough(cls, key: SecretStr) -> SecretStr:
-        if len(key) < _LEAST_KEY:
+        if len(key) < _MIN_KEY_LENGTH:
             raise ValueError(
-                f"a short key can be guessed, which reveals the names: use at least {_LEAST_KEY} characters"
+                f"a short key can be guessed, which reveals the names: use at least {_MIN_KEY_LENGTH} characters"
             )
         return key
 
 
 def transform(config: PseudonymsConfig) -> Transform:
-    """Return a function that replaces users' names in a record by pseudonyms."""
+    """Return a function that replaces users' names in a record by pseudonyms.
+
+    The daemon applies it to each record before the record is stored or queued.
+    """
     key, personal = config.key.get_secret_value().encode(), frozenset(config.meta)
 
-    @lru_cache(maxsize=_REMEMBERED)
+    @lru_cache(maxsize=_CACHE_SIZE)
     def pseudonym(name: str) -> str:
-        kept = config.keep_pseudonyms and _PSEUDONYM.fullmatch(name)
-        return name if kept else "u-" + hmac.digest(key, name.encode(), "sha256").hex()[:_DIGITS]
+        is_pseudonym = config.keep_pseudonyms and _PSEUDONYM.fullmatch(name)
+        return name if is_pseudonym else "u-" + hmac.digest(key, name.encode(), "sha256").hex()[:_DIGITS]
 
     def change(record: Record) -> Record:
         meta = record.meta
@@ -70,14 +73,14 @@ def transform(config: PseudonymsConfig) -> Transform:
 
 
 def detect(host: Host) -> Proposal:
-    """Propose pseudonyms. Every site is asked."""
+    """Ask in ``auditord init`` whether to use pseudonyms. The question does not depend on the host."""
     del host
-    text = "Users in records: 'names', or 'pseudonyms' (sums per user stay, mails to users end)"
+    text = "Users in records: 'names', or 'pseudonyms' (sums per user remain, e-mails to users stop)"
     comments = {
         "key": "With it, anybody can compute the pseudonym of a name. Another key gives every user another pseudonym."
     }
-    found = "Users' names become pseudonyms before a record is kept: auditord manual privacy."
-    return Proposal(found, _options, [Question("users", text, "names")], comments)
+    purpose = "Users' names become pseudonyms before a record is kept: auditord manual privacy."
+    return Proposal(purpose, _options, [Question("users", text, "names")], comments)
 
 
 def _options(answers: Answers) -> Mapping[str, Any]:
