@@ -1,4 +1,7 @@
-"""Encode queries for ``GET /api/v1/aggregates``, parse its answers, and compute the same sums from single records."""
+"""Encode queries for ``GET /api/v1/aggregates``, parse its answers, and compute the same sums from single records.
+
+AUDITOR has no such route. For it, the client streams the records and adds them up (:class:`Adder`).
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +44,7 @@ def target(query: aggregates.AggregateQuery, source: str = "store") -> str:
         *_conditions(query.where),
         *(f"by={quote_plus(_dimension(each))}" for each in query.by),
         *(f"usage={quote_plus(_usage(each))}" for each in query.usage),
-        *_moments(query),
+        *_times(query),
         *(() if source == "store" else (f"source={source}",)),
     ]
     return f"{PATH}?{'&'.join(pieces)}" if pieces else PATH
@@ -69,7 +72,7 @@ def read_aggregates(answer: HttpAnswer, query: aggregates.AggregateQuery) -> agg
 
 
 def _conditions(where: Condition) -> Iterator[str]:
-    others: list[Condition] = []
+    remaining: list[Condition] = []
     for each in flattened(where):
         match each:
             case IsOpen():
@@ -81,8 +84,8 @@ def _conditions(where: Condition) -> Iterator[str]:
             case MetaContainsAny(key, values):
                 yield from (f"meta[{quote_plus(key)}][any][]={quote_plus(value)}" for value in values)
             case _:
-                others.append(each)
-    if text := encode_query(RecordQuery(AllOf(tuple(others)))):
+                remaining.append(each)
+    if text := encode_query(RecordQuery(AllOf(tuple(remaining)))):
         yield text
 
 
@@ -114,7 +117,7 @@ def _name(text: str) -> str:
     return quote(text, safe="")
 
 
-def _moments(query: aggregates.AggregateQuery) -> Iterator[str]:
+def _times(query: aggregates.AggregateQuery) -> Iterator[str]:
     if query.window is not None:
         yield f"from={quote_plus(format_time(query.window.start))}"
         yield f"to={quote_plus(format_time(query.window.stop))}"
@@ -204,9 +207,9 @@ class Adder:
 
 
 def records_for(query: aggregates.AggregateQuery) -> RecordQuery:
-    """Return a query for the records to add up, which AUDITOR's own server answers correctly.
+    """Return a query for the records to add up, with only those conditions that AUDITOR's server evaluates correctly.
 
-    Its result may contain other records, too. :class:`Adder` filters them out.
+    Its result can contain further records. :class:`Adder` filters them out.
     """
     conditions = [each for each in flattened(query.where) if isinstance(each, TimeCompares | MetaContains)]
     if query.window is not None:
@@ -240,11 +243,11 @@ class _Sums:
 class _Usage:
     """The running sums over the components of one name."""
 
-    def __init__(self, wanted: aggregates.ComponentUsage) -> None:
-        self._component = wanted.component
+    def __init__(self, usage: aggregates.ComponentUsage) -> None:
+        self._component = usage.component
         self._sums = aggregates.AmountSums()
         self._scores: dict[str, defaultdict[Decimal | None, aggregates.AmountSums]] = {
-            score: defaultdict(aggregates.AmountSums) for score in wanted.scores
+            score: defaultdict(aggregates.AmountSums) for score in usage.scores
         }
 
     def add(self, record: Record, ticks: int) -> None:
@@ -262,9 +265,12 @@ class _Usage:
 
 
 def _ticks(start: datetime, stop: datetime, query: aggregates.AggregateQuery) -> int | None:
-    """Return the ticks of a record within the window; None if the record is outside."""
+    """Return a record's runtime within the window in microseconds, or without a window its runtime in whole seconds.
+
+    Return None if the record is outside the window.
+    """
     if query.window is None:
-        return (stop - start) // _SECOND  # neither is negative here, so this truncates as the contract does
+        return (stop - start) // _SECOND  # stop >= start, so this truncates to whole seconds as the contract does
     window = query.window
     begin, end = max(start, window.start), min(stop, window.stop)
     outside = start >= window.stop or end < begin or (stop == window.start and start < stop)
