@@ -31,7 +31,7 @@ def gauge(
 
 
 class TaskMetrics:
-    """Counters by instance that run reports lack: skipped ticks, oversized or incomplete records, and deliveries."""
+    """Metrics by instance that run reports lack: skipped ticks, oversized and incomplete records, and deliveries."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, documentation: str, labels: Sequence[str] = _TASK) -> Counter:

@@ -1,8 +1,8 @@
 """Notes in the state folder: the last backups, an unfinished restore, and a restore after which collectors catch up.
 
-While a restore is unfinished, record store and spool may not belong together. So the daemon refuses to start, and so
-does each command that takes over the state folder to write to it. Commands that only read, such as ``auditord status``
-and ``auditord records``, are not refused.
+While a restore is unfinished, record store and spool may not belong together. So the daemon refuses to start, and so do
+commands that act in its place (such as ``auditord collect``), ``auditord database adopt`` and ``auditord restore
+--continue``. Other commands, such as ``auditord status``, ``quarantine list`` and ``records``, are not refused.
 
 After a restore, sums are too low until the collectors have caught up. A plugin would report less than before the loss,
 and sites could be paid or judged by its report. So scheduled runs of plugins that read the local store are skipped
@@ -50,9 +50,9 @@ def last_backups(state_dir: Path) -> Mapping[str, LastBackup]:
         return {}
 
 
-def note_backup(state_dir: Path, task: str, made: "Made") -> None:
+def note_backup(state_dir: Path, task: str, backup: "Made") -> None:
     """Note a backup as the last one by an instance, or by the command (:data:`BY_COMMAND`)."""
-    backups = {**last_backups(state_dir), task: LastBackup(made.manifest.made_at, str(made.folder))}
+    backups = {**last_backups(state_dir), task: LastBackup(backup.manifest.made_at, str(backup.folder))}
     write_durably(state_dir / BACKUPS, msgspec.json.encode(backups))
 
 
@@ -71,9 +71,9 @@ class InstanceBackups(msgspec.Struct, frozen=True):
         """Make a backup and note it as this instance's last one; return its folder."""
         from auditord.backup.creation import BackupOptions, make_backup  # noqa: PLC0415 psycopg, once a day
 
-        made = await make_backup(self.configuration, BackupOptions(folder, keep, rate, dump), self.now, self)
-        note_backup(self.configuration.state_dir, self.task, made)
-        return made.folder
+        backup = await make_backup(self.configuration, BackupOptions(folder, keep, rate, dump), self.now, self)
+        note_backup(self.configuration.state_dir, self.task, backup)
+        return backup.folder
 
     def progressed(self, phase: str, done: int, total: int) -> None:
         """Ignore the progress of a backup."""

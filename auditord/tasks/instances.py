@@ -205,9 +205,9 @@ class Instances:
         return Runnable(name, kind.name, execute, _timeout(config, kind.timeout))
 
     async def _behind(self) -> Sequence[str]:
-        """Return the collectors that must succeed before the store's sums are complete; forget a restore without any.
+        """Return the collectors, except continuous ones, that must succeed before the store's sums are complete.
 
-        Continuous collectors are not waited for.
+        Once none is left, the note of the restore is deleted.
         """
         enabled = [name for name, (kind, config) in self.collectors.items() if config.enabled and not kind.continuous]
         spool = self._storage.spool
