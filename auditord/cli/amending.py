@@ -63,11 +63,11 @@ def correct_command(  # Any: click's values
     by: str | None,
     url: str | None,
     output: str,
-    **chosen: Any,
+    **options: Any,
 ) -> None:
     """Correct the record ID; the old version stays in `auditord records history`."""
-    yes, dry_run = chosen.pop("yes"), chosen.pop("dry_run")
-    edits = Edits(**chosen)
+    yes, dry_run = options.pop("yes"), options.pop("dry_run")
+    edits = Edits(**options)
     if bool(edits) == (from_file is not None):
         raise click.UsageError("name the fields to change, or give the whole record with --from-file")
     before = run_async(_named, record_id, url)
@@ -134,14 +134,14 @@ def close_command(
     stop = _only(stop_time, runtime)
     if bool(ids) == (older_than is not None) or (ids and meta):
         raise click.UsageError("name records by their ids, or choose them with --older-than (and --meta)")
-    chosen = run_async(_open_records, condition(older_than=older_than, meta=meta), ids, url)
-    run_async(_show, chosen, sys.stderr if output == "json" else sys.stdout)
+    selected = run_async(_open_records, condition(older_than=older_than, meta=meta), ids, url)
+    run_async(_show, selected, sys.stderr if output == "json" else sys.stdout)
     outcomes: Sequence[Outcome] = ()
-    if chosen and not dry_run:
-        confirm(f"Close {counted(len(chosen), 'record')}?", yes=yes)
-        closings, note = [Closing(record.record_id, stop) for record in chosen], Note(reason, principal_name(by))
+    if selected and not dry_run:
+        confirm(f"Close {counted(len(selected), 'record')}?", yes=yes)
+        closings, note = [Closing(record.record_id, stop) for record in selected], Note(reason, principal_name(by))
         outcomes = _changed(lambda records: records.close(closings, note), url)
-    _print(outcomes, output, {"before": chosen})
+    _print(outcomes, output, {"before": selected})
 
 
 @click.command("history")
@@ -213,14 +213,14 @@ async def _named(record_id: str, url: str | None) -> Record:
     """
     if url is not None:
         async with daemon_at(url) as daemon:
-            found = await daemon.get(record_id)
+            record = await daemon.get(record_id)
     else:
         async with opened_store() as store:
             text = await store.get(record_id)
-        found = None if text is None else decode_record(text)
-    if found is None:
+        record = None if text is None else decode_record(text)
+    if record is None:
         raise AuditordError(f"no record has the id '{record_id}'")
-    return found
+    return record
 
 
 async def _read(where: Condition, url: str | None) -> Sequence[Record]:
@@ -303,8 +303,8 @@ def _merged(meta: Mapping[str, tuple[str, ...]] | None, changes: Sequence[str]) 
         if not (key and equals):
             raise click.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="--meta")
         values.setdefault(key, []).extend([value] if value else [])
-    merged = {**(meta or {}), **{key: tuple(found) for key, found in values.items()}}
-    return {key: found for key, found in merged.items() if found or key not in values} or None
+    merged = {**(meta or {}), **{key: tuple(new) for key, new in values.items()}}
+    return {key: value for key, value in merged.items() if value or key not in values} or None
 
 
 def _with_amounts(components: Sequence[Component], changes: Sequence[str]) -> tuple[Component, ...]:
