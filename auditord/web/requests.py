@@ -1,7 +1,7 @@
 """The content of a request: its target, its principal, the records visible to it, its body, and posted records.
 
 AUDITOR refuses repeated members in posted records, while msgspec keeps the last one. Repeats are rare, so the members
-of a text are first counted by their quotation mark and colon (``":``). The text is parsed again only if the number
+in a body are first counted by their quotation mark and colon (``":``). The body is parsed again only if the number
 differs from that of the records' members.
 """
 
@@ -31,7 +31,7 @@ class Target(msgspec.Struct, frozen=True):
 
     Args:
         path: begins with a slash, without doubled or trailing ones (a base URL that ends in one makes ``//record``).
-        query: the text after the first question mark.
+        query: everything after the first question mark.
     """
 
     path: str
@@ -39,7 +39,7 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def segments(self) -> list[str]:
-        """The texts between the slashes, still percent-encoded."""
+        """The parts between the slashes, still percent-encoded."""
         return self.path.split("/")[1:]
 
     def segment(self, position: int) -> str:
@@ -169,14 +169,14 @@ _SCORE: Final = ("name", "value")
 
 
 class _Object(list[tuple[str, Any]]):  # Any: JSON
-    """The members of a JSON object, in the order of the text and including repeats."""
+    """The members of a JSON object in their order, including repeats."""
 
 
 def decode_posted(text: bytes) -> Record:
     """Decode a posted record.
 
     Raises:
-        InvalidRecord: the text is not a record, is too large, or has a repeated member.
+        InvalidRecord: it is not a record, is too large, or has a repeated member.
     """
     if len(text) > MAX_RECORD_SIZE:
         raise InvalidRecord(f"the record has {len(text)} bytes, more than the limit of {MAX_RECORD_SIZE}")
@@ -186,10 +186,10 @@ def decode_posted(text: bytes) -> Record:
 
 
 def refuse_repeated(text: bytes, records: Sequence[Record | RecordUpdate]) -> None:
-    """Raise if a record, component or score in a text repeats a member. Repeats in other objects are allowed.
+    """Raise if a record, component or score repeats a member. Repeats in other objects are allowed.
 
     Args:
-        text: a record, or an array of records.
+        text: the JSON of a record, or of an array of records.
         records: the records decoded from it.
 
     Raises:
@@ -206,7 +206,7 @@ def refuse_repeated(text: bytes, records: Sequence[Record | RecordUpdate]) -> No
 
 
 def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
-    """Return whether a text has exactly as many members as its records, components and scores should have."""
+    """Return whether JSON has exactly as many members as its records, components and scores should have."""
     count = 0
     for record in records:
         if record.meta is None or record.stop_time is None or record.start_time is None:
@@ -223,7 +223,7 @@ def _is_plain(text: bytes, records: Sequence[Record | RecordUpdate]) -> bool:
 
 
 def _names_all_empty_members(text: bytes, record: Record | RecordUpdate) -> bool:
-    """Return whether the text of a record names each member that is None, as a null. Such members may be omitted.
+    """Return whether the JSON of a record names each member that is None, as a null. Such members may be omitted.
 
     Only the names are searched for, so a name in another place can hide an omitted member.
     """

@@ -35,13 +35,13 @@ LISTED: Final = 10_000
 LISTED_ON_DEMAND: Final = 100_000
 """Maximum number of verdicts that are listed if all are requested."""
 
-_WANTED: Final = Choice(("all", "failed"))
+_VERDICT_CHOICE: Final = Choice(("all", "failed"))
 
 VERDICTS: Final = Parameter(
     "verdicts",
     f"Which verdicts are listed: all (up to {LISTED_ON_DEMAND}) or failed (up to {LISTED}). By default all of up to "
     f"{LISTED} records, and of more those that failed. All are counted.",
-    _WANTED.schema,
+    _VERDICT_CHOICE.schema,
 )
 
 
@@ -49,12 +49,12 @@ class VerdictList:
     """Counts verdicts and keeps those to be listed.
 
     Args:
-        wanted: ``all``, ``failed``, or None for all of up to :data:`LISTED` records and the failed ones of more.
+        listed: ``all``, ``failed``, or None for all of up to :data:`LISTED` records and the failed ones of more.
     """
 
-    def __init__(self, wanted: str | None = None) -> None:
-        self._wanted = wanted
-        self._max_listed = LISTED_ON_DEMAND if wanted == "all" else LISTED
+    def __init__(self, listed: str | None = None) -> None:
+        self._choice = listed
+        self._max_listed = LISTED_ON_DEMAND if listed == "all" else LISTED
         self._counts = Counter[str]()
         self._listed: list[Verdict] = []
 
@@ -75,8 +75,8 @@ class VerdictList:
             self._counts[verdict.verdict] += 1
             if self._is_listed(verdict) and len(self._listed) < self._max_listed:
                 self._listed.append(verdict)
-        if self._wanted is None and len(self) > LISTED:
-            self._wanted = "failed"
+        if self._choice is None and len(self) > LISTED:
+            self._choice = "failed"
             self._listed = list(filter(self._is_listed, self._listed))
 
     def summed_up(self) -> Verdicts:
@@ -84,7 +84,7 @@ class VerdictList:
         return Verdicts(dict(self._counts), self._listed, len(self) - len(self._listed))
 
     def _is_listed(self, verdict: Verdict) -> bool:
-        return self._wanted != "failed" or verdict.verdict not in ACCEPTED
+        return self._choice != "failed" or verdict.verdict not in ACCEPTED
 
 
 log = logging.getLogger(__name__)
@@ -130,9 +130,9 @@ class AddHandler(RecordWriter):
         written. Records before the fault stay stored; the answer counts them.
         """
         elements = _elements(request.headers.get("Content-Type", ""))
-        given = by_name(parse_query_string(read_target(request.raw_path).query))
+        parameters = by_name(parse_query_string(read_target(request.raw_path).query))
         with about("verdicts"):
-            verdicts = VerdictList(_WANTED.read("verdicts", given.get("verdicts", ())))
+            verdicts = VerdictList(_VERDICT_CHOICE.read("verdicts", parameters.get("verdicts", ())))
         try:
             async with aclosing(_batches(elements, read_pieces(request, self.max_body))) as batches:
                 async for batch in batches:
