@@ -111,9 +111,9 @@ def load_credentials(certificate: Path, key: Path) -> Credentials:
 
 
 def sign(text: str, credentials: Credentials) -> bytes:
-    """Return a text as a signed message (``multipart/signed``) in ASCII.
+    """Return a message's text as a signed message (``multipart/signed``) in ASCII.
 
-    A text with other characters, or with the word that marks encrypted messages, is encoded as quoted-printable.
+    Text with other characters, or with the word that marks encrypted messages, is encoded as quoted-printable.
     """
     plain = text.isascii() and _ENCRYPTION_MARK.decode() not in text
     quoted = quopri.encodestring(text.encode()).replace(_ENCRYPTION_MARK, b"pkcs7=2Dmime")
@@ -388,7 +388,7 @@ async def open_publisher(config: ApelConfig, context: PluginContext) -> AsyncGen
 
 
 def say(context: PluginContext, text: str) -> None:
-    """Show a text in a dry run, else log it."""
+    """Show a message in a dry run, else log it."""
     if context.dry_run:
         context.show(text)
     else:
@@ -396,7 +396,10 @@ def say(context: PluginContext, text: str) -> None:
 
 
 def label(now: datetime, number: int) -> str:
-    """Return a message's name (``empaid``) in the form of SSM, APEL's own sender. ``number`` makes it unique."""
+    """Return a message's name (``empaid``) in the form of SSM (Secure STOMP Messenger), the APEL client's sender.
+
+    ``number`` makes it unique.
+    """
     return f"{now:%Y%m%d}/{now:%Y%m%d%H%M%S}{number % 1_000_000:06}"
 
 

@@ -71,11 +71,11 @@ class Summary:
     def planned(self, month: PlannedMonth) -> None:
         """Log the resources of a month that are held back, or show them in a dry run."""
         self._planned.append(month)
-        for held in month.held_back:
+        for resource in month.held_back:
             if self._context.dry_run:
-                self._context.show(held.text)
+                self._context.show(resource.text)
             else:
-                self._context.log.warning("%s", held.text)
+                self._context.log.warning("%s", resource.text)
 
     def written(self, month: BillingMonth, planned: PlannedMonth, outcome: MonthOutcome) -> None:
         """Show how many amounts of a month were written, or would be written by a dry run."""
@@ -102,11 +102,11 @@ class Summary:
             lost: the correct amounts by component.
         """
         self.refused()
-        right = listed([f"{component} {amount}" for component, amount in lost.items()], LISTED)
+        correct = listed([f"{component} {amount}" for component, amount in lost.items()], LISTED)
         self._context.log.error(
             "%s: Waldur accepts no more usage of this month from us, although %s is right. The difference is not"
             " billed until it is loaded with a token of staff (auditord waldur load-history)",
-            *(name, right),
+            *(name, correct),
         )
 
     def conclude(self) -> None:
