@@ -185,15 +185,15 @@ class SharedFolder(Folder):
             True if the file was unchanged, and so is removed.
         """
         tail = os.fsencode(name)[-_MAX_TAIL:].decode(errors="ignore")
-        taken = f"{_TAKEN}{token_hex(8)}-{tail}"
-        os.rename(name, taken, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
-        same = identity(self.status(taken)) == known
-        if same:
-            self.remove(taken)
+        temporary = f"{_TAKEN}{token_hex(8)}-{tail}"
+        os.rename(name, temporary, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        is_unchanged = identity(self.status(temporary)) == known
+        if is_unchanged:
+            self.remove(temporary)
         else:
-            self._give_back(taken)
+            self._give_back(temporary)
         self.sync()
-        return same
+        return is_unchanged
 
     def write_whole(self, name: str, content: bytes) -> None:
         """Write a file durably under another name, then rename it. A link with that name is replaced, not followed.
@@ -225,10 +225,10 @@ class SharedFolder(Folder):
             if name.startswith(_TAKEN):
                 self._give_back(name)
 
-    def _give_back(self, taken: str) -> None:
-        mark, _, name = taken.removeprefix(_TAKEN).partition("-")
+    def _give_back(self, temporary: str) -> None:
+        mark, _, name = temporary.removeprefix(_TAKEN).partition("-")
         free = f"{Path(name).stem}.{mark}{Path(name).suffix}"
-        os.rename(taken, free, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        os.rename(temporary, free, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
 
 class PrivateFolder(Folder):

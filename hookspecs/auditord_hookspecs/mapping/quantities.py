@@ -70,7 +70,7 @@ _PREFIXES = "KMGTPE"
 
 
 def is_missing(text: str) -> bool:
-    """Return whether a text means "unknown": empty, ``Unknown``, ``INVALID``, ``16?``, NO_VAL and similar ones."""
+    """Return whether a string means "unknown": empty, ``Unknown``, ``INVALID``, ``16?``, NO_VAL and similar ones."""
     if text.isdigit():
         return text in _SENTINELS
     stripped = text.strip()
@@ -85,7 +85,7 @@ def parse_number(text: str) -> Decimal:
     """Parse a plain number: ``12``, ``-3``, ``1.50``.
 
     Raises:
-        InvalidRecord: the text is not a number.
+        InvalidRecord: the string is not a number.
     """
     stripped = text.strip()
     if not _is_plain(stripped) and _NUMBER.fullmatch(stripped) is None:
@@ -97,7 +97,7 @@ def parse_size(text: str) -> Decimal:
     """Parse bytes from ``412717056``, ``132384K``, ``1.5G``, ``4GiB``. Prefixes are powers of 1,024, as in Slurm.
 
     Raises:
-        InvalidRecord: the text is not a size.
+        InvalidRecord: the string is not a size.
     """
     stripped = text.strip()
     if _is_plain(stripped):
@@ -109,7 +109,7 @@ def parse_energy(text: str) -> Decimal:
     """Parse joules from ``512``, ``1.23K``. Prefixes are powers of 1,000, as in Slurm for energy.
 
     Raises:
-        InvalidRecord: the text is not an energy.
+        InvalidRecord: the string is not an energy.
     """
     return _scaled(_ENERGY.fullmatch(text.strip()), 1_000, text, "an energy such as 512 or 1.23K")
 
@@ -125,7 +125,7 @@ def parse_duration(text: str) -> Decimal:
     """Parse seconds, with their fraction, from ``[[D-]H:]MM:SS[.f]`` or a plain number of seconds.
 
     Raises:
-        InvalidRecord: the text is not a duration.
+        InvalidRecord: the string is not a duration.
     """
     stripped = text.strip()
     if _is_plain(stripped) or _NUMBER.fullmatch(stripped) is not None:
@@ -141,7 +141,7 @@ def parse_instant(text: str) -> datetime:
     """Parse an instant in UTC from seconds since 1970 or ISO 8601. A time without a zone is UTC.
 
     Raises:
-        InvalidRecord: the text is not a time, or the date does not exist.
+        InvalidRecord: the string is not a time, or the date does not exist.
     """
     stripped = text.strip()
     try:
@@ -188,10 +188,10 @@ _UNSCALED: Final = _PARSERS.keys() - {KeyType.INTEGER_MEGA}
 
 
 def read_number(rule: ValueRule, text: str, factor: Decimal = _ONE) -> int:
-    """Parse a text as the rule's numeric type, multiply it, and round it once: times down, all others half up.
+    """Parse a string as the rule's numeric type, multiply it, and round it once: times down, all others half up.
 
     Raises:
-        InvalidRecord: the text is not of this type.
+        InvalidRecord: the string is not of this type.
     """
     if text.isdigit() and factor == _ONE and rule.key_type in _UNSCALED and _is_plain(text):
         return int(text)
@@ -200,7 +200,7 @@ def read_number(rule: ValueRule, text: str, factor: Decimal = _ONE) -> int:
 
 
 def is_zero(text: str) -> bool:
-    """Return whether the text of a number, size or duration is zero: ``0``, ``0.0``, ``0K``, ``00:00:00``."""
+    """Return whether a number, size or duration is zero: ``0``, ``0.0``, ``0K``, ``00:00:00``."""
     return "0" in text and _NONZERO_DIGITS.isdisjoint(text)
 
 
@@ -243,7 +243,7 @@ def read_text(rule: ValueRule, row: Row) -> str:
 
 
 def cut_out(rule: ValueRule | ScoreRule | SiteRule, text: str) -> str:
-    """Return the part of the text that ``matches`` finds: its first group, or the whole match."""
+    """Return the part of a value that ``matches`` finds: its first group, or the whole match."""
     if rule.matches is None:
         return text
     match = rule.matches.search(text)
