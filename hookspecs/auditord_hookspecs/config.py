@@ -110,9 +110,10 @@ def _resolve_secret(value: Any, info: ValidationInfo) -> Any:  # Any: a value fr
 
 
 Secret = Annotated[SecretStr, BeforeValidator(_resolve_secret)]
-"""An option that holds a secret. The file has a reference (``file:/path``, ``env:NAME``, ``credential:name``) or, less
-well, the secret itself. The host resolves references when it loads the configuration (``auditord_resolve_secret``). A
-model that is built without the host, as in a test, keeps the string unchanged. The secret is never printed."""
+"""An option that holds a secret. The file has a reference (``file:/path``, ``env:NAME``, ``credential:name``) or, not
+recommended, the secret itself. The host resolves references when it loads the configuration
+(``auditord_resolve_secret``). A model that is built without the host, as in a test, keeps the string unchanged. The
+secret is never printed."""
 
 
 class Section(BaseModel):
@@ -149,7 +150,7 @@ class RunConfig(InstanceConfig):
     timeout: Duration | None = Field(default=None, description="A longer run is cancelled.")
     environment: Mapping[VariableName, VariableValue] = Field(
         default_factory=dict[str, str],
-        description="Environment variables for the programs that it runs, such as {CONDOR_CONFIG: "
+        description="Environment variables for the programs that the instance runs, such as {CONDOR_CONFIG: "
         "/etc/condor-ce/condor_config}.",
     )
 

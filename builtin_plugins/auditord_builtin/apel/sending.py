@@ -137,7 +137,7 @@ def _certificates(file: Path) -> list[x509.Certificate]:
 def _private_key(file: Path) -> SigningKey:
     data = _read(file)
     try:
-        with warnings.catch_warnings(action="ignore"):  # old algorithms are the CA's choice
+        with warnings.catch_warnings(action="ignore"):  # warnings of old algorithms: the CA chose them
             key = load_pem_private_key(data, password=None)
     except TypeError as error:
         raise CertificateUnusable(

@@ -27,8 +27,8 @@ class NotReported(WaldurError):
     """Some amounts are not in Waldur.
 
     Remedy:
-        see the reason for each amount or month in the message; the next run reports the missing amounts. `auditord
-        waldur diagnose` checks for causes.
+        see the reason for each amount or month in the message; the next run reports the missing amounts.
+        `auditord waldur diagnose` checks for causes.
     """
 
 
@@ -134,7 +134,7 @@ class Summary:
             raise NothingReported(nothing)
 
     def _nothing_reported(self) -> str | None:
-        """Return the reason why nothing could be reported for some month, or None."""
+        """Return why no amount could be reported for one of the months, or None."""
         if not self._accepted:
             return "the offering accepts no usage of any component that is configured: nothing was reported"
         for month in self._planned:

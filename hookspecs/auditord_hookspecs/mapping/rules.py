@@ -186,7 +186,7 @@ def auditor_preset(rules: tuple[ComponentRule, ...]) -> BeforeValidator:
 
 
 class MetaRule(ValueRule):
-    """A label. Of several rules with one name, the first with a value is used; later ones with ``append`` add theirs.
+    """A label. If several rules have one name, the first with a value is used; later ones with ``append`` add theirs.
 
     If the value is missing, or unreadable and ``optional``, ``default_value`` is used. Without one, the label is left
     out. With ``optional: false``, a job with an unreadable value, or with a missing value and no default, cannot be
