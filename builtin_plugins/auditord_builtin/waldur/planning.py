@@ -239,17 +239,19 @@ class _Planner:
 
     def _resource(self, resource: Resource, account: str) -> Iterator[ResourcePlan | HeldBack]:
         amounts = _Amounts(self, account, resource.uuid)
-        if anomalies := {**amounts.falls(), **amounts.several()}:
-            yield self._anomaly(account, anomalies)
+        falls, several = amounts.falls(), amounts.several()
+        if anomalies := {**falls, **several}:
+            yield self._anomaly(account, anomalies, ambiguous=falls.keys() <= several.keys())
             if not self.rules.omit_anomalous:
                 return
         if wanted := {name: each for name, each in amounts.wanted_totals().items() if name not in anomalies}:
             users = amounts.wanted_users(wanted)
             yield ResourcePlan(resource.uuid, resource.backend_id or account, wanted, users)
 
-    def _anomaly(self, account: str, anomalies: Mapping[str, str]) -> HeldBack:
+    def _anomaly(self, account: str, anomalies: Mapping[str, str], *, ambiguous: bool) -> HeldBack:
+        """Return why a resource is held back. ``ambiguous``: each component in ``anomalies`` has several totals."""
         would = "; ".join(anomalies.values())
-        if all("several totals" in text for text in anomalies.values()):
+        if ambiguous:
             return self._held(account, "ambiguous", would)
         if self.rules.stale:
             return self._held(account, "stale", f"{would}; but the records are not up to date: {self.rules.stale}")
