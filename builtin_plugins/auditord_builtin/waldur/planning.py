@@ -232,8 +232,8 @@ class _Planner:
                 f"{counted(len(resources), 'resource has', 'resources have')} this backend_id: {names}",
             )
         elif not resources[0].takes_usage:
-            state = f"its state is {resources[0].state}, in which Waldur takes no usage"
-            yield self._held(account, "state", f"{state}; it is reported when that has changed")
+            state = f"its state is {resources[0].state}, in which Waldur accepts no usage"
+            yield self._held(account, "state", f"{state}; it is reported once the state changes")
         else:
             yield from self._resource(resources[0], account)
 
@@ -258,8 +258,8 @@ class _Planner:
         return self._held(
             account,
             "decrease",
-            f"{would}; see auditord waldur explain {account} --month {self.month}, and if the records are right"
-            " allow it with --allow-decrease: auditord waldur report --once for the months that are reported,"
+            f"{would}; see auditord waldur explain {account} --month {self.month}; if the records are right, allow it"
+            " with --allow-decrease: auditord waldur report --once for the months that are reported,"
             " auditord waldur load-history for older ones",
         )
 
