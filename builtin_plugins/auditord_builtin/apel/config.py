@@ -239,7 +239,7 @@ class SiteConfig(Section):
         default="UNKNOWN",
         max_length=40,
         description="The type of compute element, ARC for example: InfrastructureDescription is "
-        "AUDITORD-CE-BATCHSYSTEM unless a field gives one. null leaves it out, for an APEL server before 2.5.0.",
+        "AUDITORD-CE-BATCHSYSTEM unless a field sets it. null leaves it out, for an APEL server before 2.5.0.",
     )
     batch_system: Name | None = Field(
         default=None, max_length=40, description="The batch system; default: the value in records."
@@ -401,7 +401,7 @@ class AcceleratorConfig(Section):
     active: ComponentField | None = Field(
         default=None, description="Seconds in which a job's accelerators were busy; default: the whole runtime."
     )
-    associated_record_type: Name = Field(description="EGI's draft defines only cloud: agree on another with APEL.")
+    associated_record_type: Name = Field(description="EGI's draft defines cloud only: agree on another one with APEL.")
     associated_record: KeyField | None = Field(default=None, description="Default: the submit host.")
     topic: Name = Field(description="The topic of these messages.")
 
@@ -436,7 +436,7 @@ class ApelConfig(PluginConfig):
         if self.accelerators is not None and self.summary_fields is None:
             raise ValueError("accelerators need summary_fields, since they are grouped by these as well")
         if self.accelerators is not None and "/topics/" not in (self.messaging.ams_url or "/topics/"):
-            raise ValueError("accelerators need their own topic, but ams_url contains none: .../topics/TOPIC:publish")
+            raise ValueError("accelerators have their own topic, so ams_url must name one: .../topics/TOPIC:publish")
         scores = named_scores(self.summary_fields)
         if len(scores) > 1:
             raise ValueError("the two normalised durations name different scores; APEL refuses a mixture")

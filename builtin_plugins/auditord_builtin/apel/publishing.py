@@ -152,8 +152,9 @@ async def _settle_since(config: ApelConfig, saved: SavedState) -> datetime:
     since = config.site.publish_since or saved.reported.since
     if since is None:
         raise NotReported(
-            "site.publish_since is not set, and nothing has been published yet: set it to the start of your reports. "
-            "If another program has reported to APEL until now, use the first day of the month after its last report"
+            "site.publish_since is not set, and nothing has been published yet: set it to the time from which jobs are "
+            "to be reported. If another program has reported to APEL until now, use the first day of the month after "
+            "its last report"
         )
     if since != saved.reported.since:
         await saved.save(since=since)

@@ -22,7 +22,7 @@ BETWEEN_TRIES: Final = timedelta(days=1)
 
 MAILS: Final = Counter(
     "auditord_utilisation_mails",
-    "Mails with reports by result: sent, refused (permanently, by recipient) or failed (to be retried).",
+    "Mails with reports by result: sent, refused (the recipient, permanently) or failed (to be retried).",
     ("task", "outcome"),
     registry=None,
 )
