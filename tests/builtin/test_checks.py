@@ -136,7 +136,7 @@ async def test_a_mail_server(tmp_path: Path) -> None:
         login = {"security": "starttls", "ca": str(authority.file), "user": "auditord", "password": "secret"}
         found = await findings(utilisation.check, mail_config(mailbox.port, **login))
         assert {each.severity for each in found} == {Severity.OK}
-        assert found[-1].text == "the mail server answers, and takes the login"
+        assert found[-1].text == "the mail server answers, and accepts the login"
         refused = await fault(utilisation.check, mail_config(mailbox.port, **login | {"password": "wrong"}))
         assert "535" in refused.text
         assert mailbox.mails == []
@@ -150,7 +150,7 @@ async def test_the_files_of_a_report(tmp_path: Path) -> None:
     (tmp_path / "absent.csv").touch()
     assert len(await findings(utilisation.check, config)) == 2
     elsewhere = UtilisationConfig.model_validate({"csv": {"folder": str(tmp_path / "absent")}})
-    assert (await fault(utilisation.check, elsewhere)).remedy.startswith("make the folder")
+    assert (await fault(utilisation.check, elsewhere)).remedy.startswith("create the folder")
 
 
 def apel_config(broker: AmsBroker, files: HostFiles, url: str) -> Any:  # Any: a configuration
