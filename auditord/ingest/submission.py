@@ -32,7 +32,7 @@ from auditord_hookspecs.records import Meta
 from auditord_hookspecs.wire import decode_record
 
 Roles: TypeAlias = tuple[Role, ...] | None
-"""The applicable roles, each of which suffices on its own; None if everything is allowed."""
+"""The applicable roles; any one of them suffices; None if everything is allowed."""
 
 
 def writing_roles(principal: Principal) -> Roles:
@@ -78,7 +78,7 @@ def left_to_check(roles: Roles, record: Record) -> Roles:
 
 
 _BETWEEN_PAUSES: Final = 100  # about a millisecond
-_FORBIDDEN: Final = "is of a site, or has a prefix, that is not its sender's to write"
+_FORBIDDEN: Final = "has a site or a prefix that its sender may not write"
 
 
 class Forbidden(AuditordError):
