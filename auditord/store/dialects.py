@@ -247,11 +247,11 @@ class StoreDialect(Dialect):
     first_of_month: ClassVar[LiteralString]
     """The first day of the month of a day (the braces), both as numbers since 1970."""
     earlier: ClassVar[LiteralString]
-    """The earlier of two instants, either of which may be NULL."""
+    """The earlier of two instants, which may be NULL."""
     later: ClassVar[LiteralString]
-    """The later of two instants, either of which may be NULL."""
+    """The later of two instants, which may be NULL."""
     name_or_none: ClassVar[LiteralString]
-    """A name (the braces) as it is stored in cells."""
+    """A name (the braces) in the form stored in cells."""
     no_name: ClassVar[LiteralString]
     """The value that stands for a missing name in cells."""
     by_no_position: ClassVar[LiteralString]

@@ -12,7 +12,7 @@ import msgspec
 from auditord_hookspecs import AggregateQuery, Aggregates, Entry, Provenance, RecordQuery
 
 SILENT_AFTER: Final = timedelta(minutes=2)
-"""A daemon that has not saved its state for so long counts as ended. It does so every half a minute."""
+"""A daemon that has not saved its state for this time counts as ended. It does so every half a minute."""
 
 
 class Listed(Protocol):
@@ -114,7 +114,7 @@ class Outbox(msgspec.Struct, frozen=True):
 
     @property
     def has_more(self) -> bool:
-        """True if the feed goes on after ``after``, even if only with changes that are not forwarded."""
+        """True if the feed continues after ``after``, even if only with changes that are not forwarded."""
         return self.position > self.after
 
 

@@ -207,7 +207,7 @@ def take_slice(position: int, limit: int) -> Work[tuple[LakeBatch, Rows]]:
         raise LakeDiverged(f"The lake has batch {position} of this store, which has made only {state.given}.")
     for name, passed in (yield from list_consumers()):
         if name == LAKE and passed > position:
-            raise LakeDiverged(f"The lake has batch {position} of this store, and had {passed} before.")
+            raise LakeDiverged(f"The lake has batch {position} of this store, but had batch {passed} before.")
     yield from move_consumer(LAKE, position)
     upto, end = position, (yield from end_of_feed())
     while True:

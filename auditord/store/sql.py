@@ -76,7 +76,7 @@ def column_or_document(columns: Columns, column: Sql, document: Sql) -> Sql:
 
 
 def encoded(text: str) -> str:
-    """Return the text as it is encoded in a document, with quotation marks."""
+    """Return the text in a document's encoding, with quotation marks."""
     return msgspec.json.encode(text).replace(b"\\\\", b"\\u005c").decode()
 
 

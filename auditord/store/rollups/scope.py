@@ -175,7 +175,7 @@ class Scope(msgspec.Struct, frozen=True):
             yield self._only(AnyOf(tuple(map(_on_day, split))))
 
     def outside(self) -> Iterator[Condition]:
-        """Yield conditions, one of which is true for each finished record that the cells do not cover."""
+        """Yield conditions. Each finished record that the cells do not cover meets one of them."""
         if self.begin > FIRST_DAY:
             yield _between(None, self.begin * MICROS_PER_DAY)
         if self.end < END:

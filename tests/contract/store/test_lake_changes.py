@@ -173,7 +173,7 @@ async def test_a_lake_that_was_restored_is_noticed(store: RecordStore) -> None:
     """The changes between have been forgotten."""
     first = await batch_behind(store, 0)
     await store.lake_batch(first.number, 100)
-    with pytest.raises(LakeDiverged, match=f"has batch 0 .* had {first.number} before"):
+    with pytest.raises(LakeDiverged, match=f"has batch 0 .* had batch {first.number} before"):
         await store.lake_batch(0, 100)
 
 
