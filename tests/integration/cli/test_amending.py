@@ -188,5 +188,5 @@ def test_an_empty_reason_changes_nothing(command_line: CommandLine) -> None:
     command_line.put(drone("kept", stop=START))
     done = command_line.run("delete", "kept", "--reason", " ", "--yes")
     assert done.exit_code == 1
-    assert "a reason has" in str(done.exception)
+    assert "a reason must have" in str(done.exception)
     assert command_line.ids("--id", "kept") == ["kept"]

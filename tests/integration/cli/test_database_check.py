@@ -58,4 +58,4 @@ def test_connecting_says_what_the_daemon_would_meet(run: Run, tmp_path: Path, po
     )
     elsewhere = run("config", "check", "--connect", store={"url": f"{postgres_url}_no_such"})
     assert isinstance(elsewhere.exception, StoreMisconfigured)
-    assert "make it with createdb" in str(elsewhere.exception)
+    assert "create it with createdb" in str(elsewhere.exception)

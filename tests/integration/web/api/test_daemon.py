@@ -331,7 +331,7 @@ YEAR = {"from": "2025-01-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"}
         ("jobs", {"from": "2025-01-01T00:00:00Z"}, 400, "to"),
         ("jobs", {"from": YEAR["to"], "to": YEAR["from"]}, 400, "later"),
         ("jobs", {"from": YEAR["to"], "to": "9999-12-31T00:00:00Z"}, 400, "is not between"),
-        ("jobs", {**YEAR, "replace": " ", "by": "alice"}, 400, "a reason has"),
+        ("jobs", {**YEAR, "replace": " ", "by": "alice"}, 400, "a reason must have"),
         ("jobs", {**YEAR, "replace": "wrong before"}, 400, "must not be empty"),
     ],
 )
