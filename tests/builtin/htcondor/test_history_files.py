@@ -265,7 +265,7 @@ async def test_a_folder_of_jobs_leads_nowhere_else(tmp_path: Path, caplog: pytes
 async def test_a_fifo_in_place_of_a_history_file_holds_no_run_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "history")
     context = FakeCollectorContext()
-    with pytest.raises(AuditordError, match="no regular file"):
+    with pytest.raises(AuditordError, match="not a regular file"):
         await context.keep(HTCONDOR.collect(config(history_paths=[tmp_path / "history"]), context))
 
 
