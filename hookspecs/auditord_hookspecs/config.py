@@ -36,7 +36,9 @@ def parse_duration(value: Any) -> Any:  # Any: a value from the file
         return timedelta(milliseconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
     if isinstance(value, bool) or not text.startswith(("P", "-P")):
         number = text if text.replace(".", "", 1).isdigit() else "30"
-        raise ValueError(f"'{value}' is no duration: write a number with a unit, such as {number}s, {number}m or 1h30m")
+        raise ValueError(
+            f"'{value}' is not a duration: write a number with a unit, such as {number}s, {number}m or 1h30m"
+        )
     return text
 
 

@@ -116,7 +116,7 @@ def _finished(raw: Mapping[str, Any]) -> Finished:  # Any: JSON from the quarant
     try:
         return msgspec.convert(raw["finished"], Finished)
     except msgspec.ValidationError as error:
-        raise InvalidRecord(f"this is no pod: {error}") from error
+        raise InvalidRecord(f"this is not a pod: {error}") from error
 
 
 def _decode_again(config: KubernetesConfig, raw: Mapping[str, Any]) -> Finished | None:  # Any: JSON from the quarantine

@@ -72,9 +72,9 @@ def transform(config: PseudonymsConfig) -> Transform:
 def detect(host: Host) -> Proposal:
     """Propose pseudonyms. Every site is asked."""
     del host
-    text = "Users in records: 'names', or 'pseudonyms' (sums per user stay, mails to users end)"
+    text = "Users in records: 'names', or 'pseudonyms' (sums per user remain, mails to users stop)"
     comments = {
-        "key": "With it, anybody can compute the pseudonym of a name. Another key gives every user another pseudonym."
+        "key": "With it, anyone can compute the pseudonym of a name. Another key gives every user another pseudonym."
     }
     found = "Users' names become pseudonyms before a record is kept: auditord manual privacy."
     return Proposal(found, _options, [Question("users", text, "names")], comments)

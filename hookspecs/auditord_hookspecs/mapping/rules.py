@@ -104,7 +104,7 @@ def remarks_on_sites(sites: Iterable[SiteRule]) -> list[str]:
     """Return a remark if ``sites`` is not configured (for ``CollectorKind.remarks``)."""
     if all(site.name != NOT_CONFIGURED for site in sites):
         return []
-    return [f"sites is missing: every record is labelled {NOT_CONFIGURED}; say sites: [{{name: YOUR-SITE}}]"]
+    return [f"sites is missing: every record is labelled {NOT_CONFIGURED}; set sites: [{{name: YOUR-SITE}}]"]
 
 
 class ScoreRule(Section):

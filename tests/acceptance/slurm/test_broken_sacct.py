@@ -93,7 +93,9 @@ def test_the_command_says_what_is_wrong_and_does_its_work_later(site: Site, sacc
     at = next(number for number, line in enumerate(lines) if line.startswith("slurm: 0 records; 0 quarantined"))
     attempts, reason = lines[:at], lines[at + 1 :]
     assert (failed.returncode, failed.stdout) == (1, "")
-    assert all("sacct is asked for" in line for line in attempts), "at a limit less is asked for, down to a second"
+    assert all("each call of sacct queries" in line for line in attempts), (
+        "at a limit less is asked for, down to a second"
+    )
     assert " ".join(reason).startswith("failed: ")
     assert FAULTS[fault][1].format(sacct=sacct.path) in " ".join(reason)
     nothing_has_happened(site)

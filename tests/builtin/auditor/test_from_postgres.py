@@ -188,12 +188,12 @@ def test_names_are_decoded_and_milliseconds_converted_and_shown(sqlite_target: T
     ]
     make_auditor(empty_postgres_url, [*old, *new])
     seen = sqlite_target.run(empty_postgres_url, "--dry-run").stdout
-    assert "TotalCPU   2026-01  4        4 (100.0%)              4 (100.0%)   looks like milliseconds" in seen
-    assert "TotalCPU   2026-02  4        0 (0.0%)                0 (0.0%)     seconds" in seen
+    assert "TotalCPU   2026-01  4        4 (100.0%)            4 (100.0%)             looks like milliseconds" in seen
+    assert "TotalCPU   2026-02  4        0 (0.0%)              0 (0.0%)               seconds" in seen
     options = ("--unquote", "--milliseconds", "TotalCPU", "--milliseconds-until", "2026-02-01T00:00:00Z")
     done = sqlite_target.run(empty_postgres_url, *options)
     assert done.exit_code == 0, done.output
-    assert "4 (100.0%)              0 (0.0%)     was milliseconds, is seconds" in done.stdout
+    assert "4 (100.0%)            0 (0.0%)               converted from milliseconds" in done.stdout
     stored = sqlite_target.stored()
     assert {name: record.components[1].amount for name, record in stored.items()} == {
         **{f"slurm/{n}": 3_600 for n in range(4)},
@@ -280,7 +280,7 @@ def test_a_source_that_does_not_answer_is_said(sqlite_target: Target) -> None:
 
 def test_a_database_without_auditors_table_is_said(sqlite_target: Target, empty_postgres_url: str) -> None:
     done = sqlite_target.run(empty_postgres_url)
-    assert "has no table auditor_accounting: name AUDITOR's database" in str(done.exception)
+    assert "has no table auditor_accounting: name the database that AUDITOR" in str(done.exception)
 
 
 def test_the_password_is_shown_nowhere() -> None:

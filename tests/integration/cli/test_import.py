@@ -102,7 +102,7 @@ def test_mutual_tls_comes_over_without_the_plain_port_beside_it(import_texts: Im
     files = "ca_cert_path: /ca.pem, server_cert_path: /host.pem, server_key_path: /host.key"
     tls = f"{{use_tls: true, https_addr: [127.0.0.2, '::1'], {files}}}"
     result = import_texts(f"application: {{port: 8000}}\ntls_config: {tls}\n")
-    assert "AUDITOR left its plain port open" in result.output
+    assert "AUDITOR also left its plain port open" in result.output
     listen = loaded(result).api.listen
     assert [str(address) for address in listen] == ["127.0.0.2:8443", "[::1]:8443"]
     assert [str(file) for file in listen[0].tls.files] == ["/host.pem", "/host.key", "/ca.pem"]

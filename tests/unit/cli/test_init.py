@@ -71,7 +71,7 @@ def test_slurm_with_a_database_is_read_by_sacct(play: Play, tmp_path: Path) -> N
     assert [(str(each.value), len(each.only_if)) for each in scores] == [("12.4", 1), ("9.8", 0)]
     assert config.sites[0].name == "KIT"
     assert f"{config.earliest_datetime}" == "2026-10-01 00:00:00+00:00"
-    assert "# Jobs that ended before this are left alone." in file.read_text()
+    assert "# Jobs that ended before this are ignored." in file.read_text()
 
 
 def test_with_yes_nothing_is_asked_and_the_defaults_are_cheap(play: Play, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_file_that_is_there_is_never_changed(play: Play, tmp_path: Path, setti
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ("score: fast\n", "score: 'fast' is no number"),
+        ("score: fast\n", "score: 'fast' is neither a number"),
         ("memory_peaks: perhaps\n", "'perhaps' is neither yes nor no"),
         ("since: yesterday\n", "earliest_datetime"),
         ("sites: KIT\n", "there is no question 'sites' on this host; questions are memory_peaks, score, since, site"),

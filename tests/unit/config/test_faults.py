@@ -60,7 +60,7 @@ def test_rows_of_ones_own_need_an_authenticator_that_knows_user_names(load: Load
         ),
         (
             INSTANCE + "    interval: 300",
-            "a.yml:5: collectors.big.interval: '300' is no duration: write a number with a unit, such as 300s, 300m",
+            "a.yml:5: collectors.big.interval: '300' is not a duration: write a number with a unit, such as 300s, 300m",
         ),
         (
             INSTANCE + "    sites:\n      - name: A\n      - nmae: B\n        name: B",
@@ -159,7 +159,7 @@ def test_all_faults_are_reported_at_once(load: Load) -> None:
         ("AUDITORD_API__LISTN", "[]", "api.listn: there is no such option; did you mean 'listen'?"),
         ("AUDITORD_API____ENABLED", "true", "api.: there is no such option"),
         ("AUDITORD_COLLECTORS__B__PATH", "/p", "collectors.b.kind: this option is needed"),
-        ("AUDITORD_SHUTDOWN__GRACE", "30", "shutdown.grace: '30' is no duration"),
+        ("AUDITORD_SHUTDOWN__GRACE", "30", "shutdown.grace: '30' is not a duration"),
     ],
 )
 def test_a_fault_of_the_environment_names_the_variable(load: Load, name: str, value: str, expected: str) -> None:

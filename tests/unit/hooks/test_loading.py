@@ -131,7 +131,7 @@ def test_a_module_for_another_contract_is_refused_with_both_and_the_remedy(contr
 
 @pytest.mark.parametrize("contract", ["1", "one", "1.0.0", "1.-1", "", 1.0, ("1", "0"), "²1.0"])
 def test_a_contract_that_is_no_version_is_refused(contract: object) -> None:
-    said = f"AUDITORD_CONTRACT: {contract!r} is no version of the contract: write it like '1.1'"
+    said = f"AUDITORD_CONTRACT: {contract!r} is not a version of the contract: write it like '1.1'"
     assert said in refusal(module_for(contract))
 
 
