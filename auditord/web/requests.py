@@ -177,7 +177,7 @@ def decode_posted(text: bytes) -> Record:
         InvalidRecord: the text is not a record, is too large, or has a repeated member.
     """
     if len(text) > LARGEST_RECORD:
-        raise InvalidRecord(f"the record has {len(text)} bytes, and at most {LARGEST_RECORD} are taken")
+        raise InvalidRecord(f"the record has {len(text)} bytes, and at most {LARGEST_RECORD} are allowed")
     record = decode_record(text)
     refuse_repeated(text, (record,))
     return record

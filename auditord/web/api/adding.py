@@ -39,8 +39,8 @@ _WANTED: Final = Choice(("all", "failed"))
 
 VERDICTS: Final = Parameter(
     "verdicts",
-    f"Which verdicts are listed: all (up to {LISTED_ON_DEMAND}) or failed (up to {LISTED}). By default all of up to "
-    f"{LISTED} records, and of more those that failed. All are counted.",
+    f"Which verdicts are listed: all (up to {LISTED_ON_DEMAND}) or failed (up to {LISTED}). By default, all verdicts "
+    f"of up to {LISTED} records, and only the failed ones of more records. All are counted.",
     _WANTED.schema,
 )
 
@@ -101,8 +101,8 @@ MOST_INVALID: Final = 10_000
 
 _BETWEEN_PAUSES: Final = 100  # about a millisecond of decoding
 
-_FORBIDDEN: Final = "the record is of a site, or has a prefix, that is not yours to write"
-_EXISTS: Final = "the id belongs to another run, which started at another time, or any known id is refused here"
+_FORBIDDEN: Final = "your roles do not allow writing records of this site, or with this prefix"
+_EXISTS: Final = "the id belongs to another run, which started at another time, or this server refuses all known ids"
 
 
 class _Named(msgspec.Struct):
@@ -116,7 +116,7 @@ class AddHandler(RecordWriter):
         "POST",
         "/api/v1/records",
         "addRecords",
-        "Add records, each with a verdict of its own: those that are refused harm no others.",
+        "Add records, each with a verdict of its own: refused records do not affect the others.",
         Permission.WRITE,
         {200: {JSON: Verdicts}, 207: {JSON: Verdicts}},
         problems=(*BODY_PROBLEMS, 503),
@@ -136,15 +136,15 @@ class AddHandler(RecordWriter):
         except (NoArray, TooLong, BodyTooLarge, UnreadableBody) as error:
             raise _refused(error, verdicts, self.max_body) from error
         except StoreUnavailable as error:
-            log.warning("POST /api/v1/records: neither store nor spool can write (%s): see to the disk", error)
+            log.warning("POST /api/v1/records: neither store nor spool can write (%s): check the disk", error)
             raise _interrupted(verdicts) from error
         status = 200 if verdicts.all_accepted else 207
         return json_answer(verdicts.summed_up(), status)
 
     async def _handle(self, request: web.BaseRequest, batch: Sequence[bytes], verdicts: VerdictList) -> None:
         if verdicts["invalid"] > MOST_INVALID:
-            detail = f"more than {MOST_INVALID} elements are not valid records; the rest was not looked at"
-            remedy = "see the reasons, repair the source, and post everything again: stored records stay unchanged"
+            detail = f"more than {MOST_INVALID} elements are not valid records; the rest was ignored"
+            remedy = "see the reasons, correct the source, and post everything again: stored records stay unchanged"
             raise Refused(400, detail, parameter="body", remedy=remedy, handled=verdicts.summed_up())
         part = await _decode(batch, len(verdicts))
         principal, provenance = sender_of(request, self.now())
@@ -224,9 +224,9 @@ def _elements(content_type: str) -> Elements:
         return LineElements(LARGEST_RECORD)
     if is_json(content_type):
         return ArrayElements(LARGEST_RECORD)
-    remedy = f"say Content-Type: application/json for an array, or {NDJSON} for one record per line"
+    remedy = f"send Content-Type: application/json for an array, or {NDJSON} for one record per line"
     raise Refused(
-        415, f"the content type '{content_type[:60]}' is not taken here", parameter="Content-Type", remedy=remedy
+        415, f"the content type '{content_type[:60]}' is not supported here", parameter="Content-Type", remedy=remedy
     )
 
 
@@ -235,16 +235,20 @@ def _refused(error: Exception, verdicts: VerdictList, limit: int) -> Refused:
     match error:
         case NoArray():
             remedy = f"send an array of records, or one per line as {NDJSON}"
-            return Refused(400, f"the body is no JSON array: {error}", parameter="body", remedy=remedy, handled=handled)
+            return Refused(
+                400, f"the body is not a JSON array: {error}", parameter="body", remedy=remedy, handled=handled
+            )
         case UnreadableBody():
             return Refused(415, str(error), parameter="Content-Encoding", handled=handled)
         case _:
-            remedy = "send fewer records at once, or raise api.max_body"
-            detail = f"the body is larger than {limit} bytes, or too large in part ({error})"
+            remedy = "send fewer or shorter records at once, or raise api.max_body"
+            detail = f"the body (at most {limit} bytes) or one of its records is too large: {error}"
             return Refused(413, detail, parameter="body", remedy=remedy, handled=handled)
 
 
 def _interrupted(verdicts: VerdictList) -> Refused:
     handled = counted(len(verdicts), "record was", "records were")
     detail = f"nothing can be written at the moment; {handled} handled, the others were not"
-    return Refused(503, detail, remedy="post those that were not handled again later", handled=verdicts.summed_up())
+    return Refused(
+        503, detail, remedy="later, post again the records that were not handled", handled=verdicts.summed_up()
+    )
