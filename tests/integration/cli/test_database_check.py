@@ -32,8 +32,8 @@ def test_what_is_not_there_yet_is_no_fault(run: Run, tmp_path: Path) -> None:
     done = run("database", "check")
     assert done.exit_code == 0
     assert done.output.splitlines() == [
-        f"missing    {tmp_path}/state/spool.db: the daemon makes it",
-        f"missing    {tmp_path}/state/records.db: the daemon makes it",
+        f"missing    {tmp_path}/state/spool.db: the daemon creates it",
+        f"missing    {tmp_path}/state/records.db: the daemon creates it",
     ]
     assert "does not exist yet" in run("config", "check", "--connect").output
 

@@ -101,5 +101,5 @@ def test_a_daemon_syncs_its_records_and_says_so(tmp_path: Path, caplog: pytest.L
     assert "1 change forgotten" in command("end", "--yes").output
     assert "0 changes forgotten" in command("end", "--yes").output
     (tmp_path / "auditord.json").write_text(json.dumps({"state_dir": str(tmp_path / "state"), "lake": section}))
-    assert "90 records are taken out" in command("forget", "kit").output
+    assert "90 records were removed" in command("forget", "kit").output
     assert json.loads(command("status", "--output", "json").stdout)["daemons"] == {}
