@@ -230,7 +230,7 @@ def _checked(answer: http.HttpAnswer) -> http.HttpAnswer:
         problem = msgspec.json.decode(answer.body, type=Problem)
     except msgspec.DecodeError as error:
         raise DaemonError(
-            f"{answer.request} was answered with {answer.status}: this is not the API of an auditord"
+            f"{answer.request} was answered {answer.status}: this is not the API of an auditord"
         ) from error
     raise DaemonError(problem.detail if problem.remedy is None else f"{problem.detail}: {problem.remedy}")
 
