@@ -44,7 +44,7 @@ def check(*, connect: bool, deep: bool, output: str) -> None:
     if output == "json":
         if connect or deep:
             raise click.UsageError(
-                "--output json checks only the files: run auditord doctor --output json for the others"
+                "--output json checks only the files: run auditord doctor --output json for other checks"
             )
         _check_as_json()
         return
