@@ -126,7 +126,7 @@ async def _demonstrate(demo: Demo, check: bool) -> None:  # noqa: FBT001 anyio.r
                 await anyio.to_thread.run_sync(webbrowser.open, urls[0])
             await _wait_for_interrupt()
         stop.set()
-    say_lines("The demo ended well." if check else "\nThe demo is over; its temporary folder is gone.")
+    say_lines("The demo succeeded." if check else "\nThe demo is over; its temporary folder is gone.")
 
 
 async def _collect(demo: Demo) -> list[RunReport]:

@@ -94,7 +94,7 @@ async def _retry(numbers: Sequence[int] | None, task: str | None, output: str, u
         write_json(retried)
     else:
         still = len(retried.failed)
-        say(f"{retried.settled} settled, {counted(retried.queued, 'record')} queued, {still} still wrong")
+        say(f"{retried.settled} settled, {counted(retried.queued, 'record')} queued, {still} failed again")
         for number, reason in retried.failed.items():
             say(f"  {number}: {reason}", err=True)
     if retried.failed:
@@ -114,7 +114,7 @@ async def _discard(numbers: Sequence[int] | None, task: str | None, output: str,
         discarded = await owner.discard(chosen)
     write_json({"discarded": discarded}) if output == "json" else say(f"{discarded} discarded")
     if discarded < len(chosen):
-        raise AuditordError(f"{len(chosen) - discarded} of the numbers do not exist: see auditord quarantine list")
+        raise AuditordError(f"{len(chosen) - discarded} of the entries do not exist: see auditord quarantine list")
 
 
 async def _chosen_numbers(numbers: Sequence[int] | None, task: str | None, url: str | None) -> Sequence[int]:

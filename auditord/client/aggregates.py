@@ -59,9 +59,13 @@ def read_aggregates(answer: HttpAnswer, query: aggregates.AggregateQuery) -> agg
         ticks = int(document["ticks_per_second"])
         snapshot = _snapshot(document.get("snapshot"))
     except (msgspec.DecodeError, InvalidRecord, InvalidOperation, LookupError, TypeError, ValueError) as error:
-        raise InvalidAnswer(f"{answer.request} was answered with no sums ({error!r}): is it an auditord?") from error
+        raise InvalidAnswer(
+            f"{answer.request} was answered without sums ({error!r}): is the server an auditord?"
+        ) from error
     if ticks != query.ticks_per_second:
-        raise InvalidAnswer(f"{answer.request} was answered in {ticks} ticks a second: is it of another version?")
+        raise InvalidAnswer(
+            f"{answer.request} was answered with {ticks} ticks a second: is the server of another version?"
+        )
     return aggregates.Aggregates(groups, ticks, snapshot)
 
 

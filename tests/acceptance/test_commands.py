@@ -193,7 +193,7 @@ def test_the_daemon_does_what_commands_ask(site: Site) -> None:
         (entry,) = site.json("quarantine", "list")
         assert (entry["task"], entry["stage"], entry["route"]) == ("api", "body", "POST /record")
         retried = site.run("quarantine", "retry", "--all")
-        assert (retried.returncode, "1 still wrong" in retried.stdout) == (1, True), retried.stderr
+        assert (retried.returncode, "1 failed again" in retried.stdout) == (1, True), retried.stderr
         assert site.run("quarantine", "discard", "--all", "--yes").stdout == "1 discarded\n"
         assert len(site.json("records")) == JOBS
 

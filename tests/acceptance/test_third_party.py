@@ -137,7 +137,7 @@ def test_what_it_cannot_convert_waits_in_quarantine(environment: Path, config: P
     assert [(entry["task"], entry["stage"]) for entry in listed] == [("printers", "job")]
     number = str(listed[0]["number"])
     retried = auditord(environment, "quarantine", "retry", number, "--config", config)
-    assert (retried.returncode, "still wrong" in retried.stdout) == (1, True)
+    assert (retried.returncode, "failed again" in retried.stdout) == (1, True)
     assert json.loads(auditord(environment, "quarantine", "show", number, "--config", config).stdout)["raw"].startswith(
         "103 carol yesterday"
     )

@@ -371,7 +371,7 @@ def test_the_command_says_what_is_lost_and_what_to_collect(command: Callable[...
     (tmp_path / "state/records.db").unlink()
     done = command("restore", "--continue")  # with the last backup that was made
     assert done.exit_code == 0, done.exception
-    assert "What clients posted after" in done.output
+    assert "What clients posted between" in done.output
     assert "auditord collect files" in done.output
     forced = command("restore", tmp_path / "b", "--force")
     assert forced.output.count("put aside") == 2

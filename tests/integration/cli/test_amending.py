@@ -97,7 +97,7 @@ def test_a_correction_and_its_history(command_line: CommandLine) -> None:
     assert (tried.exit_code, tried.stdout.count('"Cores"')) == (0, 2)
     assert command_line.json("history", "wrong/1") == []
     assert "1 done" in command_line.acts("correct", "wrong/1", *edits).stdout
-    assert "1 like that already" in command_line.acts("correct", "wrong/1", *edits).stdout
+    assert "1 already up to date" in command_line.acts("correct", "wrong/1", *edits).stdout
     (record,) = command_line.json("--id", "wrong/1")
     assert (record["stop_time"], record["runtime"]) == ("2026-01-01T02:00:00Z", 7_200)
     assert record["meta"] == {"site_id": ["T"]}
@@ -118,7 +118,7 @@ def test_a_whole_record_from_standard_input(command_line: CommandLine) -> None:
     other = command_line.run(
         "correct", "whole", "--from-file", "-", *WHY, "--yes", input=encode_record(drone("another"))
     )
-    assert "an id cannot be corrected" in str(other.exception)
+    assert "a record's id cannot be changed" in str(other.exception)
 
 
 def test_a_deletion_asks_and_keeps_what_was_there(command_line: CommandLine) -> None:

@@ -134,7 +134,7 @@ def test_its_records_come_in_and_are_compared(run: Run, tmp_path: Path) -> None:
     done = run("import", "ledger", ledger, "--output", "json")
     assert done.exit_code == 1
     assert (
-        "another runtime: line 1: a: the source has a runtime of 7 s, and from start to stop it is 3600 s"
+        "another runtime: line 1: a: the source has a runtime of 7 s, but from start to stop it is 3600 s"
         in done.stderr
     )
     assert "unreadable: line 2: no name\n  source: ?" in done.stderr

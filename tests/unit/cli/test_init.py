@@ -151,7 +151,7 @@ def test_a_file_without_settings_of_a_site_is_put_aside(play: Play, tmp_path: Pa
     file.chmod(0o640)
     done = call(file, "--yes")
     assert done.exit_code == 0, done.output
-    assert f"{file} held no settings of a site: it is {file}.orig now" in done.output
+    assert f"{file} had no settings of a site: it was renamed to {file}.orig" in done.output
     assert Path(f"{file}.orig").read_text() == as_packaged
     assert file.stat().st_mode & 0o777 == 0o640
     assert list(loaded(file).collectors) == ["slurm"]
@@ -312,7 +312,7 @@ def test_users_get_pseudonyms_with_a_key_that_is_made_up_once(play: Play, tmp_pa
     file.chmod(0o644)
     key.write_text("the key of the years before")
     done = call(file, "--yes", "--answers", str(tmp_path / "answers.yml"))
-    assert f"took {key}, which was there" in done.output
+    assert f"kept {key}, which already exists" in done.output
     assert key.read_text() == "the key of the years before"
 
 
