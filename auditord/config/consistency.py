@@ -104,11 +104,13 @@ def _shared_prefixes(configuration: Configuration, prefixes: Mapping[str, str], 
 
 
 _REFUSAL: Final = """\
-'{address}' is reachable from other hosts, and there is {lacking}: anyone there could read and write \
-records. Set up TLS and authenticators, or write one of these two lines in the section api, to close the address to \
-other hosts or to allow it:
-    listen: [{mended}]
+'{address}' is reachable from other hosts, and there is {lacking}: {danger}. Set up TLS and authenticators, or write \
+one of these two lines in the section api, to close the address to other hosts or to allow it:
+    listen: [{listen}]
     allow_insecure: true"""
+
+_OPEN_TO_ALL: Final = "anyone there could read and write records"
+_UNENCRYPTED: Final = "anyone on the way could read tokens, passwords and records"
 
 _BESIDE: Final = """\
 '{address}' has no TLS beside '{secure}' with TLS: clients that are refused there could connect here. Write one of \
@@ -129,9 +131,13 @@ def exposures(configuration: Configuration, document: Document) -> Iterator[str]
 def _beyond_this_host(listen: Sequence[TcpListen | UnixListen], *, has_login: bool) -> Iterator[str]:
     for each in listen:
         if isinstance(each, TcpListen) and not each.is_loopback and (each.tls is None or not has_login):
-            mended = json.dumps(written(replace(each, host="127.0.0.1")))
-            lacking = "no login" if each.tls is not None else "no TLS" if has_login else "neither TLS nor a login"
-            yield _REFUSAL.format(address=each, lacking=lacking, mended=mended)
+            closed = [replace(other, host="127.0.0.1") if other == each else other for other in listen]
+            yield _REFUSAL.format(
+                address=each,
+                lacking="no login" if each.tls is not None else "no TLS" if has_login else "neither TLS nor a login",
+                danger=_UNENCRYPTED if has_login else _OPEN_TO_ALL,
+                listen=", ".join(json.dumps(written(other)) for other in closed),
+            )
 
 
 def _beside_tls(listen: Sequence[TcpListen | UnixListen]) -> Iterator[str]:

@@ -22,8 +22,9 @@ def test_an_address_beyond_this_host_is_refused_with_the_two_lines(load: Load, a
     text = str(refused.value)
     assert f"a.yml:2: api.listen: '{address}' is reachable" in text
     mends, allows = text.splitlines()[1:]
-    assert load(f"api:\n{mends}\n").configuration.api.listen[0] == TcpListen(
-        "127.0.0.1", int(address.rpartition(":")[2])
+    assert load(f"api:\n{mends}\n").configuration.api.listen == (
+        TcpListen("127.0.0.1", 1),
+        TcpListen("127.0.0.1", int(address.rpartition(":")[2])),
     )
     assert str(load(f'api:\n    listen: ["{address}"]\n{allows}\n').configuration.api.listen[0]) == address
 
